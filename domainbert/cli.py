@@ -36,10 +36,10 @@ _COMMANDS = {
     "run": ("domainbert.runner.run_command", "Run a recipe: several stages; finished stages are skipped."),
     "init": ("domainbert.runner.first_recipe.command", "Write a first recipe for your own data."),
     "tune": ("domainbert.tuning.command", "Search for the best settings of a stage."),
-    "runs": ("domainbert.runner.listing_table", "List runs: the state of each stage, scores and time."),
+    "runs": ("domainbert.runner.listing", "List runs: the state of each stage, scores and time."),
     "report": ("domainbert.report.command", "Write an HTML page about a run, or compare several runs."),
 }
-"""Commands that are not stages, with module and summary. A module defines `FLAGS`, `help_text` and `perform`, and is
+"""Commands that are not stages, with module and summary. A module defines `FLAGS`, `HELP` and `perform`, and is
 imported when its command is used."""
 
 # Flags of all stages, with the number of their values; other options are settings.
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1 if isinstance(error, ErrorsFound) else 2
         return 0 if launched_by_domainbert() else TRY_AGAIN  # Lightning kills the first process when another one fails
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at its exit
         return 1
     except OSError as error:
         if error.filename is None and not disk_full_message(error):
@@ -129,7 +129,7 @@ def _run_command(name: str, arguments: list[str]) -> int:
     command = command_module(name)
     typed = parse_arguments(arguments, command.FLAGS)
     if "help" in typed.flags:
-        sys.stdout.write(command.help_text())
+        sys.stdout.write(command.HELP)
         return 0
     allow_imports(typed.flags.get("allow_import"))
     code: int = command.perform(typed)

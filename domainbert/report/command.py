@@ -35,11 +35,6 @@ to words (needs pip install 'domainbert[attribution]'), and the attention maps o
 _MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the page is too large
 
 
-def help_text() -> str:
-    """Return the text of `domainbert report --help`."""
-    return HELP
-
-
 def perform(typed: ParsedArguments) -> int:
     """Write the page, print its path, and return exit code 0; raises the errors of `report`."""
     print(report(typed))

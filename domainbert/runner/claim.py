@@ -43,11 +43,17 @@ class FolderFinished(FolderTaken):
 def claim_folder(
     job: Job, config: str, resume_command: str, resume: bool, expected_manifest: Mapping[str, Any] | None
 ) -> Iterator[Callable[[], None]]:
-    """Context manager that locks `running.lock` in the output folder, and empties the folder unless `resume`.
+    """Context manager that locks the output folder of a job while the stage writes it.
 
-    After success it removes the lock and the checkpoints. It yields a function that raises `DomainbertError` if the
-    folder was removed. `config` is the YAML of the resolved settings, `resume_command` the command that resumes the
-    stage after an interruption, and `expected_manifest` the manifest that the caller has read in the folder.
+    It yields a function that raises `DomainbertError` if the folder was removed. After success it removes the lock and
+    the checkpoints.
+
+    Args:
+        job: the job that writes the folder.
+        config: YAML of the resolved settings, written to the folder.
+        resume_command: command that resumes the stage after an interruption, recorded in `status.json`.
+        resume: whether to keep the files in the folder; otherwise the folder is emptied first.
+        expected_manifest: the manifest that the caller has read in the folder; None if there was no manifest.
 
     Raises:
         DomainbertError: an error of the stage, with a message for the user. Files that cannot be used any more are
@@ -82,9 +88,10 @@ def claim_folder(
             raise TrainingStopped(f"{job.out}: {stop}; to resume: {resume_command}") from stop
         except Exception as error:
             check_not_removed()
-            reported = _disk_full_error(job, error, resume_command) or error
-            permanent = isinstance(reported, DomainbertError) and not isinstance(reported, TrainingFailed)
-            if permanent and not holds_progress(job.out):  # no file in the folder can be used again
+            disk_full = _disk_full_error(job, error, resume_command)
+            reported = disk_full or error
+            is_permanent = isinstance(reported, DomainbertError) and not isinstance(reported, TrainingFailed)
+            if is_permanent and not holds_progress(job.out):  # no file in the folder can be used again
                 _clear(job.out)
                 (job.out / RUNNING).unlink(missing_ok=True)
                 if is_new:
@@ -92,16 +99,16 @@ def claim_folder(
             else:
                 with suppress(OSError):  # raise the first error, not an error of writing the status
                     write_status("failed", str(reported) if isinstance(reported, DomainbertError) else repr(reported))
-            if reported is error:
-                raise
-            raise reported from error
+            if disk_full is not None:
+                raise disk_full from error
+            raise
         _finish(job)
 
 
 @contextmanager
-def _open_folder(out: Path) -> Iterator[int]:
+def _open_folder(folder: Path) -> Iterator[int]:
     """Context manager that yields a descriptor of a folder: while it is open, no other folder gets the same inode."""
-    descriptor = os.open(out, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
     finally:
@@ -109,12 +116,13 @@ def _open_folder(out: Path) -> Iterator[int]:
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
-    """Raise `DomainbertError` if the folder of this descriptor was removed, or replaced by another folder."""
+    """Raise `DomainbertError` if the folder of this descriptor was removed, emptied or replaced by another folder."""
     try:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
         is_same_folder = False
-    if not is_same_folder or not any((job.out / name).exists() for name in (RUNNING, CONFIG)):
+    is_emptied = not any((job.out / name).exists() for name in (RUNNING, CONFIG))  # a running stage has both files
+    if not is_same_folder or is_emptied:
         raise DomainbertError(
             f"{job.out}: was removed while stage {job.stage.name} was writing it; remove the remaining files and run "
             "the stage again"
@@ -134,7 +142,7 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
     advice = "no output was kept: free some space and run the stage again"
     if holds_progress(job.out):
         advice = f"its progress was kept: free some space; to resume: {resume_command}"
-        for name in list(output_names(job.out)):
+        for name in list(output_names(job.out)):  # a list: the loop deletes files
             if not is_finished_output(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
@@ -144,7 +152,7 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
 
 def _finish(job: Job) -> None:
-    """Remove checkpoints and the lock after the manifest was written; a failure to write the status is ignored."""
+    """Remove checkpoints and the lock of a finished stage; an error in writing its status is ignored."""
     remove_checkpoints(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
@@ -177,14 +185,18 @@ def _lock(marker: TextIO, job: Job) -> None:
 
 
 def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
-    """Raise `FolderFinished` if another process finished the folder before this process got the lock."""
-    try:  # a process that finishes removes the file that it has locked; its output must not be cleared
-        same_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
+    """Raise `FolderFinished` if another process finished the folder before this process locked `marker`.
+
+    A process that finishes deletes the file that it has locked: `marker` then is a deleted file, or a new file beside a
+    new manifest. The output of the other process must not be cleared.
+    """
+    try:
+        is_current_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
     except FileNotFoundError:
-        same_file = False
-    if same_file and read_manifest(job.out) == expected:
+        is_current_file = False
+    if is_current_file and read_manifest(job.out) == expected:
         return
-    if same_file:
+    if is_current_file:  # this process has created it
         (job.out / RUNNING).unlink()
     raise FolderFinished(f"{job.out}: another process has just finished this folder; run only one command per folder")
 

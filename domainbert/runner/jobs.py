@@ -8,11 +8,14 @@ manifest.json    exists once the stage is done
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +46,7 @@ from domainbert.runner.claim import (
     read_state,
     read_status,
 )
-from domainbert.runner.manifest import git_commit, referred_stages, versions
-from domainbert.runner.stage_table import Stage
+from domainbert.runner.stage_table import Stage, referred_stages
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
@@ -52,6 +54,7 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.stage import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, report_lost_rank
 
+_PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")  # versions in the manifest
 _POLL_SECONDS = 0.2
 _SETTLING_SECONDS = 10.0  # a process that has locked a folder writes its job key there within this time
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it locks the folder
@@ -67,7 +70,7 @@ class Job:
     freshness: Freshness
     key: str
     """Equal keys give equal results. An up-to-date folder keeps its key, even if an earlier version wrote it."""
-    input_hashes: Mapping[str, str]
+    input_hashes: dict[str, str]
     inputs: Inputs = field(default_factory=Inputs, compare=False)
     """Inputs that were opened by the checks before the stage runs."""
 
@@ -105,17 +108,25 @@ def make_job(
     inputs: Inputs | None = None,
     new_key: bool = False,
 ) -> Job:
-    """Return the job of a stage; it takes over the key of an up-to-date folder, unless `new_key`.
+    """Return the job of a stage.
 
-    `keys` are the keys of the earlier stages of the recipe, by name. Only stages that the settings refer to are used.
+    Args:
+        stage: the stage.
+        settings: validated settings of the stage.
+        out: output folder.
+        hashes: hashes the input files.
+        keys: job keys of the earlier stages of the recipe, by name; only stages that the settings refer to are used.
+        inputs: inputs that are already open.
+        new_key: whether to compute the key even if the folder is up to date; otherwise the job takes the recorded key.
     """
     input_hashes = hashes_of_inputs(settings, hashes)
     referred = {name: keys[name] for name in referred_stages(settings)}
     freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
     record = None if new_key else _read_record(out)
     facts = recorded_facts(record or {})
-    key = record.get("key") if record and facts and not freshness.changes(facts) else None
-    return Job(stage, settings, out, freshness, key or freshness.key, input_hashes, inputs or Inputs())
+    is_fresh = facts is not None and not freshness.changes(facts)
+    recorded_key = record.get("key") if record and is_fresh else None
+    return Job(stage, settings, out, freshness, recorded_key or freshness.key, input_hashes, inputs or Inputs())
 
 
 def _read_record(out: Path) -> dict[str, Any] | None:
@@ -134,35 +145,39 @@ def folder_state(job: Job) -> FolderState:
         DomainbertError: the folder holds files that no stage has written.
     """
     state, manifest = read_state(job.out)
-    if state in (UNSEALED, NEVER_RUN, NOT_FINISHED):
-        return FolderState(False, state, empty=state == NEVER_RUN, damaged=state if state == UNSEALED else "")
+    if state in (NEVER_RUN, NOT_FINISHED):
+        return FolderState(done=False, reason=state, empty=state == NEVER_RUN)
+    if state == UNSEALED:
+        return FolderState(done=False, reason=state, damaged=state)
     if manifest is not None and manifest["key"] == job.key:
-        return FolderState(True, f"{state}{_version_suffix(manifest)}", manifest=manifest)
-    earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
-    changes, interrupted = job.freshness.changes(earlier_facts), manifest is None
+        return FolderState(done=True, reason=f"{state}{_version_suffix(manifest)}", manifest=manifest)
+    interrupted, earlier_facts = manifest is None, recorded_facts(manifest or read_status(job.out)) or {}
+    changes = job.freshness.changes(earlier_facts)
     if interrupted and not changes:
-        return FolderState(False, state, resumable=True)
-    if (removes_outputs := _removes_outputs(job, earlier_facts, interrupted)) is not None:
+        return FolderState(done=False, reason=state, resumable=True)
+    if (removes := _removes_outputs(job, earlier_facts, interrupted)) is not None:
         reason = "; ".join([*([state] if interrupted else []), *changes.values()])
-        return FolderState(False, reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs)
+        return FolderState(done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes)
     if interrupted and is_running(job.out):  # not interrupted but running: `claim_folder` raises `FolderTaken`
-        return FolderState(False, BEING_WRITTEN)
+        return FolderState(done=False, reason=BEING_WRITTEN)
     if interrupted:
-        return FolderState(False, f"{state}, and changed since", changed="; ".join(changes.values()))
-    return FolderState(False, job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
+        return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes.values()))
+    return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
 
 
 def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bool) -> bool | None:
     """Return whether resuming removes outputs; None if no output of the folder can be kept.
 
-    Outputs can be kept if only the parts (seeds) have changed, or only the input files of a stage that converts them
-    one by one.
+    Outputs can be kept if only the parts (seeds) have changed, or only the input files of a stage that converts each
+    input file separately.
     """
-    parts = job.stage.parts or ""
-    if job.freshness.changes(earlier_facts).keys() == {parts} and isinstance(earlier_facts.get(parts), list):
-        return not set(earlier_facts[parts]) <= set(job.freshness.facts[parts])
+    name = job.stage.parts or ""  # of the setting that lists the parts
+    if job.freshness.changes(earlier_facts).keys() == {name} and isinstance(earlier_facts.get(name), list):
+        return not set(earlier_facts[name]) <= set(job.freshness.facts[name])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
-    return not interrupted if by_input and job.freshness.only_input_contents_changed(earlier_facts) else None
+    if by_input and job.freshness.only_input_contents_changed(earlier_facts):
+        return not interrupted
+    return None
 
 
 def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
@@ -175,16 +190,16 @@ def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
         return state
     damage = format_examples(find_damaged_outputs(job.out, state.manifest, hashes, thorough=thorough))
     if damage:
-        return FolderState(False, damage, manifest=state.manifest, damaged=damage)
-    if thorough and "outputs" not in state.manifest:
+        return FolderState(done=False, reason=damage, manifest=state.manifest, damaged=damage)
+    if thorough and "outputs" not in state.manifest:  # the manifest of an earlier version
         return replace(state, reason="done; made before outputs were recorded, so they are not verified")
     return state
 
 
 def _version_suffix(manifest: Mapping[str, Any]) -> str:
     """Return ", by domainbert VERSION" if another version wrote the manifest, otherwise ""."""
-    before, now = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
-    return f", by domainbert {before}" if before not in (None, now) else ""
+    recorded, current = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
+    return f", by domainbert {recorded}" if recorded not in (None, current) else ""
 
 
 def raise_data_errors(manifest: Mapping[str, Any], out: Path) -> None:
@@ -212,10 +227,10 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
         state = folder_state(job)
         if state.done and state.manifest is not None and not force:
             return state.manifest
+        was_interrupted = state.resumable and state.manifest is None
         try:
-            interrupted = state.resumable and state.manifest is None
-            return _run_once(job, state, resume_command, resume or (interrupted and not force))
-        except FolderFinished:
+            return _run_once(job, state, resume_command, resume or (was_interrupted and not force))
+        except FolderFinished:  # another process has finished the stage since `folder_state`: look again
             if force:
                 raise
 
@@ -233,7 +248,7 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
             "stage": job.stage.name,
             "key": job.key,
             "config": config,
-            "inputs": {**job.input_hashes, **{name: facts[name] for name in facts if name.startswith("@")}},
+            "inputs": job.input_hashes | {name: fact for name, fact in facts.items() if name.startswith("@")},
             "versions": versions(),
             "seed": config.get("seed", config.get("seeds")),
             "git_commit": git_commit(),
@@ -247,7 +262,7 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
 
 
 def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Return the manifest of `run_job`; if another process runs the same job, wait for it first, or resume its run.
+    """Return the manifest of `run_job`; if another process runs the same job, wait first, and resume a failed run.
 
     Processes of a distributed launch do not wait, and neither does a run with `force`.
     """
@@ -289,7 +304,7 @@ def follow_job(job: Job, force: bool = False) -> None:
         _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
         with command_of_other_processes(_stage_command(job)):
             _call_stage(job, stops_alone=not launched)
-    if not launched:
+    if not launched:  # a process of torchrun or srun runs the next stages, too
         _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
 
 
@@ -313,4 +328,26 @@ def _wait_until(condition: Callable[[], bool], job: Job, seconds: float = float(
 
 
 def _stage_command(job: Job) -> list[str]:
+    """Return the arguments of `domainbert` that run the stage with the settings in its folder."""
     return [job.stage.name, "-c", str(job.out / CONFIG), *allow_import_arguments()]
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python and of the main dependencies, without importing them; None if not installed."""
+    versions_by_name: dict[str, str | None] = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            versions_by_name[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions_by_name[name] = None
+    return versions_by_name
+
+
+def git_commit() -> str | None:
+    """Return the git commit of the current folder; None outside a repository or without git."""
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return result.stdout.strip() if result.returncode == 0 else None

@@ -1,12 +1,13 @@
-"""Find the runs below a folder, with the state of each stage, for `domainbert runs`. Only small files are read."""
+"""List the runs below a folder, with the state of each stage: the command `domainbert runs`. Reads only small files."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.freshness import format_examples
+from domainbert.base.layout import printable
 from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest
+from domainbert.base.progress import format_duration
+from domainbert.base.redact import redact
 from domainbert.runner.claim import (
     CONFIG,
     DONE,
@@ -29,11 +33,23 @@ from domainbert.runner.claim import (
 )
 from domainbert.runner.recipe_run import RECIPE
 from domainbert.runner.results_table import SystemScore, system_scores
+from domainbert.settings.command_line import ParsedArguments
+
+FLAGS = {"json": "none"}
+HELP = """\
+usage: domainbert runs [FOLDER] [--json]
+
+List the runs in a folder and below it (default: runs): the state of each stage, time, and scores on test sets with
+confidence intervals. A list of several runs shows the number of finished stages; a single run shows all its stages.
+
+  --json               print JSON, with all stages of all runs
+
+Only the sizes of files are compared; `domainbert run RECIPE --dry-run --verify` hashes them.
+"""
 
 STATES = ("damaged", "failed", "running", "killed", "stopped", "unfinished")
 """States of an unfinished stage or search, the most urgent first."""
 _SEARCH, _TRIALS = "study.json", "trials"  # written by `domainbert tune`; its trials are not listed
-_RESULTS = "results.json"
 _TAIL_BYTES = 1 << 14  # bytes at the end of a log that contain its last line
 _READ_ERRORS = (DomainbertError, OSError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
@@ -83,6 +99,35 @@ class Run:
         return sum(seconds) if seconds else None
 
 
+def perform(typed: ParsedArguments) -> int:
+    """Print the list of runs and return exit code 0; raise `DomainbertError` if the folder does not exist."""
+    if len(typed.words) > 1 or typed.files or typed.options:
+        raise DomainbertError("runs: expected at most one folder and --json, such as: domainbert runs FOLDER")
+    folder = Path(typed.words[0] if typed.words else "runs")
+    runs, unreadable = list_runs(folder)
+    if "json" in typed.flags:
+        listing = {"folder": str(folder), "runs": [_as_json(run) for run in runs], "unreadable": unreadable}
+        print(json.dumps(redact(listing), indent=2))
+        return 0
+    lines = [*runs_table(runs, folder), *(f"cannot be read: {reason}" for reason in unreadable)]
+    print("\n".join(map(printable, lines)))  # names and messages come from files
+    return 0
+
+
+def _as_json(run: Run) -> dict[str, Any]:
+    """Return a run with all stages as JSON values: dates as ISO 8601, NaN and infinite metrics as null."""
+    stages = [
+        {
+            **asdict(stage),
+            "started": stage.started and stage.started.isoformat(),
+            "validation": {name: value if math.isfinite(value) else None for name, value in stage.validation.items()},
+        }
+        for stage in run.stages
+    ]
+    started = run.started and run.started.isoformat()
+    return {"path": str(run.path), "state": run.state, "started": started, "seconds": run.seconds, "stages": stages}
+
+
 def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
     """Return the runs in a folder and below it, sorted by path, and a line for each unreadable folder.
 
@@ -94,36 +139,35 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected a run, or a folder that contains runs")
     runs, unreadable, visited = list[Run](), list[str](), set[str]()
-    walk = os.walk(folder, onerror=lambda error: unreadable.append(_format_error(error)), followlinks=True)
-    for root, folders, files in walk:
+
+    def record_error(error: OSError) -> None:
+        unreadable.append(f"{error.filename}: {error.strerror}")
+
+    for root, folders, files in os.walk(folder, onerror=record_error, followlinks=True):
         real_path = os.path.realpath(root)
         run = None if real_path in visited else _find_run(Path(root), folders, files)
+        if real_path in visited or (run and run.is_single):
+            folders.clear()  # `os.walk` visits only the folders that remain in the list
+        stages = {stage.name for stage in run.stages} if run else set()
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in stages)
         runs += [run] if run else []
-        stage_names = {stage.name for stage in run.stages} if run else set()
-        visible = sorted(name for name in folders if not name.startswith(".") and name not in stage_names)
-        folders[:] = [] if real_path in visited or (run and run.is_single) else visible
         visited.add(real_path)
     return runs, unreadable
 
 
-def _format_error(error: OSError) -> str:
-    return f"{error.filename}: {error.strerror}"
-
-
 def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
-    """Return the run whose folder this is, or None; `folders` and `files` are the names in the folder."""
+    """Return the run in a folder, or None if `folder` is no run; `folders` and `files` are the names in it."""
     if _is_stage(folder):
         return Run(folder, [inspect_stage(folder)], is_single=True)
     if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):
         return Run(folder, [_inspect_search(folder)], is_single=True)
-    if RECIPE not in files and _RESULTS not in files and not (folder / ".cache/hashes.json").is_file():
+    if RECIPE not in files:
         return None
     existing = [name for name in sorted(folders) if _is_stage(folder / name)]
-    functions = _stage_functions(folder / RECIPE, "command") or _stage_functions(folder / _RESULTS, "warnings")
-    names = dict.fromkeys([*functions, *existing])
+    functions = _stage_functions(folder / RECIPE)
     stages = [
         inspect_stage(folder / name) if name in existing else StageStatus(name, functions[name], NEVER_RUN)
-        for name in names
+        for name in dict.fromkeys([*functions, *existing])
     ]
     return Run(folder, stages) if stages else None
 
@@ -139,12 +183,11 @@ def _is_stage(folder: Path) -> bool:
         return False
 
 
-def _stage_functions(path: Path, required_key: str) -> dict[str, str]:
-    """Return the stage function of each stage in a recipe's file; {} if it is broken or has no `required_key`."""
+def _stage_functions(path: Path) -> dict[str, str]:
+    """Return the stage function of each stage in `recipe.json`; {} if the file is broken, or of another program."""
     try:
         content = read_json(path, "the stages of a recipe")
-        stages = content["stages"] if required_key in content else {}
-        return {str(name): str(entry["stage"] if isinstance(entry, dict) else entry) for name, entry in stages.items()}
+        return {str(name): str(function) for name, function in content["stages"].items() if "command" in content}
     except _READ_ERRORS:
         return {}
 
@@ -229,7 +272,60 @@ def _inspect_search(folder: Path) -> StageStatus:
 
 
 def _modification_time(path: Path) -> datetime | None:
+    """Return the time in UTC, in whole seconds, when a file was last changed; None if there is no file."""
     try:
         return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(microsecond=0)
     except OSError:
         return None
+
+
+def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
+    """Return the lines of the table: start, time and state of each run, followed by lines for its stages.
+
+    Stages are shown if they have scores or are unfinished; for a run that is `folder` itself all stages are shown.
+    """
+    lines = [line for run in runs for line in _run_lines(run, all_stages=run.path == folder)]
+    return [f"{'started':16}  {'time':>7}  run", *lines] if runs else ["no runs"]
+
+
+def _run_lines(run: Run, all_stages: bool) -> Iterator[str]:
+    """Yield the line of a run, then the lines of stages with scores and of unfinished stages, or of `all_stages`."""
+    started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
+    if run.is_single:
+        state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"
+        shown, name_width = [stage for stage in run.stages if stage.scores], 0
+    else:
+        state = f"{sum(stage.state == DONE for stage in run.stages)} of {len(run.stages)} stages done"
+        shown = [stage for stage in run.stages if all_stages or stage.scores or stage.state != DONE]
+        name_width = max((len(stage.name) for stage in shown), default=0) + 2
+    yield f"{started:16}  {_format_seconds(run.seconds):>7}  {run.path}: {state}"
+    for stage in shown:
+        name = "" if run.is_single else stage.name
+        seconds = _format_seconds(stage.seconds) if all_stages else ""
+        for line in _score_lines(stage) or [_state_text(stage)]:
+            yield f"{'':16}  {seconds:>7}    {name:{name_width}}{line}"
+            name = seconds = ""  # only in the first line of the stage
+
+
+def _format_seconds(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(seconds)
+
+
+def _state_text(stage: StageStatus) -> str:
+    """Return state, reason and resume command of a stage; validation metrics, if there are any, replace the command."""
+    scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
+    state = stage.why if stage.why.startswith(stage.state) else f"{stage.state}: {stage.why}".removesuffix(": ")
+    if scores:
+        return f"{state}, {scores}" if stage.why else scores
+    return f"{state}; to resume: {stage.go_on}" if stage.go_on else state
+
+
+def _score_lines(stage: StageStatus) -> list[str]:
+    """Return a line for each system: name, metric, score and confidence interval in aligned columns."""
+    system_width = max((len(score.system) for score in stage.scores), default=0)
+    metric_width = max((len(score.metric) for score in stage.scores), default=0)
+    lines = []
+    for score in stage.scores:
+        name = f"{score.system:{system_width}}  {score.metric:{metric_width}}"
+        lines.append(f"{name} {score.shown_score} {score.shown_interval}".rstrip())
+    return lines

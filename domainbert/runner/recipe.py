@@ -22,11 +22,9 @@ from pathlib import Path
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
-from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import Job, make_job, verified_state
-from domainbert.runner.manifest import referred_stages, stage_of
 from domainbert.runner.recipe_run import Recipe, Selection
-from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages, stage_of
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import (
     check_variables_read,
@@ -42,7 +40,6 @@ _RECIPE_KEYS = ("out", "vars", "check", "stages")
 _REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 _CHECK_NAME = re.compile(r"check(-.+)?")
-_ALL_STAGES = Selection()
 
 
 def read_recipe(
@@ -50,17 +47,17 @@ def read_recipe(
     options: Sequence[tuple[str, str]],
     environment: Mapping[str, str] = os.environ,
     verify: bool = False,
-    selection: Selection = _ALL_STAGES,
+    selection: Selection | None = None,
 ) -> Recipe:
     """Return a validated recipe.
 
     Args:
         path: the YAML file.
-        options: `(dotted.key, text)` pairs that override it: `vars.data`, `out`, `stages.vocab.vocab_size`.
+        options: `(dotted.key, text)` pairs that override the file: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: environment variables, of which `DOMAINBERT_<NAME>` are read.
         verify: hash every input file, even if it seems unchanged.
-        selection: stages that are neither selected nor needed by a selected stage are left out if input files are
-            missing.
+        selection: selected stages, by default all; stages that are neither selected nor needed by a selected stage are
+            left out if input files are missing.
 
     Raises:
         DomainbertError: lists all problems in the settings of all stages. Input files are checked for stages that are
@@ -77,6 +74,7 @@ def read_recipe(
     _check_stage_options(stage_options, tree, problems)
     variables = read_variables(tree, environment, problems)
     check_variables_read(tree, file_tree.value.get("vars"), options, problems)
+    # twice: an option may change a file such as `${data}/encoder.yaml`, and options may have variables, too
     tree = with_options(substitute(tree, variables, problems), stage_options)
     tree = substitute(tree, variables, problems)
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
@@ -84,29 +82,30 @@ def read_recipe(
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
-    out = Path(str(tree.value["out"].value))
-    needed = _needed_stages(tree.value["stages"].value, selection)
-    reader = _RecipeReader(out, FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify), problems, needed)
-    reader.read_stages(tree.value["stages"].value)
+    out, stages = Path(str(tree.value["out"].value)), tree.value["stages"].value
+    hashes = FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify)
+    recipe = Recipe(out, hashes, variables=select_environment_variables(variables, options, environment))
+    reader = _RecipeReader(recipe, problems, _needed_stages(stages, selection or Selection()))
+    reader.read_stages(stages)
     if not problems.messages:
-        reader.add_checks(tree.value["stages"].value, tree.value.get("check"))
+        reader.add_checks(stages, tree.value.get("check"))
     problems.raise_if_any()
-    environment_variables = select_environment_variables(variables, options, environment)
-    return Recipe(out, reader.jobs, reader.hashes, reader.checks, environment_variables, reader.left_out)
+    return recipe
 
 
 def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
     """Return the selected stages and their dependencies; all stages if the selection has an unknown name."""
-    if not {*selection.only, *filter(None, [selection.first])} <= set(stages):
+    if not {*selection.only, selection.first} <= {*stages, None}:
         return frozenset(stages)
     needed = set(selection.select(list(stages)))
-    for name, node in reversed(list(stages.items())):
+    for name, node in reversed(list(stages.items())):  # a stage refers only to earlier stages
         if name in needed:
             needed |= {stage_of(text) for text in node.texts() if _REFERENCE.fullmatch(text)}
     return frozenset(needed)
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
+    """Add a problem for each unknown key of a recipe, and for each invalid value of `out`, `check` and `stages`."""
     for key, node in tree.value.items():
         if key not in _RECIPE_KEYS:
             problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _RECIPE_KEYS)}")
@@ -118,11 +117,12 @@ def _check_keys(tree: Node, problems: Problems) -> None:
         problems.add(f"{check.where}: check: found {check.short_text()}; expected false, or settings of `check`")
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
         problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
-        return
-    _check_stages(stages, problems)
+    else:
+        _check_stages(stages, problems)
 
 
 def _check_stages(stages: Node, problems: Problems) -> None:
+    """Add a problem for each stage with an invalid name, or with settings that are not a mapping."""
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
             problems.add(f"{node.where}: stages.{name}: found {node.short_text()}; expected the settings of the stage")
@@ -131,7 +131,7 @@ def _check_stages(stages: Node, problems: Problems) -> None:
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
-    """Add a problem for each option of an automatic check, which is not a stage of the recipe."""
+    """Add a problem for each option `--stages.check-NAME.KEY` of an automatic check, which the recipe does not list."""
     stages = tree.value["stages"].value if "stages" in tree.value else None
     for key, _ in options:
         _, name, *setting = key.split(".")
@@ -144,50 +144,49 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
 
 @dataclass
 class _RecipeReader:
-    """Read the stages of a recipe into jobs, in order, and collect their problems."""
+    """Add the jobs of the stages to a recipe, in order, and collect their problems."""
 
-    out: Path
-    hashes: FileHashes
+    recipe: Recipe
     problems: Problems
     needed: frozenset[str]
     """Selected stages, and the stages that they depend on."""
-    jobs: dict[str, Job] = field(default_factory=dict)
-    checks: dict[str, frozenset[str]] = field(default_factory=dict)
     pending: dict[str, Job] = field(default_factory=dict)
     """Jobs whose folders are not up to date."""
-    left_out: list[str] = field(default_factory=list)
-    """Messages about missing input files of stages that are not needed."""
     inputs: Inputs = field(default_factory=Inputs)
     """Opens the inputs of all stages."""
 
     def read_stages(self, stages: Mapping[str, Node]) -> None:
+        """Add the jobs of all stages that are not left out and have no problems."""
         for index, (name, node) in enumerate(stages.items()):
-            node = replace(node, value=node.value or {})
-            job = self.read_job(name, node, list(stages)[:index], name in self.needed)
+            node = replace(node, value=node.value or {})  # a stage without settings is null in YAML
+            job = self.read_job(name, node, earlier_names=list(stages)[:index], needed=name in self.needed)
             if job is not None:
-                self.jobs[name] = job
+                self.recipe.jobs[name] = job
 
     def add_checks(self, stages: Mapping[str, Node], settings: Node | None) -> None:
         """Add the automatic checks to the jobs, each before the first stage that needs it."""
         from domainbert.stages.implied_checks import RecipeStage, implied_checks
 
+        jobs = self.recipe.jobs
         recipe_stages = {
-            name: RecipeStage(job.stage.name, stages[name], job.settings.instance) for name, job in self.jobs.items()
+            name: RecipeStage(job.stage.name, stages[name], job.settings.instance) for name, job in jobs.items()
         }
         for check in list(implied_checks(recipe_stages, settings)):
-            names = list(self.jobs)
-            earlier = names[: names.index(check.next_stage)]
+            names = list(jobs)
+            earlier_names = names[: names.index(check.next_stage)]
             node = replace(check.node, value={**check.node.value, "stage": Node("check", check.node.where)})
-            job = self.read_job(check.name, node, earlier, not check.trainings.isdisjoint(self.needed))
+            needed = not check.trainings.isdisjoint(self.needed)
+            job = self.read_job(check.name, node, earlier_names, needed)
             if job is not None:
-                later = {name: self.jobs.pop(name) for name in names[len(earlier) :]}
-                self.jobs |= {check.name: job} | later
-                self.checks[check.name] = check.trainings
+                later_jobs = {name: jobs.pop(name) for name in names[len(earlier_names) :]}
+                jobs.update({check.name: job} | later_jobs)
+                self.recipe.checks[check.name] = check.trainings
 
-    def read_job(self, name: str, node: Node, earlier: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage; None if it is left out, or has problems, which are added.
+    def read_job(self, name: str, node: Node, earlier_names: Sequence[str], needed: bool) -> Job | None:
+        """Return the job of a stage; None if it has problems, which are added, or is left out.
 
-        `earlier` are the names of the earlier stages, to which references may refer.
+        A stage is left out if it is not `needed` and input files are missing. `earlier_names` are the names of the
+        earlier stages, to which references may refer.
         """
         problems, prefix = self.problems, f"stages.{name}."
         num_problems = len(problems.messages)
@@ -198,17 +197,18 @@ class _RecipeReader:
             problems.add(f"{function.where}: stages.{name}: no stage {function.short_text()}; {hint}")
             return None
         stage = load_stage(function.value)
-        node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier))
+        node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier_names))
         settings = read_settings(stage.settings, node, problems, prefix)
         if settings.missing and not needed:
-            self.left_out += settings.missing
+            self.recipe.left_out.extend(settings.missing)
             messages = problems.messages[num_problems:]
             problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
             return None
-        if len(problems.messages) > num_problems or any(other not in self.jobs for other in referred_stages(settings)):
+        keys = {earlier: job.key for earlier, job in self.recipe.jobs.items()}
+        refers_to_left_out = not keys.keys() >= set(referred_stages(settings))
+        if len(problems.messages) > num_problems or refers_to_left_out:
             return None
-        keys = {other: job.key for other, job in self.jobs.items()}
-        job = make_job(stage, settings, self.out / name, self.hashes, keys, self.inputs)
+        job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)
         if self.is_done(job):
             return job
         if needed:
@@ -217,22 +217,25 @@ class _RecipeReader:
         return job
 
     def is_done(self, job: Job) -> bool:
+        """Return whether the folder of a job is up to date."""
         try:
-            return verified_state(job, self.hashes).done
+            return verified_state(job, self.recipe.hashes).done
         except DomainbertError:
             return False  # `make_plan` reports the problem of the folder
 
-    def resolve_reference(self, node: Node, earlier: Sequence[str]) -> Node:
-        """Return the node with a reference such as `@vocab` replaced by the folder of the earlier stage `vocab`."""
+    def resolve_reference(self, node: Node, earlier_names: Sequence[str]) -> Node:
+        """Return the node of a reference such as `@vocab` with the folder of the earlier stage `vocab` as its value.
+
+        Other texts are returned unchanged.
+        """
         if not _REFERENCE.fullmatch(node.value):
             return node
         stage = stage_of(node.value)
-        if stage not in earlier:
-            self.problems.add(
-                f"{node.where}: {node.value}: no earlier stage has this name; {suggest_name(stage, earlier)}"
-            )
+        if stage not in earlier_names:
+            hint = suggest_name(stage, earlier_names)
+            self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {hint}")
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
             self.problems.add(f"{node.where}: found {node.short_text()}; expected a path inside the folder of {stage}")
-        path, done = str(self.out / node.value.removeprefix("@")), stage in self.jobs and stage not in self.pending
-        return replace(node, value=path, text=None, reference=node.value, stage_finished=done)
+        path, is_done = self.recipe.out / node.value[1:], stage in self.recipe.jobs and stage not in self.pending
+        return replace(node, value=str(path), text=None, reference=node.value, stage_finished=is_done)

@@ -22,8 +22,8 @@ from domainbert.runner.jobs import (
     run_or_wait,
     verified_state,
 )
-from domainbert.runner.manifest import referred_stages
 from domainbert.runner.results_table import results_table
+from domainbert.runner.stage_table import referred_stages
 
 RECIPE = "recipe.json"
 """File with all stages of a recipe, in order; the command; and the stages that `--force` named and that have not run
@@ -35,15 +35,15 @@ class Recipe:
     """A validated recipe."""
 
     out: Path
-    jobs: dict[str, Job]
-    """Stage names to jobs, in the order in which they run."""
     hashes: FileHashes
     """Hashes of input files; saved in `out` when the recipe runs."""
-    checks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    jobs: dict[str, Job] = field(default_factory=dict)
+    """Stage names to jobs, in the order in which they run."""
+    checks: dict[str, frozenset[str]] = field(default_factory=dict)
     """Automatic checks by name, each with the trainings that need it."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Variables that were set by the environment."""
-    left_out: Sequence[str] = ()
+    left_out: list[str] = field(default_factory=list)
     """Messages about missing input files of stages that are neither selected nor needed; `jobs` omits these stages."""
 
     def dependents(self, names: Sequence[str]) -> list[str]:
@@ -110,8 +110,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     selected = _selected_stages(recipe, selection)
-    forced = selection.select(list(recipe.jobs)) if selection.force == () else recipe.dependents(selection.force or ())
-    forced += [name for name in recipe.dependents(forced) if name not in selected]
+    forces_all = selection.force == ()  # --force without names
+    forced = recipe.dependents(selection.select(list(recipe.jobs)) if forces_all else selection.force or ())
     if rerun := {name for name in forced if name in selected}:
         recipe = _with_new_keys(recipe, rerun)
     problems, states = Problems("plan"), {}
@@ -121,25 +121,41 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         except DomainbertError as error:
             problems.add(str(error))
     problems.raise_if_any()
-    remaining = [name for name in _still_forced(recipe) if name in states]
-    forced = [*forced, *(name for name in remaining if states[name].done or states[name].damaged)]
+    for name in _still_forced(recipe):
+        if name in states and (states[name].done or states[name].damaged):  # another state runs without force
+            forced.append(name)
     plan = [
-        _planned_stage(name, job, states[name], name in selected, name in forced) for name, job in recipe.jobs.items()
+        _planned_stage(name, job, states[name], selected=name in selected, forced=name in forced)
+        for name, job in recipe.jobs.items()
     ]
-    steps = {step.name: step for step in plan}
-    for step in plan:
-        for other in referred_stages(step.job.settings) if step.run else []:
-            if not steps[other].run and not states[other].done:
-                reason = states[other].reason
+    _check_plan(recipe, plan)
+    return plan
+
+
+def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
+    """Return a stage of the plan; `forced` only matters for a folder with output of an earlier run."""
+    reruns = forced and not state.empty
+    if not selected:
+        return PlannedStage(name, job, state, run=False, reason=state.reason, forced=reruns, selected=False)
+    reason = "forced" if reruns else state.reason
+    return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
+
+
+def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
+    """Raise `DomainbertError` if a stage needs another stage that will not be up to date, or cannot be resumed."""
+    problems, steps = Problems("plan"), {step.name: step for step in plan}
+    for step in (step for step in plan if step.run):
+        for other in referred_stages(step.job.settings):
+            if not steps[other].run and not steps[other].state.done:
+                reason = steps[other].state.reason
                 message = f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too"
                 problems.add(message + (", or skip all checks: --check false" if step.name in recipe.checks else ""))
-        if step.run and step.state.changed and not step.forced:
+        if step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
                 f"expected the same settings to resume, or --force {step.name} to start again"
             )
     problems.raise_if_any()
-    return plan
 
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:
@@ -167,41 +183,45 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         DomainbertError: a stage failed, or the folder of a stage that is not forced is damaged.
         ErrorsFound: a stage found errors in the data; later stages do not run.
     """
-    problems = Problems("run")
-    for step in filter(lambda step: step.refused, plan):
-        problems.add(
-            f"stage {step.name}: {step.job.out}: was changed after the stage finished: {step.state.damaged}; "
-            f"restore the files, or use --force {step.name} to run the stage and its dependents again"
-        )
-    problems.raise_if_any()
-    selected = {step.name for step in plan if step.selected}
-    forced = [step.name for step in plan if step.forced]
-    later = [step.name for step in plan if step.forced and not step.selected]
-    if later:
-        print(f"the next command without --only will run: {', '.join(later)}", flush=True)
+    _check_not_refused(plan)
+    forced_later = [step.name for step in plan if step.forced and not step.selected]
+    if forced_later:
+        print(f"the next command without --only will run: {', '.join(forced_later)}", flush=True)
     with report_full_disk(recipe.out):
         recipe.hashes.save()
-        _write_recipe(recipe, resume_command, removed=selected, forced=forced)
+        selected, forced = {step.name for step in plan if step.selected}, [step.name for step in plan if step.forced]
+        _write_recipe(recipe, resume_command, not_forced=selected, forced=forced)
+
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
+        if step.selected:
+            print(f"{step.name}: {'running' if step.run else 'skipped'} ({step.reason})", flush=True)
         if step.run:
-            print(f"{step.name}: running ({step.reason})", flush=True)
             manifests[step.name] = _run_step(step, resume_command)
             if step.forced:
-                _write_recipe(recipe, resume_command, removed={step.name})
-        else:
-            if step.selected:
-                print(f"{step.name}: skipped ({step.reason})", flush=True)
-            if step.state.done and step.state.manifest is not None:
-                manifests[step.name] = step.state.manifest
+                _write_recipe(recipe, resume_command, not_forced={step.name})
+        elif step.state.done and step.state.manifest is not None:
+            manifests[step.name] = step.state.manifest
         if step.selected and step.name in manifests:
             raise_data_errors(manifests[step.name], step.job.out)
+
+    # all stages that are up to date now, in order
+    all_manifests = {step.name: manifests.get(step.name) or _new_manifest(step, recipe.hashes) for step in plan}
+    known_manifests = {name: manifest for name, manifest in all_manifests.items() if manifest is not None}
+    page_is_stale = any(step.run for step in plan) or not (recipe.out / FILE).is_file()
+    return _report_results(recipe.out, known_manifests, with_page=bool(known_manifests) and page_is_stale)
+
+
+def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
+    """Raise `DomainbertError` if the folder of a stage is damaged and the command line does not force the stage."""
+    problems = Problems("run")
     for step in plan:
-        if step.name not in manifests and (manifest := _new_manifest(step, recipe.hashes)) is not None:
-            manifests[step.name] = manifest
-    manifests = {step.name: manifests[step.name] for step in plan if step.name in manifests}
-    stale = bool(manifests) and (any(step.run for step in plan) or not (recipe.out / FILE).is_file())
-    return _report_results(recipe.out, manifests, with_page=stale)
+        if step.refused:
+            problems.add(
+                f"stage {step.name}: {step.job.out}: was changed after the stage finished: {step.state.damaged}; "
+                f"restore the files, or use --force {step.name} to run the stage and its dependents again"
+            )
+    problems.raise_if_any()
 
 
 def _new_manifest(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | None:
@@ -216,7 +236,7 @@ def _new_manifest(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | No
 
 
 def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
-    """Write `results.json` and, if `with_page`, the page; print table and warnings; return the results."""
+    """Write `results.json` and, if `with_page`, `report.html`; print table and warnings; return the results."""
     stages = {name: {"stage": entry["stage"], "metrics": entry["metrics"]} for name, entry in manifests.items()}
     warnings = [
         f"{name}: {warning}"
@@ -237,9 +257,11 @@ def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_
 
 
 def _run_step(step: PlannedStage, resume_command: str) -> dict[str, Any]:
+    """Run a stage of the plan and return its manifest; an error begins with the name of the stage."""
     start = time.monotonic()
+    resume = step.state.resumable and not step.forced
     try:
-        manifest = run_or_wait(step.job, resume_command, step.state.resumable and not step.forced, step.forced)
+        manifest = run_or_wait(step.job, resume_command, resume, step.forced)
     except (DomainbertError, TrainingStopped) as error:
         raise type(error)(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
@@ -247,6 +269,7 @@ def _run_step(step: PlannedStage, resume_command: str) -> dict[str, Any]:
 
 
 def _check_names(recipe: Recipe, selection: Selection) -> None:
+    """Raise `DomainbertError` if an option names an unknown stage, or --force a stage that is not selected."""
     options = {"--only": selection.only, "--force": selection.force or ()}
     options["--from"] = () if selection.first is None else (selection.first,)
     problems = Problems("command line")
@@ -261,18 +284,18 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     problems.raise_if_any()
 
 
-def _write_recipe(recipe: Recipe, command: str, removed: Collection[str], forced: Sequence[str] = ()) -> None:
-    """Write `RECIPE`; remove the stages `removed` from its list of forced stages, and add the stages `forced`.
+def _write_recipe(recipe: Recipe, command: str, not_forced: Collection[str], forced: Sequence[str] = ()) -> None:
+    """Write `RECIPE`; remove the stages `not_forced` from its list of forced stages, and add the stages `forced`.
 
-    Other processes also edit this list.
+    The list is read again each time, because other processes also edit it.
     """
     functions = {name: job.stage.name for name, job in recipe.jobs.items()}
-    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in removed), *forced])
+    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in not_forced), *forced])
     write_json(recipe.out / RECIPE, {"command": command, "stages": functions, "forced": list(still_forced)})
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
-    """Return the names of stages, perhaps deleted since, that an earlier command forced but did not finish."""
+    """Return the names of stages that earlier commands forced but did not finish; the recipe may lack them now."""
     path = recipe.out / RECIPE
     names: list[str] = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
     return names
@@ -291,10 +314,3 @@ def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
         keys = {other: earlier.key for other, earlier in jobs.items()}
         jobs[name] = make_job(job.stage, job.settings, job.out, recipe.hashes, keys, job.inputs, new_key=name in names)
     return replace(recipe, jobs=jobs)
-
-
-def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
-    if not selected:
-        return PlannedStage(name, job, state, False, state.reason, forced and not state.empty, selected=False)
-    reason = "forced" if forced and not state.empty else state.reason
-    return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.layout import format_interval, format_score
+from domainbert.base.layout import format_interval, format_score, table, width
 
 _DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
 _HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
@@ -56,10 +56,14 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
             [{a, b, difference, interval}].
     """
     rows = [row for name, entry in stages.items() for row in _table_rows(name, entry["metrics"] or {})]
-    return _align_columns([_HEADER, *rows]) if rows else ""
+    if not rows:
+        return ""
+    header, *lines = table([_HEADER, *rows])
+    return "\n".join([header, "-" * max(map(width, [header, *lines])), *lines])
 
 
 def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the cells of each system in the metrics of a stage; `paired` compares the first system with the others."""
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
     for score in system_scores(metrics):
@@ -74,9 +78,3 @@ def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]
         cells = (score.metric, score.shown_score, score.shown_interval, seeds, difference, pieces, speed)
         rows.append((stage, score.system, *cells))
     return rows
-
-
-def _align_columns(rows: Sequence[tuple[str, ...]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])

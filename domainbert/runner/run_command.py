@@ -21,6 +21,7 @@ FLAGS = {
     "verify": "none",
     "allow_import": "one",
 }
+_FLAGS_APPLIED_ONCE = ("force", "dry_run", "verify", "extend")
 HELP = """\
 usage: domainbert run RECIPE [options]
 
@@ -42,11 +43,6 @@ Relative paths are relative to the current folder. "@name" is the folder of an e
 """
 
 
-def help_text() -> str:
-    """Return the text of `domainbert run --help`."""
-    return HELP
-
-
 def perform(typed: ParsedArguments) -> int:
     """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a damaged folder, else 0.
 
@@ -56,8 +52,7 @@ def perform(typed: ParsedArguments) -> int:
     """
     if len(typed.words) != 1 or typed.files:
         raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
-    flags = typed.flags
-    verify = "verify" in flags
+    flags, verify = typed.flags, "verify" in typed.flags
     force = _names_of_option(flags, "force") if "force" in flags else None
     selection = Selection(_names_of_option(flags, "only"), flags.get("from"), force)
     recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify, selection=selection)
@@ -76,17 +71,20 @@ def perform(typed: ParsedArguments) -> int:
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.dry_run_line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
-    run_plan(recipe, plan, _resume_command(typed, recipe.variables))
+    run_plan(recipe, plan, resume_command("run", typed, recipe.variables))
     return 0
 
 
-def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str:
-    """Return the command that resumes a recipe, with the variables of the environment and without `--force`."""
-    options = [f"--vars.{name}={value}" for name, value in variables.items()]
-    options += [f"--{name}={value}" for name, value in typed.options]
-    not_repeated = ("force", "dry_run", "verify")
-    options += [f"--{name}={value}" for name, value in typed.flags.items() if name not in not_repeated]
-    return shlex.join(["domainbert", "run", *typed.words, *options])
+def resume_command(command: str, typed: ParsedArguments, variables: Mapping[str, str]) -> str:
+    """Return the command line that resumes `run` or `tune`, without flags that apply only once, such as `--force`.
+
+    `variables` are the variables of the YAML that the environment has set.
+    """
+    words = [*typed.words, *(word for file in typed.files for word in ("-c", file))]
+    words += [f"--vars.{name}={value}" for name, value in variables.items()]
+    words += [f"--{name}={value}" for name, value in typed.options]
+    words += [f"--{name}={value}" for name, value in typed.flags.items() if name not in _FLAGS_APPLIED_ONCE]
+    return shlex.join(["domainbert", command, *words])
 
 
 def _names_of_option(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:

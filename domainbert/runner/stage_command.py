@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 from argparse import ArgumentParser
 from collections.abc import Mapping
@@ -18,7 +17,6 @@ from domainbert.base.manifests import find_damaged_outputs
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.process import process_rank
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
-from domainbert.runner.early_problems import add_early_problems
 from domainbert.runner.jobs import (
     FolderState,
     Job,
@@ -29,7 +27,7 @@ from domainbert.runner.jobs import (
     run_job,
     verified_state,
 )
-from domainbert.runner.stage_table import Stage
+from domainbert.runner.stage_table import Stage, add_early_problems
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.settings.help import add_fields, format_help
 from domainbert.settings.reader import Settings, read_settings
@@ -53,23 +51,18 @@ def stage_help(stage: Stage) -> str:
     if stage.show is not None:
         flags["--show N"] = "print N examples as the model reads them and stop; nothing is written"
     usage = f"domainbert {stage.name} [-c FILE]... [--key value]..."
-    return options_help(stage.settings, usage, flags, stage.description, "settings", "folder to write, empty or new")
+    return options_help(stage.settings, usage, flags, stage.description, "folder to write, empty or new")
 
 
 def options_help(
-    settings: type,
-    usage: str,
-    flags: Mapping[str, str],
-    description: str | None = None,
-    contents: str = "the settings below",
-    out: str = "folder to write",
+    settings: type, usage: str, flags: Mapping[str, str], description: str, out: str = "folder to write"
 ) -> str:
-    """Return the help of a command: its flags, and the fields of the `settings` dataclass.
+    """Return the help of a command with the options `-c`, `--out`, `flags`, and the fields of a settings dataclass.
 
-    The description is the docstring of the dataclass by default.
+    `flags` maps an option to its help, and `out` is the help of `--out`.
     """
-    parser = ArgumentParser(usage=usage, description=description or inspect.getdoc(settings))
-    help_of_config = f"YAML file with {contents}; may be repeated, later files override earlier ones"
+    parser = ArgumentParser(usage=usage, description=description)
+    help_of_config = "YAML file with the settings below; may be repeated, later files override earlier ones"
     parser.add_argument("-c", "--config", metavar="FILE", help=help_of_config)
     parser.add_argument("--out", metavar="FOLDER", help=f"{out} (required)")
     for name, text in flags.items():
@@ -100,19 +93,19 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
 
 
 def _default_at(stage: Stage, key: str) -> Any:
-    """Return the default of a dotted key; None if a parent has no such field."""
-    first, *rest = key.split(".")
-    value = defaults_of(stage.settings).get(first)
-    for part in rest:
-        value = getattr(value, part, None)
+    """Return the default of a dotted key; None if a default on the way has no such field."""
+    name, *nested_names = key.split(".")
+    value = defaults_of(stage.settings).get(name)
+    for nested_name in nested_names:
+        value = getattr(value, nested_name, None)
     return value
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
-    """Return the dataclass of a dotted key, also if the type is a list or optional; None for other types."""
+    """Return the dataclass of a dotted key, also if its type is a list or optional; None if it has no dataclass."""
     hints, cls = field_types(stage.settings), None
-    for part in key.split("."):
-        cls = next(iter(groups_in(hints.get(part))), None)
+    for name in key.split("."):
+        cls = next(iter(groups_in(hints.get(name))), None)
         hints = field_types(cls) if cls is not None else {}
     return cls
 
@@ -139,9 +132,15 @@ def show_examples(stage: Stage, typed: ParsedArguments) -> str:
     _, settings, tree = _read_stage_settings(stage, typed, problems, template=False)
     problems.raise_if_any()
     inputs = Inputs()
+    _check_inputs(stage, settings, tree, inputs)
+    return "\n".join(stage.show(settings.instance, int(count), inputs)) + "\n"
+
+
+def _check_inputs(stage: Stage, settings: Settings, tree: Node, inputs: Inputs) -> None:
+    """Raise `DomainbertError` with all problems of the input files of a stage; `tree` is the YAML of its settings."""
+    problems = Problems(stage.name)
     add_early_problems(stage, settings, tree, problems, inputs)
     problems.raise_if_any()
-    return "\n".join(stage.show(settings.instance, int(count), inputs)) + "\n"
 
 
 def run_stage(stage: Stage, typed: ParsedArguments) -> str:
@@ -167,8 +166,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     job = make_job(stage, settings, folder, HASHES, {}, new_key=force)
     if process_rank() > 0:
         if force or not folder_state(job).done:  # a problem that ends the first process has to end the others too
-            add_early_problems(stage, settings, tree, problems, job.inputs)
-            problems.raise_if_any()
+            _check_inputs(stage, settings, tree, job.inputs)
         follow_job(job, force)
         return f"{stage.name}: done, together with the other processes"
     state = verified_state(job, HASHES)
@@ -178,8 +176,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     force = force or (resume == "or-replace" and not state.resumable)
     if not force and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)
-    add_early_problems(stage, settings, tree, problems, job.inputs)
-    problems.raise_if_any()
+    _check_inputs(stage, settings, tree, job.inputs)
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     raise_data_errors(manifest, job.out)
@@ -190,13 +187,14 @@ def _holds_report(job: Job, state: FolderState) -> bool:
     """Return whether the folder holds only an unchanged earlier report of the same stage, which may be replaced."""
     if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
         return False
-    others = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
-    return not others and not find_damaged_outputs(job.out, state.manifest)
+    foreign_names = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
+    return not foreign_names and not find_damaged_outputs(job.out, state.manifest)
 
 
 def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
-    """Raise `DomainbertError` if only --force may replace the folder, for example predictions of a failed stage."""
-    out, kept_output = job.out, not job.trains and read_status(job.out).get("state") == "failed"
+    """Raise `DomainbertError` if only --force may replace the output folder; `may_remove` allows to remove seeds."""
+    out = job.out
+    kept_output = not job.trains and read_status(out).get("state") == "failed"  # such as predictions of some files
     if state.changed:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same settings to resume, "
@@ -207,8 +205,10 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
             f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
             "run the stage again"
         )
-    nothing_lost = state.resumable and (may_remove or not (state.removes_outputs or kept_output))
-    if state.empty or nothing_lost or (state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept_output):
+    keeps_all = not (state.removes_outputs or kept_output)
+    if state.empty or (state.resumable and (may_remove or keeps_all)):
+        return
+    if state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept_output:
         return
     resume = "--resume auto to resume, " if state.resumable and not kept_output else ""
     raise DomainbertError(

@@ -1,19 +1,24 @@
-"""Table of the stages; their modules are imported lazily."""
+"""Table of the stages, whose modules are imported lazily, and the checks of their settings before any stage runs."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError, suggest_name
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.fields import PARTS
-from domainbert.settings.schema import fields_with_metadata, settings_class
+from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
 
 if TYPE_CHECKING:
+    from domainbert.runner.jobs import Job
+    from domainbert.settings.reader import Settings
+    from domainbert.settings.yaml_files import Node
     from domainbert.stages.early_checks import StageArguments
     from domainbert.stages.stage import Inputs
 
@@ -34,6 +39,8 @@ STAGES = {
 }
 """Stage name to `module:function`, in the usual order of stages."""
 
+_STARTS_WITH_LINE = re.compile(r"\S.*:\d+: ")  # `train.conll:12: `
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -47,7 +54,7 @@ class Stage:
     show: Callable[[Any, int, Inputs], list[str]] | None = None
     """`show_examples` of the module: return the lines of `--show N` for validated settings, N and the inputs."""
 
-    reports: bool | None = None
+    reports: bool = False
     """`REPORTS` of the module: whether the output is a report, which another run may replace without --force."""
 
     @property
@@ -77,7 +84,67 @@ def load_stage(name: str) -> Stage:
         raise DomainbertError(f"{name}: no such stage; {suggest_name(name, list(STAGES))}")
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
-    members: Any = (
-        getattr(module, member, None) for member in (function_name, "check_arguments", "show_examples", "REPORTS")
+    return Stage(
+        name,
+        function=getattr(module, function_name),
+        check=getattr(module, "check_arguments", None),
+        show=getattr(module, "show_examples", None),
+        reports=getattr(module, "REPORTS", False),
     )
-    return Stage(name, *members)
+
+
+def stage_of(reference: str) -> str:
+    """Return the stage name of a reference: `vocab` for `@vocab/vocab.txt`."""
+    return reference.removeprefix("@").partition("/")[0]
+
+
+def referred_stages(settings: Settings) -> list[str]:
+    """Return the sorted names of the earlier stages that settings refer to."""
+    return sorted({stage_of(reference) for reference in settings.references.values()})
+
+
+def _stage_arguments(stage: Stage, settings: Settings, inputs: Inputs, pending: Mapping[str, Job]) -> StageArguments:
+    """Return the arguments of a stage, with the arguments of the pending stages whose output folders it names."""
+    from domainbert.stages.early_checks import StageArguments  # here: `--help` does not need it
+
+    pending_arguments = {}
+    for path, reference in settings.references.items():
+        job = pending.get(stage_of(reference))
+        if job is not None:
+            pending_arguments[path] = _stage_arguments(job.stage, job.settings, inputs, pending)
+    return StageArguments(defaults_of(stage.settings) | settings.arguments, pending_arguments, inputs)
+
+
+def add_early_problems(
+    stage: Stage,
+    settings: Settings,
+    node: Node,
+    problems: Problems,
+    inputs: Inputs,
+    prefix: str = "",
+    pending: Mapping[str, Job] = {},
+) -> None:
+    """Check the declared inputs of a stage, call its `check_arguments`, and add all problems to `problems`.
+
+    A problem of a file that several stages read is added once.
+
+    Args:
+        stage: the stage to check.
+        settings: validated settings of the stage.
+        node: the YAML mapping that the settings were read from.
+        problems: the list that is extended.
+        inputs: opens the files and folders of the settings.
+        prefix: prefix of every key in a message, such as `stages.pretrain.`.
+        pending: earlier stages of the recipe that have not run yet, by name; the files of finished stages exist.
+    """
+    arguments = _stage_arguments(stage, settings, inputs, pending)
+    with redirect_stdout(StringIO()):  # readers print the kind of a file
+        arguments.check_declared(stage.settings)
+        if stage.check is not None:
+            stage.check(arguments)
+    for key, problem in arguments.problems:
+        key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
+        location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
+        message = problem if _STARTS_WITH_LINE.match(problem) else f"{location}: {problem}"
+        if message not in problems.messages:
+            problems.add(message)

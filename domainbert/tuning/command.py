@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
-import shlex
+import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from domainbert.base.choices import allow_import_arguments
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import folder_lock, report_full_disk
 from domainbert.labelled.folds import Fold, split_folds, write_folds
 from domainbert.labelled.sets import LabelledSet
+from domainbert.runner.run_command import resume_command
 from domainbert.runner.stage_command import options_help
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search, limit_to_grid, read_search, warn_unfair_comparison
 
 FLAGS = {"extend": "none", "allow_import": "one"}
-
-
-def help_text() -> str:
-    """Return the text of `domainbert tune --help`."""
-    flags = {
+HELP = options_help(
+    TuneConfig,
+    "domainbert tune -c FILE [--extend] [--key value]...",
+    {
         "--extend": "resume a study with another space or other settings",
         "--vars.NAME TEXT": "set a variable of the YAML; the environment variable DOMAINBERT_NAME does the same",
-    }
-    return options_help(TuneConfig, "domainbert tune -c FILE [--extend] [--key value]...", flags)
+    },
+    inspect.getdoc(TuneConfig) or "",
+)
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Run the search, print the results and return exit code 0; raises the errors of `run_search`."""
-    if typed.words or not typed.files:
-        raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
-    print(run_search(read_search([Path(file) for file in typed.files], typed.options), typed))
-    return 0
-
-
-def run_search(search: Search, typed: ParsedArguments) -> str:
-    """Run trials until the study is complete, and return the lines to print at the end.
+    """Run trials until the study is complete, print the results and return exit code 0.
 
     Raises:
         DomainbertError: the study cannot be resumed, or no trial was completed.
         TrainingStopped: a signal stopped the worker; the running trials are queued again.
     """
+    if typed.words or not typed.files:
+        raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
+    search = limit_to_grid(read_search([Path(file) for file in typed.files], typed.options))
+    warn_unfair_comparison(search)
+
+    # imported after the validation of the YAML, because Optuna is slow to import
     from domainbert.tuning.results import check_folder, closing_lines, draw_pictures, write_results
-    from domainbert.tuning.storages import open_storage
     from domainbert.tuning.study import open_study
+    from domainbert.tuning.trials import open_storage
     from domainbert.tuning.worker import Worker
 
-    search = limit_to_grid(search)
-    warn_unfair_comparison(search)
     config, out = search.config, search.out
     with report_full_disk(out), _add_resume_command(search, typed):
-        contents, train = _folds(search)
+        contents, train = _split_folds(search)
         check_folder(config, out)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -67,38 +63,31 @@ def run_search(search: Search, typed: ParsedArguments) -> str:
     lines = [*closing_lines(summary, out), *draw_pictures(study, search)]
     if summary["best"] is None and summary["failed"]:
         raise DomainbertError("\n  ".join([*lines, f"see the errors in {out / 'trials.csv'}"]))
-    return "\n".join(lines)
+    print("\n".join(lines))
+    return 0
 
 
-def _folds(search: Search) -> tuple[list[Fold], LabelledSet]:
-    """Return the folds of the training set, and this set; [] and [] without `k_folds`."""
+def _split_folds(search: Search) -> tuple[list[Fold], LabelledSet]:
+    """Return the folds of the training set, and the training set; [] and [] without `k_folds`."""
     config = search.config
     if config.k_folds is None:
         return [], []
-    arguments = search.space.settings(search.space.first_point()).arguments
+    arguments = search.space.first_settings().arguments
     train: LabelledSet = arguments["train"]
     return split_folds(train, arguments["task"], config.k_folds, config.seed), train
 
 
 @contextmanager
 def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None]:
-    """Context manager that adds the command to resume to the error of a stopped or disconnected worker."""
+    """Context manager that adds the command to resume the search to the error of a stopped or disconnected worker."""
     from optuna.exceptions import StorageInternalError
 
-    from domainbert.tuning.storages import failure_reason
+    from domainbert.tuning.trials import failure_reason
 
-    command = _resume_command(typed, search.variables)
+    command = resume_command("tune", typed, search.variables)
     try:
         yield
     except TrainingStopped as stop:
         raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {command}") from stop
     except StorageInternalError as error:
         raise DomainbertError(f"storage: connection lost ({failure_reason(error)}); to resume: {command}") from error
-
-
-def _resume_command(typed: ParsedArguments, variables: Mapping[str, str]) -> str:
-    """Return the command that resumes the search, with the variables of the environment."""
-    words = [word for file in typed.files for word in ("-c", file)]
-    options = [f"--vars.{name}={value}" for name, value in variables.items()]
-    options += [f"--{name}={value}" for name, value in typed.options]
-    return shlex.join(["domainbert", "tune", *words, *options, *allow_import_arguments()])

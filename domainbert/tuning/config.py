@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, suggest_name
@@ -23,6 +25,7 @@ VALIDATION, COST = "validation/", "cost/"
 """Prefixes of objectives."""
 STORAGE_URL_VARIABLE = "DOMAINBERT_STORAGE_URL"
 """Environment variable with the URL of a database."""
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 Seconds = Annotated[int, Range(1, 86_400)]
 
 
@@ -53,7 +56,8 @@ class Parameter:
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
                 raise DomainbertError("choices: found with a range; expected either low and high, or choices")
-            if not self.choices or any(value in self.choices[:number] for number, value in enumerate(self.choices)):
+            has_duplicates = any(value in self.choices[:number] for number, value in enumerate(self.choices))
+            if not self.choices or has_duplicates:
                 raise DomainbertError("choices: expected one or more different values")
         elif self.low is None or self.high is None:
             raise DomainbertError("expected low and high, or choices")
@@ -165,33 +169,35 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
+        check_gpus(self.gpus)
         self._check_objectives()
         if not self.space:
             raise DomainbertError("space: no settings; expected one or more, such as optim.lr: {low: 1e-5, high: 1e-3}")
 
     def _check_objectives(self) -> None:
         prefixes = (VALIDATION, COST)
-        wrong = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
-        if wrong or len(set(self.objective)) != len(self.objective):
+        invalid = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
+        if invalid or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
                 f"objective: found {list(self.objective)}; expected different names such as validation/f1"
             )
-        costs = [name for name in self.objective if name.startswith(COST) and name.removeprefix(COST) not in COSTS]
-        if costs:
-            hint = suggest_name(costs[0], [COST + cost for cost in COSTS])
-            raise DomainbertError(f"objective: {costs[0]} is not measured; {hint}")
+        cost_names = [COST + cost for cost in COSTS]
+        for name in self.objective:
+            if name.startswith(COST) and name not in cost_names:
+                raise DomainbertError(f"objective: {name} is not measured; {suggest_name(name, cost_names)}")
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
-        if self.direction is not None and len(self.direction) != max(len(self.objective), 1):
+        num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
+        if self.direction is not None and len(self.direction) != num_objectives:
             raise DomainbertError("direction: expected one direction for each objective")
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """Direction of each objective."""
+        """Direction of each objective: `direction`, or a default that depends on its name."""
         if self.direction is not None:
             return self.direction
-        lower = [self.stage == "distill" or name.endswith(_LOWER_IS_BETTER) for name in self.objective]
-        return tuple("minimize" if is_lower else "maximize" for is_lower in lower)
+        lower_is_better = [self.stage == "distill" or name.endswith(_LOWER_IS_BETTER) for name in self.objective]
+        return tuple("minimize" if is_lower else "maximize" for is_lower in lower_is_better)
 
     @property
     def num_slots(self) -> int:
@@ -204,5 +210,18 @@ class TuneConfig:
         return self.pruner != "none" and len(self.objective) < 2
 
 
-Values = Mapping[str, Any]
-"""A point of a space: dotted keys to plain values."""
+def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
+    """Raise `DomainbertError` if an index is outside CUDA_VISIBLE_DEVICES, which a scheduler may have set."""
+    visible = visible_gpus(environment)
+    if gpus and visible is not None and max(gpus) >= len(visible):
+        raise DomainbertError(
+            f"gpus: found index {max(gpus)}; {VISIBLE_GPUS} has {len(visible)} GPUs, whose indices begin at 0"
+        )
+
+
+def visible_gpus(environment: Mapping[str, str] = os.environ) -> list[str] | None:
+    """Return the names in CUDA_VISIBLE_DEVICES, up to the first invalid name; None if the variable is not set."""
+    if VISIBLE_GPUS not in environment:
+        return None
+    names = [name.strip() for name in environment[VISIBLE_GPUS].split(",")]
+    return list(takewhile(lambda name: name not in ("", "-1"), names))  # CUDA ignores the names after an invalid name

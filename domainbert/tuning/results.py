@@ -1,14 +1,16 @@
-"""Write the results of a study: best settings as YAML, a table of trials, the cost of the search, plots as SVG."""
+"""Print the progress of a study, and write its results: best settings, table of trials, cost of the search, plots."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import shlex
 import statistics
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,60 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search
 from domainbert.tuning.space import Space
-from domainbert.tuning.trial_log import best_trial, describe_values
 from domainbert.tuning.trials import DIED, ERROR, SECONDS, SETTINGS, THREADS, WORKER, original_number, requeued_numbers
 
 _MIN_TRIALS_FOR_IMPORTANCE, _MIN_TRIALS_FOR_PICTURES = 4, 2  # complete trials
 _BEST, _SUMMARY = "best.yaml", "study.json"
+
+
+def progress_line(trials: Sequence[FrozenTrial], config: TuneConfig, num_new: int, seconds: float) -> str:
+    """Return `12/20 done (5 pruned, 1 failed), 2 running, best 0.5674 (trial 7), 1h02m, 40m00s left`.
+
+    `trials` are the trials that count towards `config.trials`; `num_new` of them were finished in the last `seconds`,
+    from which the remaining time is estimated.
+    """
+    states = [trial.state.name for trial in trials]
+    done = sum(trial.state.is_finished() for trial in trials)
+    line = f"{done}/{config.trials} done ({states.count('PRUNED')} pruned, {states.count('FAIL')} failed)"
+    line += f", {states.count('RUNNING')} running"
+    if (best := best_trial(trials, config)) is not None:
+        line += f", best {best.values[0]:.4f} (trial {best.number})"
+    line += f", {format_duration(seconds)}"
+    if num_new > 0 and done < config.trials:
+        line += f", {format_duration(seconds / num_new * (config.trials - done))} left"
+    return line
+
+
+def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
+    """Return the complete trial with the best first objective, the earliest if several are equal, or None."""
+    complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
+    return min(complete, key=lambda trial: (_cost(trial, config), trial.number), default=None)
+
+
+def _cost(trial: FrozenTrial, config: TuneConfig) -> float:
+    """Return the first objective of a complete trial, negated if it is maximized, so that a lower value is better."""
+    value: float = trial.values[0]
+    return value if config.directions[0] == "minimize" else -value
+
+
+def print_outcome(trial: FrozenTrial, objectives: Sequence[str]) -> None:
+    """Print a line about a trial that has ended: its values or the reason for its end, and its settings."""
+    seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
+    if trial.state.name == "COMPLETE":
+        values = zip(objectives, trial.values, strict=True)
+        outcome = ", ".join(f"{name} {value:.4f}" for name, value in values) + f" in {seconds}"
+    elif trial.state.name == "PRUNED":
+        last_value = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
+        outcome = f"pruned at {last_value:.4f} after {trial.last_step} evaluations, {seconds}"
+    else:
+        outcome = f"failed: {trial.user_attrs.get(ERROR, DIED)}"
+    print(f"trial {trial.number}: {outcome}; {describe_values(trial.params)}", flush=True)
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """Format settings as a line: `optim.lr 0.0003, batch_size 16`."""
+    texts = {key: f"{value:.4g}" if isinstance(value, float) else json.dumps(value) for key, value in values.items()}
+    return ", ".join(f"{key} {text}" for key, text in texts.items())
 
 
 def check_folder(config: TuneConfig, out: Path) -> None:
@@ -49,7 +100,8 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
         best = best_trial(trials, config)
         if best is not None:
             _write_settings(best, config, out / _BEST)
-        front = sorted(study.best_trials, key=lambda trial: trial.number) if len(config.objective) > 1 and best else []
+        has_front = best is not None and len(config.objective) > 1
+        front = sorted(study.best_trials, key=lambda trial: trial.number) if has_front else []
         files = {out / "pareto" / f"trial-{trial.number:05d}.yaml": trial for trial in front}
         for file, trial in files.items():
             file.parent.mkdir(exist_ok=True)
@@ -63,17 +115,14 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
 
 
 def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
-    """Return the function of a trial to minimize, for the first of several objectives; None for a single one."""
-    if len(config.objective) == 1:
-        return None
-    sign = -1 if config.directions[0] == "maximize" else 1
-    return lambda trial: sign * trial.values[0]
+    """Return the value of a trial that Optuna's importance analyses: None, the default, for a single objective."""
+    return partial(_cost, config=config) if len(config.objective) > 1 else None
 
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
-    """Return the share of each setting in the importance for the first objective (PED-ANOVA, Watanabe et al. 2023).
+    """Return the importance of each setting for the first objective (PED-ANOVA, Watanabe et al. 2023); the sum is 1.
 
-    {} if there are too few complete trials, or Optuna cannot compute it.
+    Return {} if there are too few complete trials, or if Optuna cannot compute the importance.
     """
     if _num_complete(study) < _MIN_TRIALS_FOR_IMPORTANCE:
         return {}
@@ -90,29 +139,28 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
     The time saved by pruning is estimated as the median time of a complete trial minus the time of each pruned trial.
     """
-    states = ("COMPLETE", "PRUNED", "FAIL")
-    by_state = {name: [trial for trial in trials if trial.state.name == name] for name in states}
-    num_requeued = len(requeued_numbers(trials))
-    num_failed = len(by_state["FAIL"]) - num_requeued
-    spent: Counter[int] = Counter()  # seconds of all attempts, by the number of the first attempt
+    seconds: Counter[int] = Counter()  # of all attempts, by the number of the first attempt
     for trial in trials:
-        spent[original_number(trial)] += trial.user_attrs.get(SECONDS, 0)
-    complete, pruned = ([spent[original_number(trial)] for trial in by_state[name]] for name in states[:2])
+        seconds[original_number(trial)] += trial.user_attrs.get(SECONDS, 0)
+    complete = [seconds[original_number(trial)] for trial in trials if trial.state.name == "COMPLETE"]
+    pruned = [seconds[original_number(trial)] for trial in trials if trial.state.name == "PRUNED"]
     median = statistics.median(complete or [0])
+    num_requeued = len(requeued_numbers(trials))  # their attempts are recorded as failed
+    num_failed = sum(trial.state.name == "FAIL" for trial in trials) - num_requeued
+    num_finished = len(complete) + len(pruned) + num_failed
     best = best_trial(trials, config)
-    finished = len(complete) + len(pruned) + num_failed
     return {
         "objective": list(config.objective),
         "direction": list(config.directions),
-        "trials": finished,
+        "trials": num_finished,
         "asked": config.trials,
         "complete": len(complete),
         "pruned": len(pruned),
         "failed": num_failed,
         "queued_again": num_requeued,
-        "pruned_share": len(pruned) / finished if finished else 0.0,
-        "seconds": sum(spent.values()),
-        "seconds_saved_by_pruning": sum(max(0.0, median - seconds) for seconds in pruned) if complete else 0.0,
+        "pruned_share": len(pruned) / num_finished if num_finished else 0.0,
+        "seconds": sum(seconds.values()),
+        "seconds_saved_by_pruning": sum(max(0.0, median - spent) for spent in pruned) if complete else 0.0,
         "best": None if best is None else {"trial": best.number, "values": best.values, "settings": best.params},
     }
 
@@ -142,7 +190,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
-    """Write the settings of a trial as YAML for the stage; an extended study may have other settings now."""
+    """Write the settings that a trial ran with as YAML for the stage, with a comment on the values and the command."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
     settings = dict(trial.user_attrs[SETTINGS])
@@ -158,9 +206,9 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    """Write a CSV row per trial; settings that only older trials of an extended study have are the last columns."""
-    old_keys = (key for trial in trials for key in trial.params)
-    keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *old_keys]))
+    """Write a CSV row per trial; settings that only earlier trials of an extended study have follow the others."""
+    recorded_keys = (key for trial in trials for key in trial.params)
+    keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *recorded_keys]))
     stream = io.StringIO(newline="")
     writer = csv.writer(stream)
     writer.writerow(["trial", "state", *config.objective, *keys, "evaluations", "seconds", "worker", "error"])
@@ -182,7 +230,7 @@ def _num_complete(study: Study) -> int:
 def draw_pictures(study: Study, search: Search) -> list[str]:
     """Write `history`, `importance`, `parallel`, `slice` and, with two or three objectives, `pareto`, each as `.svg`.
 
-    Return a line for each plot that cannot be drawn. Plots of a single objective show the first objective.
+    Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective.
     """
     try:
         import matplotlib
@@ -191,32 +239,27 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display
     if _num_complete(study) < _MIN_TRIALS_FOR_PICTURES:
         return ["no pictures: fewer than two trials are complete"]
-    folder = search.out / "pictures"
-    folder.mkdir(exist_ok=True)
-    with folder_lock(search.out):
-        pictures = _plots_by_name(study, search.config)
-        return [line for name, draw in pictures.items() if (line := _save_picture(draw, folder / f"{name}.svg"))]
+    import optuna.visualization.matplotlib as plots  # needs matplotlib
 
-
-def _plots_by_name(study: Study, config: TuneConfig) -> dict[str, Callable[[], Any]]:
-    """Return the functions that draw the plots, by name."""
-    import optuna.visualization.matplotlib as plots
-
-    name = config.objective[0]
-    first = (lambda trial: trial.values[0]) if len(config.objective) > 1 else None
-    plots_by_name: dict[str, Callable[[], Any]] = {
-        "history": lambda: plots.plot_optimization_history(study, target=first, target_name=name),
-        "importance": lambda: plots.plot_param_importances(study, target=_importance_target(config), target_name=name),
-        "parallel": lambda: plots.plot_parallel_coordinate(study, target=first, target_name=name),
-        "slice": lambda: plots.plot_slice(study, target=first, target_name=name),
+    config, folder = search.config, search.out / "pictures"
+    name, single = config.objective[0], len(config.objective) == 1
+    options: dict[str, Any] = {"target": None if single else lambda trial: trial.values[0], "target_name": name}
+    pictures: dict[str, Callable[[], Any]] = {
+        "history": partial(plots.plot_optimization_history, study, **options),
+        "importance": partial(plots.plot_param_importances, study, target=_importance_target(config), target_name=name),
+        "parallel": partial(plots.plot_parallel_coordinate, study, **options),
+        "slice": partial(plots.plot_slice, study, **options),
     }
     if len(config.objective) in (2, 3):
-        plots_by_name["pareto"] = lambda: plots.plot_pareto_front(study, target_names=list(config.objective))
-    return plots_by_name
+        pictures["pareto"] = partial(plots.plot_pareto_front, study, target_names=list(config.objective))
+    folder.mkdir(exist_ok=True)
+    with folder_lock(search.out):
+        problems = [_save_picture(draw, folder / f"{name}.svg") for name, draw in pictures.items()]
+    return [problem for problem in problems if problem]
 
 
-def _save_picture(draw: Callable[[], Any], file: Path) -> str | None:
-    """Draw a plot into a file and return None, or the reason for a failure, such as equal values of all trials."""
+def _save_picture(draw: Callable[[], Any], file: Path) -> str:
+    """Draw a plot into a file; return "", or the reason for a failure, such as equal values of all trials."""
     from matplotlib import pyplot
 
     try:
@@ -228,4 +271,4 @@ def _save_picture(draw: Callable[[], Any], file: Path) -> str | None:
         return f"no {file.name}: {error}"
     finally:
         pyplot.close("all")
-    return None
+    return ""

@@ -27,8 +27,7 @@ from domainbert.settings.tree import (
 )
 from domainbert.settings.yaml_files import Node
 from domainbert.tasks.config import TaskConfig
-from domainbert.tuning.config import COST, VALIDATION, TuneConfig, Values
-from domainbert.tuning.slots import check_gpus
+from domainbert.tuning.config import COST, TuneConfig
 from domainbert.tuning.space import Dimension, Space, read_space
 
 _HASH_DIGITS = 16  # recorded digits of a file hash
@@ -51,7 +50,7 @@ class Search:
         """Metric that selects the best evaluation of a training on a task; None for stages without `select_by`."""
         if "select_by" not in defaults_of(self.space.stage.settings):
             return None
-        metric: Headline = self.space.settings(self.space.first_point()).instance.selection_metric
+        metric: Headline = self.space.first_settings().instance.selection_metric
         return metric
 
     @property
@@ -82,31 +81,32 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
     tree = read_config(files, options, "command line")
-    if "settings" in tree.value:
+    if "settings" in tree.value:  # perhaps the name of a YAML file
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     variables = read_variables(tree, os.environ, problems)
-    check_variables_read(tree, read_config(files, [], "command line").value.get("vars"), options, problems)
+    declared_variables = read_config(files, [], "command line").value.get("vars")
+    check_variables_read(tree, declared_variables, options, problems)
     tree = substitute(tree, variables, problems)
     problems.raise_if_any()
-    out, rest = tree.value.get("out"), tree.without("out", "vars")
-    settings = read_settings(TuneConfig, rest, problems)
+    out, config_tree = tree.value.get("out"), tree.without("out", "vars")
+    settings = read_settings(TuneConfig, config_tree, problems)
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         problems.add(f"{(out or tree).where}: out: expected the folder of the study")
     elif starts_at_home(out.value):
         problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
     problems.raise_if_any()
     assert out is not None
-    try:
-        check_gpus(settings.instance.gpus)
-    except DomainbertError as error:
-        raise DomainbertError(f"{tree.where}: {error}") from error
     folder = Path(out.value)
     config = replace(settings.instance, study=settings.instance.study or folder.name)
-    search = _build_search(config, folder, rest, problems)
+    search = _build_search(config, folder, config_tree, problems)
     return replace(search, variables=select_environment_variables(variables, options, os.environ))
 
 
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
+    """Return the search, after validating the stage's settings and every value of the space.
+
+    `tree` is the YAML of `config`.
+    """
     key = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
         raise DomainbertError(f"{key}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
@@ -115,23 +115,23 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
         raise DomainbertError(f"{key}: {stage.name} reads the test set; expected a stage that does not")
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: expected no out here, each trial has its folder")
-    if config.k_folds and "train" in base.value:  # each fold replaces both sets
+    if config.k_folds and "train" in base.value:  # `validation` may be omitted: each fold replaces both sets
         base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
     problems.raise_if_any()
     _check_enqueued(space, config.enqueue, tree.at(["enqueue"]), problems)
     _check_sampler(config, space, tree.where, problems)
     problems.raise_if_any()
-    _check_stage(config, space.settings(space.first_point()), tree)
+    _check_stage(config, space.first_settings(), tree)
     return _with_objective(Search(config, space, out))
 
 
 def _with_objective(search: Search) -> Search:
-    """Return the search with objective and directions from the task, unless the YAML sets them."""
+    """Return the search with a default objective and directions from the task, where the YAML does not set them."""
     config, headline = search.config, search.headline
     if not config.objective:
-        default = f"{VALIDATION}loss" if headline is None else headline.monitor
-        config = replace(config, objective=(default,))
+        default_objective = LOSS.monitor if headline is None else headline.monitor
+        config = replace(config, objective=(default_objective,))
         search = replace(search, config=config)
     if headline not in (None, LOSS) and LOSS.monitor in config.objective:
         raise DomainbertError(
@@ -140,11 +140,11 @@ def _with_objective(search: Search) -> Search:
         )
     if config.direction is not None or headline is None:
         return search
-    task = search.space.settings(search.space.first_point()).arguments.get("task")
-    further = task.further if isinstance(task, TaskConfig) else ()
-    task_directions = {metric.monitor: metric.direction for metric in (*further, headline)}
+    task = search.space.first_settings().arguments.get("task")
+    task_metrics = [*task.further, headline] if isinstance(task, TaskConfig) else [headline]
+    task_directions = {metric.monitor: metric.direction for metric in task_metrics}
     defaults = zip(config.objective, config.directions, strict=True)
-    directions = [task_directions.get(name, direction) for name, direction in defaults]
+    directions = [task_directions.get(name, default) for name, default in defaults]
     return replace(search, config=replace(config, direction=tuple(directions)))
 
 
@@ -171,6 +171,7 @@ def warn_unfair_comparison(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
+    """Raise `DomainbertError` if the stage does not support an objective, the pruner or folds."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
@@ -182,13 +183,14 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task were trained on held-out folds
         raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: requires stage finetune; found {config.stage}")
-    for key in tree.value["space"].value if config.k_folds else ():
-        if key.partition(".")[0] in _FOLD_SETTINGS:
+    for key in tree.value["space"].value:
+        if config.k_folds and key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
             raise DomainbertError(f"{where}: space.{key}: found with k_folds, which set it; expected only one of them")
 
 
-def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, problems: Problems) -> None:
+def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: Node, problems: Problems) -> None:
+    """Add a problem for each value of an enqueued point that is not in the space; `nodes` has the YAML of `enqueue`."""
     dimensions = {dimension.key: dimension for dimension in space.dimensions}
     for number, point in enumerate(enqueue):
         for key, value in point.items():
@@ -197,12 +199,14 @@ def _check_enqueued(space: Space, enqueue: Sequence[Values], nodes: Node, proble
                 problems.add(f"{location}: '{key}' is not in the space; {suggest_name(key, list(dimensions))}")
             elif (message := dimensions[key].problem_of(value)) is not None:
                 problems.add(f"{location}.{key}: {message}")
-            elif (other := dimensions[key].excluded_by(point)) is not None:
-                problems.add(f"{location}.{key}: does not vary if {other} is {point[other]!r}; omit it")
+            elif (condition_key := dimensions[key].excluded_by(point)) is not None:
+                value_text = repr(point[condition_key])
+                problems.add(f"{location}.{key}: does not vary if {condition_key} is {value_text}; omit it")
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
-    from domainbert.tuning.methods import build_sampler
+    """Add a problem if the sampler does not support the space or the objectives, or needs a package."""
+    from domainbert.tuning.study import build_sampler  # here: imports Optuna
 
     for dimension in space.dimensions:
         location, parameter = f"{dimension.node.where}: space.{dimension.key}", dimension.parameter
@@ -225,17 +229,22 @@ def _grid_size(space: Space) -> int:
     """Return the number of points of a grid; a setting does not multiply the points where it does not vary."""
     points: list[dict[str, Any]] = [{}]
     for dimension in space.dimensions:
-        axis = [{dimension.key: value} for value in _grid_values(dimension)]
-        points = [point | change for point in points for change in (axis if dimension.applies(point) else [{}])]
+        values, extended_points = _grid_values(dimension), []
+        for point in points:
+            varies = dimension.applies(point)
+            extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]
+        points = extended_points
         if len(points) > 1_000_000:
             raise DomainbertError("space: has more than a million points; expected fewer for sampler: grid")
     return len(points)
 
 
 def _grid_values(dimension: Dimension) -> list[Any]:
+    """Return the values of a setting in a grid: all choices, or the range in steps (integers without `step`: 1)."""
     parameter = dimension.parameter
     if parameter.choices is not None:
         return list(parameter.choices)
     assert parameter.low is not None and parameter.high is not None
     step = parameter.step or 1
-    return [parameter.low + number * step for number in range(int((parameter.high - parameter.low) / step + 1e-9) + 1)]
+    num_steps = int((parameter.high - parameter.low) / step + 1e-9)  # rounding errors must not lose the last step
+    return [parameter.low + number * step for number in range(num_steps + 1)]

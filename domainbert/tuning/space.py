@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
-from domainbert.runner.early_problems import add_early_problems
-from domainbert.runner.stage_table import Stage
+from domainbert.runner.stage_table import Stage, add_early_problems
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import at_key, merge
 from domainbert.settings.yaml_files import Node, to_node
 from domainbert.stages.stage import Inputs
-from domainbert.tuning.config import Parameter, Values
+from domainbert.tuning.config import Parameter
 
 if TYPE_CHECKING:
     from optuna.trial import Trial
@@ -38,23 +37,26 @@ class Dimension:
         """Return the YAML nodes of the values to validate: all choices, or both ends of a range."""
         if self.parameter.choices is None:
             return [self.node.value["low"], self.node.value["high"]]
-        chosen = self.node.value["choices"]
-        return chosen.value if isinstance(chosen.value, list) else [chosen]
+        choices = self.node.value["choices"]
+        return choices.value if isinstance(choices.value, list) else [choices]
 
     def draw(self, trial: Trial) -> Any:
         """Return a value that Optuna samples for a trial."""
-        parameter = self.parameter
-        if parameter.choices is not None:
-            optuna_values = [optuna_value(choice) for choice in parameter.choices]
-            return parameter.choices[optuna_values.index(trial.suggest_categorical(self.key, optuna_values))]
-        assert parameter.low is not None and parameter.high is not None
-        low, high, step, log = parameter.low, parameter.high, parameter.step, parameter.log
+        low, high, step, log = self.parameter.low, self.parameter.high, self.parameter.step, self.parameter.log
+        if self.parameter.choices is not None:
+            choices = [optuna_value(choice) for choice in self.parameter.choices]
+            return self.from_optuna(trial.suggest_categorical(self.key, choices))
+        assert low is not None and high is not None
         if self.integer:
             return trial.suggest_int(self.key, int(low), int(high), step=int(step or 1), log=log)
         return trial.suggest_float(self.key, low, high, step=step, log=log)
 
+    def from_optuna(self, value: Any) -> Any:
+        """Return the value of the setting for a value that Optuna has recorded: the inverse of `optuna_value`."""
+        return next((choice for choice in self.parameter.choices or () if optuna_value(choice) == value), value)
+
     def problem_of(self, value: Any) -> str | None:
-        """Return the reason why a value is not in this dimension, or None."""
+        """Return the reason why the setting cannot have a value, or None if the value is in the range or choices."""
         low, high, choices = self.parameter.low, self.parameter.high, self.parameter.choices
         if choices is not None:
             return None if value in choices else f"found {value!r}; expected one of {list(choices)}"
@@ -62,17 +64,17 @@ class Dimension:
         if type(value) not in (int, float) or not low <= value <= high:
             return f"found {value!r}; expected a number from {low} to {high}"
         if step := self.parameter.step or (1 if self.integer else None):
-            steps = (value - low) / step
-            if abs(steps - round(steps)) > _STEP_TOLERANCE:
+            num_steps = (value - low) / step
+            if abs(num_steps - round(num_steps)) > _STEP_TOLERANCE:
                 return f"found {value!r}; expected {low} plus a multiple of {step}"
         return None
 
-    def excluded_by(self, point: Values) -> str | None:
-        """Return the first key of a (possibly incomplete) point whose value excludes this dimension, or None."""
+    def excluded_by(self, point: Mapping[str, Any]) -> str | None:
+        """Return the first key of a (possibly incomplete) point whose value violates a condition (`when`), or None."""
         conditions = (self.parameter.when or {}).items()
         return next((key for key, value in conditions if key in point and point[key] not in _as_list(value)), None)
 
-    def applies(self, values: Values) -> bool:
+    def applies(self, values: Mapping[str, Any]) -> bool:
         """Return whether the setting varies, given the values of earlier dimensions."""
         conditions = (self.parameter.when or {}).items()
         return all(key in values and values[key] in _as_list(value) for key, value in conditions)
@@ -95,6 +97,10 @@ class Space:
         """Return the point with the first choices and the lowest values: dotted keys to plain values."""
         return {key: node.plain() for key, node in _point(self.dimensions, {}).items()}
 
+    def first_settings(self) -> Settings:
+        """Return the stage's settings at the first point."""
+        return self.settings(self.first_point())
+
     def draw(self, trial: Trial) -> dict[str, Any]:
         """Return the point that Optuna samples for a trial: dotted keys to values."""
         values: dict[str, Any] = {}
@@ -105,14 +111,10 @@ class Space:
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the point of the Optuna parameters of a recorded trial: dotted keys to plain values."""
-        point = {}
-        for dimension in self.dimensions:
-            if dimension.key in params:
-                value, choices = params[dimension.key], dimension.parameter.choices or ()
-                point[dimension.key] = next((choice for choice in choices if optuna_value(choice) == value), value)
-        return point
+        recorded = [dimension for dimension in self.dimensions if dimension.key in params]
+        return {dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}
 
-    def settings(self, values: Values) -> Settings:
+    def settings(self, values: Mapping[str, Any]) -> Settings:
         """Return the stage's validated settings at a point; raise `DomainbertError` if values are incompatible."""
         problems = Problems(self.stage.name)
         settings = self.settings_at({key: to_node(value, key) for key, value in values.items()}, problems)
@@ -127,7 +129,7 @@ class Space:
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
     def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return `settings_at(point)`, after the checks of input files if the settings have no problems."""
+        """Return `settings_at(point)`; if the settings have no problems, also check their input files."""
         before = len(problems.messages)
         settings = self.settings_at(point, problems)
         if len(problems.messages) == before:
@@ -156,7 +158,7 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
     if len(problems.messages) > before:
         return base_space
     dimensions = []
-    for key, dimension in ordered.items():
+    for key, dimension in ordered.items():  # validate each value at a point at which the setting varies
         required = _required_values(ordered, dimension)
         points = [_point(base_space.dimensions, {**required, key: probe}) for probe in dimension.probes()]
         for point in points:
@@ -209,14 +211,15 @@ def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Pa
 
 
 def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
-    """Return the keys of the space, sorted so that conditions name only earlier keys."""
-    before = len(problems.messages)
+    """Return the keys of the space, sorted so that conditions name only earlier keys.
+
+    Raise `DomainbertError` if a condition is invalid, or if the conditions form a cycle.
+    """
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
             for problem in _condition_problems(space, other, value):
                 problems.add(f"{nodes.value[key].where}: space.{key}.when.{other}: {problem}")
-    if len(problems.messages) > before:
-        raise DomainbertError("\n".join(problems.messages), problems.messages)
+    problems.raise_if_any()
     ordered: list[str] = []
     while len(ordered) < len(space):
         ready = [key for key in space if key not in ordered and set(space[key].when or {}) <= set(ordered)]
@@ -226,10 +229,11 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
     return ordered
 
 
-def _condition_problems(space: Mapping[str, Parameter], other: str, value: Any) -> list[str]:
-    if other not in space:
-        return [f"is not in the space; {suggest_name(other, list(space))}"]
-    choices = space[other].choices
+def _condition_problems(space: Mapping[str, Parameter], key: str, value: Any) -> list[str]:
+    """Return the problems of a condition that the setting `key` has a value, or one of a list of values."""
+    if key not in space:
+        return [f"is not in the space; {suggest_name(key, list(space))}"]
+    choices = space[key].choices
     if choices is None:
         return ["is a range; expected a setting with choices"]
     return [f"found {entry!r}; expected one of {list(choices)}" for entry in _as_list(value) if entry not in choices]

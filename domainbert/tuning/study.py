@@ -1,25 +1,27 @@
-"""Create a study in its storage, or join an existing study with the same terms.
+"""Create a study in its storage, or join an existing study with the same terms; build samplers and pruners.
 
 The terms are the settings and file hashes that all workers of a study have to share (`Search.terms`).
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import optuna
-from optuna import Study
+from optuna import Study, pruners, samplers
 from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial
 
+from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import Freshness, flatten, format_examples
 from domainbert.tuning.config import TuneConfig
-from domainbert.tuning.methods import build_pruner
 from domainbert.tuning.space import optuna_value
-from domainbert.tuning.trials import silence_optuna
+from domainbert.tuning.trials import requeued_numbers, silence_optuna
 
 _TERMS = "domainbert"  # user attribute with the terms, which all workers have to share
 _JOIN_SECONDS = 10.0
@@ -42,7 +44,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         old_terms = _read_terms(study)
         if old_terms is not None and not _check_terms(study, old_terms, json.loads(json.dumps(terms)), extend):
             return study
-    for point in config.enqueue:
+    for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
         with silence_optuna():
             study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
     study.set_user_attr(_TERMS, terms)
@@ -50,7 +52,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
 
 
 def _read_terms(study: Study) -> dict[str, Any] | None:
-    """Return the terms of a study; None if the worker that created it died before it recorded them."""
+    """Return the terms of a study; None if the worker that created the study died before it recorded the terms."""
     end = time.monotonic() + _JOIN_SECONDS
     while (terms := study.user_attrs.get(_TERMS)) is None and time.monotonic() < end:
         time.sleep(0.1)
@@ -58,26 +60,32 @@ def _read_terms(study: Study) -> dict[str, Any] | None:
 
 
 def _check_terms(study: Study, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool) -> bool:
-    """Return whether the terms have to be recorded again; raise `DomainbertError` if they must not change."""
+    """Return whether the new terms have to be recorded; raise `DomainbertError` if a term must not change.
+
+    With `extend`, the settings and the limits of ranges may change; the objective may change until it has values.
+    """
     is_older = "inputs" not in old_terms and "inputs" in new_terms  # earlier versions did not record inputs
     optional = {name for name, fact in flatten(new_terms).items() if fact is None or name.startswith("inputs.")}
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
+
+    # names of facts as in `changed`, in which `flatten` omits `.init_args`
     shared_keys = old_terms["space"].keys() & new_terms["space"].keys()
     fixed = tuple(f"space.{key}.{name}".replace(".init_args", "") for key in shared_keys for name in _FIXED_FIELDS)
     if conflicts := [words for name, words in changed.items() if name.startswith(fixed)]:
         reason = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
         raise _incompatible(study, f"{format_examples(conflicts)}, but {reason}")
-    changes = [*changed.values()]
+
+    changes = list(changed.values())
     if changes and not extend:
         raise DomainbertError(
             f"study {study.study_name}: was started with other settings ({format_examples(changes)}); "
             "expected the same settings, or --extend to resume with new settings and keep the earlier trials"
         )
-    before, now = old_terms["objective"], new_terms["objective"]
-    if before != now:
-        changes.insert(0, f"objective was {_format_objective(before)}, is now {_format_objective(now)}")
+    old, new = old_terms["objective"], new_terms["objective"]  # directions by name
+    if old != new:
+        changes.insert(0, f"objective was {_format_objective(old)}, is now {_format_objective(new)}")
         has_values = any(trial.state.name in ("COMPLETE", "PRUNED") for trial in study.get_trials(deepcopy=False))
-        if has_values or list(before.values()) != list(now.values()):  # a misspelt objective has no values yet
+        if has_values or list(old.values()) != list(new.values()):  # Optuna cannot change directions
             raise _incompatible(study, f"its {changes[0]}")
     if changes:
         print(f"study {study.study_name}: extended ({format_examples(changes)})", flush=True)
@@ -85,8 +93,64 @@ def _check_terms(study: Study, old_terms: dict[str, Any], new_terms: dict[str, A
 
 
 def _incompatible(study: Study, reason: str) -> DomainbertError:
+    """Return the error for terms that a study cannot have because of its earlier trials."""
     return DomainbertError(f"study {study.study_name}: {reason}; expected no change, or another folder in out")
 
 
 def _format_objective(objective: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({direction})" for name, direction in objective.items())
+
+
+class _Asha(pruners.SuccessiveHalvingPruner):
+    """ASHA pruner that ignores attempts that were queued again."""
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        """Compare a trial with other trials, not with earlier attempts of the trial, which were queued again."""
+        requeued = requeued_numbers(study.get_trials(deepcopy=False))
+
+        def get_counted_trials(*args: Any, **options: Any) -> list[FrozenTrial]:
+            return [other for other in study.get_trials(*args, **options) if other.number not in requeued]
+
+        filtered_study = copy.copy(study)
+        filtered_study.get_trials = get_counted_trials  # type: ignore[method-assign]
+        return super().prune(filtered_study, trial)
+
+
+class _Grid(samplers.BruteForceSampler):
+    """Grid sampler for `Study.ask` and `Study.tell`."""
+
+    def after_trial(self, *args: Any) -> None:
+        """Do nothing: the base class would call `Study.stop` after the last point, which fails without `optimize`."""
+
+
+def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
+    """Return the sampler for trial `number`; the number does not count attempts that were queued again.
+
+    Each trial has a separate sampler with a seed from its number: two workers never sample the same sequence, and a
+    study of a single worker is reproducible after interruptions (except with `hyperband`, which derives the bracket
+    from the number in the storage). Samplers read earlier trials from the storage.
+    """
+    seed = int(random_bits(config.seed, number)) % 2**32  # hashed: with a sum, seed 1 would repeat trials of seed 0
+    with silence_optuna():
+        if config.sampler == "tpe":
+            single = len(config.objective) == 1
+            return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
+        sampler_types: dict[str, Callable[..., samplers.BaseSampler]] = {
+            "random": samplers.RandomSampler,
+            "grid": _Grid,
+            "cmaes": samplers.CmaEsSampler,
+            "gp": samplers.GPSampler,
+        }
+        return sampler_types[config.sampler](seed=seed)
+
+
+def build_pruner(config: TuneConfig) -> pruners.BasePruner:
+    """Return the pruner; its steps are evaluations, starting at 1."""
+    min_evaluations, reduction = config.min_evaluations, config.reduction
+    if not config.prunes:
+        return pruners.NopPruner()
+    if config.pruner == "asha":
+        return _Asha(min_resource=min_evaluations, reduction_factor=reduction)
+    if config.pruner == "hyperband":
+        return pruners.HyperbandPruner(min_resource=min_evaluations, reduction_factor=reduction)
+    return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=min_evaluations)

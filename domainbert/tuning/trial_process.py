@@ -1,5 +1,7 @@
 """Run a trial as a sequence of processes; each process runs the stage with a resolved YAML in a separate folder.
 
+Parallel trials of a worker run in slots 0, 1, ..., each with a GPU and a number of cores.
+
 trials/00007/run.yaml       settings of the stage
 trials/00007/run/           output folder of the stage; fold-1, fold-2, ... with folds
 trials/00007/output.log     output of the processes
@@ -9,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,19 +26,43 @@ from typing import Any
 from optuna.trial import Trial
 
 from domainbert.base.choices import allow_import_arguments
+from domainbert.base.process import num_cores
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.tuning.config import COST, VALIDATION
+from domainbert.tuning.config import COST, STORAGE_URL_VARIABLE, VALIDATION, VISIBLE_GPUS, visible_gpus
 from domainbert.tuning.trial_values import MetricStream, read_value
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
 """Command that runs a stage in a separate process."""
 
+THREADS = "OMP_NUM_THREADS"
+_LAUNCHER_VARIABLES = re.compile(
+    "(SLURM_|TORCHELASTIC_|DOMAINBERT_LAUNCH$|MASTER_(ADDR|PORT)$|((LOCAL|GROUP|ROLE)_)?(RANK|WORLD_SIZE)$|NODE_RANK$)"
+)
+_WORKER_VARIABLES = {STORAGE_URL_VARIABLE, "PGPASSWORD"}  # trials do not connect to the storage
 _KILL_SECONDS = 60.0  # time for a training to finish its step and write a checkpoint
 _RESUMABLE_EXIT_CODE = 75  # of a stage that was stopped by a signal
 _MAX_ERROR_LENGTH = 500  # characters of an error
+
+
+def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
+    """Return the environment variables of the trials in a slot (0, 1, ...), with a GPU and a share of the cores.
+
+    `gpus` are indices of GPUs; with None, a trial may use all GPUs. Variables of srun and torchrun are removed: a trial
+    is a separate launch, not a rank of the workers' launch.
+    """
+    names = (name for name in os.environ if name not in _WORKER_VARIABLES and not _LAUNCHER_VARIABLES.match(name))
+    environment = {name: os.environ[name] for name in names}
+    if not {"", os.getcwd()} & set(sys.path):
+        environment["PYTHONSAFEPATH"] = "1"  # otherwise `python -m` imports modules from the current folder
+    if gpus:
+        visible, gpu = visible_gpus(), gpus[slot % len(gpus)]
+        environment[VISIBLE_GPUS] = str(gpu) if visible is None else visible[gpu]
+    if num_slots > 1:
+        environment.setdefault(THREADS, str(max(1, num_cores() // num_slots)))
+    return environment
 
 
 @dataclass(frozen=True)
@@ -76,14 +103,14 @@ def make_plan(
     outs, cost_file = list(changes_by_folder), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
-        commands.append([sys.executable, "-m", "domainbert.tuning.measure", *files, *allow_import_arguments()])
-    once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1
+        commands.append([sys.executable, "-m", "domainbert.tuning.trial_values", *files, *allow_import_arguments()])
+    trains_once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1  # one fold and one seed
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
-    return TrialPlan(commands, outs, cost_file, stream, plain.get("max_epochs") if once else None)
+    return TrialPlan(commands, outs, cost_file, stream, plain.get("max_epochs") if trains_once else None)
 
 
 def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
-    """Write the YAML of a run of the stage; return its command, which resumes or replaces an earlier run."""
+    """Write the YAML of a run of the stage; return the command of the run, which resumes or replaces an earlier run."""
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
     config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
@@ -110,9 +137,11 @@ class TrialProcess:
         ended process.
         """
         code = self._process.poll()
-        if (code is not None and not self._children_killed) or (code is None and time.monotonic() > self._kill_at):
+        if code is None and time.monotonic() > self._kill_at:
             self.kill()
-            self._children_killed = code is not None
+        if code is not None and not self._children_killed:
+            self.kill()
+            self._children_killed = True
         if code == 0 and self._waiting_commands and not self._stopping:
             self._process = self._start_next()
             return None
@@ -151,13 +180,16 @@ class TrialProcess:
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (", perhaps out of memory" if name == "SIGKILL" else "")
-        text = self._log.read_bytes()[self._log_start :].decode(errors="replace")
-        lines = [line for line in text.splitlines() if line.strip()]
-        errors = [number for number, line in enumerate(lines) if line.startswith("domainbert: ")]
-        text = " ".join(lines[errors[-1] :]).removeprefix("domainbert: ") if errors else "".join(lines[-1:])
-        return str(redact(text[:_MAX_ERROR_LENGTH])) or f"exit code {code}"
+        output = self._log.read_bytes()[self._log_start :].decode(errors="replace")
+        lines = [line for line in output.splitlines() if line.strip()]
+        message_starts = [number for number, line in enumerate(lines) if line.startswith("domainbert: ")]
+        # the last message of domainbert, perhaps of several lines, or the last line of a traceback
+        message_lines = lines[message_starts[-1] :] if message_starts else lines[-1:]
+        message = " ".join(message_lines).removeprefix("domainbert: ")
+        return str(redact(message[:_MAX_ERROR_LENGTH])) or f"exit code {code}"
 
     def _start_next(self) -> subprocess.Popen[bytes]:
+        """Start the first waiting command in a new session."""
         command, self._children_killed = self._waiting_commands.pop(0), False
         with open(self._log, "ab") as log:
             return subprocess.Popen(
@@ -189,12 +221,11 @@ class RunningTrial:
 
     slot: int
     trial: Trial
-    values: dict[str, Any]
     plan: TrialPlan
     process: TrialProcess
     last_heartbeat: float = field(default_factory=time.monotonic)
     num_reported: int = 0
-    """Number of values that Optuna has got."""
+    """Number of values that were reported to Optuna."""
     pruned: bool = False
 
     @property
@@ -216,6 +247,7 @@ class RunningTrial:
         """
         self.plan.stream.new_values()
         values = self.plan.stream.values
+        # Optuna decides on pruning right after each value, so that the decision does not depend on timing
         while single_objective and not self.pruned and self.num_reported < len(values):
             step = self.num_reported + 1
             self.trial.report(values[step - 1], step)

@@ -1,15 +1,28 @@
-"""Read the values of a trial's objectives, while its process runs and after it has ended."""
+"""Read the values of a trial's objectives, while its process runs and after it has ended.
+
+Costs are measured in a separate process: `python -m domainbert.tuning.trial_values RUN.yaml OUT.json [--allow-import
+NAMES]`.
+"""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.files import read_json
+from domainbert.base.choices import allow_imports
+from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.files import read_json, write_json
 from domainbert.base.manifests import MANIFEST
+from domainbert.base.redact import redact
+from domainbert.labelled.sets import read_set
 from domainbert.metrics.headline import Headline
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.reader import read_settings
+from domainbert.settings.yaml_files import load_yaml
 from domainbert.tuning.config import COST, VALIDATION
 
 _LOG_FILES = ("logs/metrics.jsonl", "*/logs/metrics.jsonl")
@@ -24,7 +37,7 @@ class NoSuchMetric(Exception):
 
 
 def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> float:
-    """Return the value of `validation/NAME` (the mean over folds and seeds) or `cost/NAME` (written by `measure`).
+    """Return the value of `validation/NAME` (the mean over folds and seeds) or `cost/NAME` (written by `measure_cost`).
 
     Raises:
         NoSuchMetric: the objective was not measured.
@@ -66,34 +79,37 @@ class MetricStream:
         self._last_stamp: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
-        """Return the values since the last call; raise `NoSuchMetric` if the stage does not measure a metric."""
+        """Add the values since the last call to `values`, and return them.
+
+        Raise `NoSuchMetric` if the stage does not measure a metric.
+        """
         if self._file is None:
             files = [file for pattern in _LOG_FILES for file in self.out.glob(pattern)]
             self._file = min(files, key=lambda file: file.stat().st_mtime_ns, default=None)
         if self._file is None or not self._file.exists():
             return []
         status = self._file.stat()
-        if (stamp := (status.st_ino, status.st_size, status.st_mtime_ns)) == self._last_stamp:
+        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
+        if stamp == self._last_stamp:  # unchanged since the last call
             return []
         self._last_stamp = stamp
-        new = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
-        self.values += new
-        return new
+        values = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
+        self.values += values
+        return values
 
-    def _kept_values(self, rows: Sequence[dict[str, float]]) -> list[float]:
-        """Return the value of the followed metric after each evaluation: of the evaluation that the stage keeps."""
+    def _kept_values(self, evaluations: Sequence[dict[str, float]]) -> list[float]:
+        """Return the value of the followed metric if the stage ended after the first, second, ... evaluation."""
         values: list[float] = []
         kept, best = None, self.selection_metric.worst if self.selection_metric else 0.0
-        for row in rows:
-            for missing in (name for name in self.metrics if name not in row):
-                raise NoSuchMetric(missing, list(row))
+        for metrics in evaluations:
+            missing = [name for name in self.metrics if name not in metrics]
+            if missing:
+                raise NoSuchMetric(missing[0], list(metrics))
             if self.selection_metric is None:
-                kept = row
-            elif self.selection_metric.is_better(
-                row[self.selection_metric.monitor], best
-            ):  # the first if equal, as in training
-                kept, best = row, row[self.selection_metric.monitor]
-            values.append(float((kept or row)[self.metrics[0]]))
+                kept = metrics
+            elif self.selection_metric.is_better(metrics[self.selection_metric.monitor], best):  # not if equal
+                kept, best = metrics, metrics[self.selection_metric.monitor]
+            values.append(float((kept or metrics)[self.metrics[0]]))
         return values
 
 
@@ -103,3 +119,39 @@ def _read_evaluations(file: Path) -> list[dict[str, float]]:
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
     metrics = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]
     return [row for row in metrics if row]
+
+
+def measure_cost(config: Path, cost_file: Path) -> None:
+    """Measure the best model of a `finetune` run on the validation set, and write the fields of `serving.cost.Cost`.
+
+    `config` is the YAML of the run, and `cost_file` the JSON file to write.
+
+    Raises:
+        DomainbertError: the settings are invalid, or there is no model.
+    """
+    from domainbert.serving.cost import measure_costs
+    from domainbert.serving.predictor import load_predictor
+
+    tree, problems = load_yaml(config), Problems(str(config))
+    arguments = read_settings(load_stage("finetune").function, tree.without("out"), problems).arguments
+    problems.raise_if_any()
+    contents = read_set(arguments["task"], arguments["validation"]).contents
+    out = Path(str(tree.value["out"].value))
+    folder = out / json.loads((out / "seeds.json").read_text(encoding="utf-8"))["best"]
+    (cost,) = measure_costs([(load_predictor(folder, "32-true"), folder)], contents)
+    write_json(cost_file, asdict(cost))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit code: 2 after an error, which is printed, otherwise 0."""
+    try:
+        allow_imports(arguments[3] if len(arguments) > 3 else None)
+        measure_cost(Path(arguments[0]), Path(arguments[1]))
+    except DomainbertError as error:
+        sys.stderr.write(f"domainbert: {redact(str(error))}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

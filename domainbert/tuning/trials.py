@@ -1,19 +1,30 @@
-"""Trials of a study: queue dead trials again, and count the trials without retries."""
+"""Open the storage of a study (SQLite, or another database of SQLAlchemy), and queue the trials of dead workers again.
+
+Passwords come from the environment (`DOMAINBERT_STORAGE_URL`, `PGPASSWORD`) or from ~/.pgpass.
+"""
 
 from __future__ import annotations
 
 import copy
 import os
 import socket
+import time
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 
+import sqlalchemy
 from optuna import Study
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, Trial, TrialState
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from domainbert.base.errors import DomainbertError
+from domainbert.base.redact import redact
+from domainbert.tuning.config import STORAGE_URL_VARIABLE, StorageConfig
 
 WORKER, ERROR, SECONDS, SETTINGS, THREADS = "worker", "error", "seconds", "settings", "threads"
 """User attributes of a trial: worker, reason for a failure or retry, duration, settings of the stage, and number of
@@ -21,6 +32,9 @@ threads if it is set."""
 
 DIED = "its worker died"
 _MAX_RETRIES = 3
+_MAX_ATTEMPTS, _ATTEMPT_SECONDS = 5, 0.5
+_SQLITE_OPTIONS = {"connect_args": {"timeout": 60}}  # seconds to wait for another worker's transaction
+_MAX_WAIT_SECONDS, _RETRY_SECONDS = 300.0, 2.0
 _RUNG = "completed_rung_"  # prefix of system attributes of ASHA: the rungs that a trial has reached
 
 
@@ -34,7 +48,10 @@ def silence_optuna() -> Iterator[None]:
 
 
 class Retry(RetryHeartbeatStaleTrialCallback):
-    """Queue a trial again with the same values, but without user attributes and completed rungs of ASHA."""
+    """Queue a trial again with the same values, but without user attributes and completed rungs of ASHA.
+
+    The new trial is a separate trial for Optuna, linked to the failed attempt by system attributes.
+    """
 
     def __call__(self, study: Study, trial: FrozenTrial) -> None:
         """Add a waiting trial with the values of `trial` to the study."""
@@ -44,10 +61,75 @@ class Retry(RetryHeartbeatStaleTrialCallback):
         super().__call__(study, retry)
 
 
-def stale_trial_callback() -> Retry:
-    """Return the callback for trials whose heartbeat stops: it queues a trial again, at most three times."""
-    with silence_optuna():
-        return Retry(max_retry=_MAX_RETRIES)
+def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> RDBStorage:
+    """Return the database, which is created if it does not exist; retry if several workers create its tables at once.
+
+    Raises:
+        DomainbertError: the database cannot be reached, or its driver is not installed; no message has a password.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    url = _read_url(environment.get(STORAGE_URL_VARIABLE) or config.url or f"sqlite:///{(out / 'study.db').resolve()}")
+    for attempt in range(_MAX_ATTEMPTS):
+        try:
+            with silence_optuna():
+                return RDBStorage(
+                    url.render_as_string(hide_password=False),
+                    engine_kwargs=_SQLITE_OPTIONS if url.get_backend_name() == "sqlite" else {"pool_pre_ping": True},
+                    heartbeat_interval=config.heartbeat,
+                    grace_period=config.grace,
+                    heartbeat_stale_trial_callback=Retry(max_retry=_MAX_RETRIES),
+                )
+        except (SQLAlchemyError, RuntimeError, ImportError) as error:
+            failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
+        time.sleep(_ATTEMPT_SECONDS * (attempt + 1))
+    raise DomainbertError(f"storage: cannot open {redact(url.render_as_string())}: {failure}")
+
+
+def _read_url(text: str) -> sqlalchemy.URL:
+    """Return the URL of a database, with the driver psycopg for PostgreSQL.
+
+    Raise a `DomainbertError` without any part of an invalid URL, which may be secret.
+    """
+    if text.partition("://")[2].count("@") > 1:  # the text after the first @ would be taken for the host, and printed
+        raise DomainbertError("storage: the password in the URL contains @; expected %40 instead")
+    url = None
+    with suppress(ArgumentError, ValueError):  # their messages contain parts of the URL
+        url = sqlalchemy.make_url(text.replace("postgres://", "postgresql://", 1))
+    if url is None:
+        raise DomainbertError("storage: the URL is invalid; expected dialect://user@host:port/database")
+    return url.set(drivername="postgresql+psycopg") if url.get_backend_name() == "postgresql" else url
+
+
+class StorageWait:
+    """Wait for at most `seconds` while the storage cannot be reached, for example while a database restarts.
+
+    Print a line when the wait begins, and a line when the storage is available again.
+    """
+
+    def __init__(self, seconds: float = _MAX_WAIT_SECONDS) -> None:
+        self.seconds = seconds
+        self._lost_since: float | None = None
+
+    def wait(self, error: Exception) -> None:
+        """Wait before the next attempt; raise `error` if the storage has been lost for too long."""
+        if self._lost_since is None:
+            self._lost_since = time.monotonic()
+            minutes = f"{self.seconds / 60:.0f} minutes"
+            print(f"storage: connection lost ({failure_reason(error)}); trying again for {minutes}", flush=True)
+        if time.monotonic() - self._lost_since > self.seconds:
+            raise error
+        time.sleep(_RETRY_SECONDS)
+
+    def end(self) -> None:
+        """End the wait: the storage is available again."""
+        if self._lost_since is not None:
+            print("storage: connected again", flush=True)
+        self._lost_since = None
+
+
+def failure_reason(error: Exception) -> str:
+    """Return the first line of the cause of a storage error, or of the error itself if there is no cause."""
+    return str(error.__cause__ or error).strip().partition("\n")[0]
 
 
 def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
@@ -60,7 +142,7 @@ def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
 
 
 def requeued_numbers(trials: Sequence[FrozenTrial]) -> set[int]:
-    """Return the numbers of the attempts that were queued again as a new trial."""
+    """Return the numbers of the failed attempts that were queued again as a new trial."""
     with silence_optuna():
         return {number for trial in trials for number in Retry.retry_history(trial)}
 
@@ -72,7 +154,7 @@ def counted_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def number_without_retries(study: Study, number: int) -> int:
-    """Return the number of a trial, not counting the earlier trials that were queued again."""
+    """Return the number of a trial minus the number of earlier attempts that were queued again."""
     return number - sum(requeued < number for requeued in requeued_numbers(study.get_trials(deepcopy=False)))
 
 
@@ -84,19 +166,15 @@ def original_number(trial: FrozenTrial) -> int:
 
 
 def record_heartbeat(storage: RDBStorage, trial: Trial) -> None:
-    """Record that the worker of a trial is alive."""
+    """Record in the storage that the worker of a trial is alive."""
     storage.record_heartbeat(trial._trial_id)
 
 
 def is_orphan(trial: FrozenTrial, grace: float) -> bool:
-    """Return whether the worker of a trial died before it recorded its name.
-
-    Decided `grace` seconds after the start.
-    """
+    """Return whether the worker of a trial died before it recorded its name: there is no name after `grace` seconds."""
     started = trial.datetime_start
-    return (
-        WORKER not in trial.user_attrs and started is not None and datetime.now() - started > timedelta(seconds=grace)
-    )
+    is_over = started is not None and datetime.now() - started > timedelta(seconds=grace)
+    return is_over and WORKER not in trial.user_attrs
 
 
 def worker_name() -> str:

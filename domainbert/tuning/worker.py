@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,18 @@ from domainbert.base.process import StopSignals
 from domainbert.base.redact import redact
 from domainbert.runner.claim import RUNNING, is_running
 from domainbert.training.checkpoint_files import remove_checkpoints
-from domainbert.tuning import slots, trials
-from domainbert.tuning.methods import build_sampler
-from domainbert.tuning.results import write_results
+from domainbert.tuning import trials
+from domainbert.tuning.results import print_outcome, progress_line, write_results
 from domainbert.tuning.search import Search
-from domainbert.tuning.storages import StorageWait
-from domainbert.tuning.trial_log import TrialLog
-from domainbert.tuning.trial_process import RunningTrial, TrialPlan, TrialProcess, make_plan
+from domainbert.tuning.study import build_sampler
+from domainbert.tuning.trial_process import (
+    THREADS,
+    RunningTrial,
+    TrialPlan,
+    TrialProcess,
+    make_plan,
+    slot_environment,
+)
 from domainbert.tuning.trial_values import NoSuchMetric
 
 _POLL_SECONDS, _QUERY_SECONDS = 0.1, 2.0  # intervals between polls of the processes, and between storage queries
@@ -44,13 +49,16 @@ class Worker:
         self, search: Search, study: Study, storage: RDBStorage, folds: Mapping[str, Mapping[str, Any]]
     ) -> None:
         self.search, self.config, self.space = search, search.config, search.space
-        self.study, self.storage, self.log = study, storage, TrialLog(self.config)
+        self.study, self.storage = study, storage
         self._make_plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
         self._running: list[RunningTrial] = []
-        self._storage_wait = StorageWait(self.log.print_line)
-        self._requeued = trials.requeued_numbers(study.get_trials(deepcopy=False))
+        self._storage_wait = trials.StorageWait()
+        existing = study.get_trials(deepcopy=False)
+        self._requeued, self._counted = trials.requeued_numbers(existing), trials.counted_trials(existing)
+        self._num_finished_at_start = self._num_finished
         self._next_query = 0.0
-        self._deadline = time.monotonic() + 3600 * (self.config.max_hours or float("inf"))
+        self._started = time.monotonic()
+        self._deadline = self._started + 3600 * (self.config.max_hours or float("inf"))
         self._signals = StopSignals()
 
     def run(self) -> None:
@@ -72,10 +80,16 @@ class Worker:
         except BaseException:
             self._requeue_running()
             raise
-        self.log.print_line(self.log.summary())
+        num_new, seconds = self._num_finished - self._num_finished_at_start, time.monotonic() - self._started
+        print(progress_line(self._counted, self.config, num_new, seconds), flush=True)
+
+    @property
+    def _num_finished(self) -> int:
+        """Number of finished trials of all workers in the last query of the storage."""
+        return sum(trial.state.is_finished() for trial in self._counted)
 
     def _run_round(self) -> bool:
-        """Update running trials, start new trials, and return whether the study is complete."""
+        """Update running trials, start new trials; return whether the study is complete or the time is up."""
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
         for running in list(self._running):
@@ -86,17 +100,17 @@ class Worker:
         self._queue_dead_trials()
         self._report_requeued()
         time_is_up = time.monotonic() > self._deadline
-        while not time_is_up and len(self._running) < self.config.num_slots and self._start_next():
-            pass
-        counted = trials.counted_trials(self.study.get_trials(deepcopy=False))
-        self.log.set_trials(counted)
+        can_start = not time_is_up
+        while can_start and len(self._running) < self.config.num_slots:
+            can_start = self._start_next()
+        self._counted = trials.counted_trials(self.study.get_trials(deepcopy=False))
         self._storage_wait.end()
-        complete = sum(trial.state.is_finished() for trial in counted) >= self.config.trials
-        return not self._running and (time_is_up or complete)
+        return not self._running and (time_is_up or self._num_finished >= self.config.trials)
 
     def _start_next(self) -> bool:
         """Start the next trial; return False if there is none now. A trial with incompatible values fails at once."""
-        if (next_trial := self._next_trial()) is None:
+        next_trial = self._next_trial()
+        if next_trial is None:
             return False
         trial, values = next_trial
         try:
@@ -110,11 +124,14 @@ class Worker:
                 self._queue_again(trial, "its worker could not start it")
             raise
         trial.set_user_attr(trials.SETTINGS, redact(plain))  # the settings of the study may change later
-        self._start(trial, values, plan)
+        self._start(trial, plan)
         return True
 
     def _next_trial(self) -> tuple[Trial, dict[str, Any]] | None:
-        """Return the next trial and its values; None at the end, or while a lost worker still writes a folder."""
+        """Return the next trial and the values of its settings.
+
+        None if all trials have been started, or while a process of a lost worker still writes the folder of a trial.
+        """
         with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
             existing = self.study.get_trials(deepcopy=False)
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
@@ -125,24 +142,29 @@ class Worker:
             trials.record_heartbeat(self.storage, trial)
             trial.set_user_attr(trials.WORKER, trials.worker_name())
             with trials.silence_optuna():
-                self.study.sampler = build_sampler(self.config, trials.number_without_retries(self.study, trial.number))
+                number = trials.number_without_retries(self.study, trial.number)
+                self.study.sampler = build_sampler(self.config, number)
                 return trial, self.space.draw(trial)
 
     def _is_being_written(self, trial: FrozenTrial) -> bool:
+        """Return whether a process of an earlier attempt is still running in the folder of a trial."""
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
 
-    def _start(self, trial: Trial, values: dict[str, Any], plan: TrialPlan) -> None:
+    def _start(self, trial: Trial, plan: TrialPlan) -> None:
+        """Start the processes of a trial in the first free slot."""
         slot = min(set(range(self.config.num_slots)) - {running.slot for running in self._running})
-        environment = slots.slot_environment(slot, self.config.num_slots, self.config.gpus)
-        if slots.THREADS in environment:
-            trial.set_user_attr(trials.THREADS, environment[slots.THREADS])
+        environment = slot_environment(slot, self.config.num_slots, self.config.gpus)
+        if THREADS in environment:
+            trial.set_user_attr(trials.THREADS, environment[THREADS])
         process = TrialProcess(plan.commands, self._folder(trial.number), environment)
-        self._running.append(RunningTrial(slot, trial, values, plan, process))
+        self._running.append(RunningTrial(slot, trial, plan, process))
 
     def _folder(self, number: int) -> Path:
+        """Return the folder of a trial, which all attempts share."""
         return self.search.out / "trials" / f"{trials.original_number(self._stored_trial(number)):05d}"
 
     def _stored_trial(self, number: int) -> FrozenTrial:
+        """Return a trial as it is in the storage; trials are numbered from 0 without gaps."""
         return self.study.get_trials(deepcopy=False)[number]
 
     def _follow(self, running: RunningTrial) -> None:
@@ -156,26 +178,28 @@ class Worker:
             else:
                 self._send_heartbeat(running)
         except NoSuchMetric as missing:
-            problem = (
-                f"{self.config.stage} does not measure {missing.name}; {suggest_name(missing.name, missing.names)}"
-            )
-            raise DomainbertError(f"objective: {problem}") from missing
+            hint = suggest_name(missing.name, missing.names)
+            raise DomainbertError(
+                f"objective: {self.config.stage} does not measure {missing.name}; {hint}"
+            ) from missing
         except UpdateFinishedTrialError:  # finished in this round, or by a worker that considered this worker dead
             running.process.kill()
             running.process.wait()
             self._running.remove(running)
             if running.trial.number in trials.requeued_numbers(self.study.get_trials(deepcopy=False)):
-                self.log.print_line(f"trial {running.trial.number}: another worker has taken it over")
+                print(f"trial {running.trial.number}: another worker has taken it over", flush=True)
             else:
-                self.log.print_outcome(self._stored_trial(running.trial.number))
+                print_outcome(self._stored_trial(running.trial.number), self.config.objective)
 
     def _send_heartbeat(self, running: RunningTrial) -> None:
+        """Record that the worker of a trial is alive, if the last heartbeat is old enough."""
         if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
             trials.record_heartbeat(self.storage, running.trial)
             running.last_heartbeat = time.monotonic()
 
     def _end_trial(self, running: RunningTrial) -> None:
-        self._next_query = 0.0
+        """Record a trial whose last process has ended as complete, pruned or failed, or queue it again."""
+        self._next_query = 0.0  # start the next trial in this round
         seconds: dict[str, Any] = {trials.SECONDS: running.seconds}
         if running.process.finished and not running.pruned:
             self._record(running.trial, TrialState.COMPLETE, running.objective_values(self.config.objective), **seconds)
@@ -192,21 +216,22 @@ class Worker:
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
     ) -> None:
-        """Record state, values and attributes of a trial, and write the results.
+        """Record state, values and attributes of a trial, and write the results of the study.
 
-        A value that is not finite fails it.
+        A trial with a value that is not finite is recorded as failed.
         """
         if not all(map(math.isfinite, values or ())):
             error = f"an objective is not a finite number: {', '.join(map(str, values or ()))}"
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.silence_optuna(), _ignore_stop_error():
+        with trials.silence_optuna():
             self.study.tell(trial, list(values) if values is not None else None, state)
-        self.log.print_outcome(self._stored_trial(trial.number))
+        print_outcome(self._stored_trial(trial.number), self.config.objective)
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
+        """Queue the trials of dead workers again: without heartbeats, or (orphans) without the name of a worker."""
         with trials.silence_optuna():
             fail_stale_trials(self.study)
         running_numbers = {running.trial.number for running in self._running}
@@ -215,13 +240,15 @@ class Worker:
                 trials.queue_again(self.study, trial, trials.DIED)
 
     def _report_requeued(self) -> None:
+        """Print a line for each attempt that was queued again, by any worker, since the last call."""
         requeued = trials.requeued_numbers(self.study.get_trials(deepcopy=False))
         for number in sorted(requeued - self._requeued):
             reason = self._stored_trial(number).user_attrs.get(trials.ERROR, trials.DIED)
-            self.log.print_line(f"trial {number}: {reason}; queued again")
+            print(f"trial {number}: {reason}; queued again", flush=True)
         self._requeued = requeued
 
     def _requeue_stopped(self, running: RunningTrial, reason: str) -> None:
+        """Record the time of a stopped trial, and queue the trial again."""
         running.trial.set_user_attr(trials.SECONDS, running.seconds)
         self._queue_again(running.trial, reason)
 
@@ -233,7 +260,8 @@ class Worker:
         """Stop the running trials and queue them again; if the storage is lost, other workers do it later."""
         for running in self._running:
             running.process.stop()
-        while any([running.process.poll() is None for running in self._running]):  # a list: `poll` kills late processes
+        # a list, because `any` must not skip calls of `poll`, which kills processes that do not end in time
+        while any([running.process.poll() is None for running in self._running]):
             with suppress(StorageInternalError, UpdateFinishedTrialError):
                 for running in self._running:
                     self._send_heartbeat(running)
@@ -242,13 +270,3 @@ class Worker:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
                 self._requeue_stopped(running, "its worker stopped")
         self._running.clear()
-
-
-@contextmanager
-def _ignore_stop_error() -> Iterator[None]:
-    """Context manager that ignores the error of a grid sampler at its end: `Study.stop` fails outside of `optimize`."""
-    try:
-        yield
-    except RuntimeError as error:
-        if "Study.stop" not in str(error):
-            raise

@@ -22,10 +22,10 @@ from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.labelled.sets import LabelledFile
-from domainbert.runner.first_recipe import machine, sizes
+from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import corpus_facts
-from domainbert.runner.first_recipe.machine import Machine
-from domainbert.runner.first_recipe.splits import find_splits
+from domainbert.runner.first_recipe.labelled import find_splits
+from domainbert.runner.first_recipe.sizes import Machine
 from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_files import Loader
 from domainbert.tasks.ner.files import read_ner
@@ -415,7 +415,8 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
         4,
         2,
     ]
-    assert [sizes.teacher_epochs(items).value for items in (500, 1861, 4632, 10**6)] == [19, 6, 5, 2]
+    epochs = [sizes.fine_tuning_epochs(items, minimum=5).value for items in (500, 1861, 4632, 10**6)]
+    assert epochs == [19, 6, 5, 2], "a teacher, which is large"
     assert [sizes.fine_tuning_batch_size(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
     assert [sizes.fine_tuning_lr(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
     assert [sizes.fine_tuning_lr(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
@@ -432,27 +433,6 @@ def test_a_window_takes_99_of_100_texts():
         512,
         "100 % of the texts have at most 300 tokens",
     )
-
-
-def test_a_duration_is_told_where_a_rate_was_measured():
-    page = (ROOT / "docs/speed.md").read_text(encoding="utf-8")
-    rows = {(name, length): rate for (name, length), rate in sizes.PRETRAINING_SPEEDS.items()}
-    measured = re.findall(
-        r"\| ([\d,]+) tokens/s \|.*`pretrain-(modernbert-small|medium|base)-(\d+)(?:-zen5)?\.json`", page
-    )
-    assert rows == {(name, int(length)): int(rate.replace(",", "")) for rate, name, length in measured}
-    said = sizes.pretraining_duration(6_000_000, 5, "modernbert-small", 128, LAPTOP)
-    assert said.startswith("pretraining: about 40 minutes at the 13,446 tokens/s of docs/speed.md")
-    assert "about 5 hours" in sizes.pretraining_duration(6_000_000, 5, "base", 128, Machine(2, 24, None, True))
-    assert "| ECON-IE | 160 sentences/s |" in page and abs(sizes.FINE_TUNING_SPEED - 160 * 33.45) < 10
-    said = sizes.fine_tuning_duration(4632 * 33.45 * 24, 6, 384, LAPTOP)
-    assert said.startswith("fine-tuning: about 10 minutes at"), "24 epochs at 160 sentences a second"
-    assert "about 2 hours" in sizes.fine_tuning_duration(4632 * 33.45 * 24, 12, 768, LAPTOP)
-    for other in (SERVER, Machine(2, 24, None, bf16=False), Machine(1, 24, None, bf16=True)):
-        assert sizes.fine_tuning_duration(1e6, 6, 384, other).startswith("no estimate of the time")
-        assert sizes.pretraining_duration(6_000_000, 5, "modernbert-small", 128, other).startswith(
-            "no estimate of the time"
-        )
 
 
 def test_documents_of_plain_text_are_told_apart(tmp_path):
@@ -487,8 +467,8 @@ def test_documents_that_a_corpus_drops_are_counted(sample, tmp_path, capsys):
 def test_this_machine_is_described(monkeypatch, tmp_path):
     limit = tmp_path / "memory.max"
     limit.write_text(f"{3 * 2**30}\n")
-    monkeypatch.setattr(machine, "_LIMIT", limit)
-    found = machine.this_machine()
+    monkeypatch.setattr(sizes, "_MEMORY_LIMIT", limit)
+    found = sizes.this_machine()
     assert found.cores >= 1 and found.memory_gib == 3
     assert LAPTOP.describe() == "2 cores, 24 GiB of memory, no GPU, fast bf16"
 

@@ -18,8 +18,7 @@ import pytest
 
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
-from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs
-from domainbert.runner.listing_table import runs_table
+from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs, runs_table
 from domainbert.runner.results_table import SystemScore
 
 RECIPE = """\

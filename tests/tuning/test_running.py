@@ -25,7 +25,7 @@ def running(values: list[float], last: int | None) -> Any:
     trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
     process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
     plan = SimpleNamespace(stream=stream, last_evaluation=last)
-    one: Any = RunningTrial(0, trial, {}, plan, process)  # type: ignore[arg-type]
+    one: Any = RunningTrial(0, trial, plan, process)  # type: ignore[arg-type]
     return one, reported
 
 
@@ -83,6 +83,6 @@ def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(
     plan = make_plan(Stage("s", stage), ["validation/f1", "cost/parameters"], {}, None, {}, tmp_path)
     for command in plan.commands:
         assert command[-2:] == ["--allow-import", "mypkg,other"]
-    from domainbert.tuning.measure import main
+    from domainbert.tuning.trial_values import main
 
     assert main([str(tmp_path / "run.yaml"), str(tmp_path / "cost.json"), "--allow-import", "no_such_package"]) == 2

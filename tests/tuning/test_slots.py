@@ -5,7 +5,8 @@ import os
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tuning.slots import check_gpus, slot_environment
+from domainbert.tuning.config import check_gpus
+from domainbert.tuning.trial_process import slot_environment
 
 
 def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tuning import storages
+from domainbert.tuning import trials
 from domainbert.tuning.config import STORAGE_URL_VARIABLE, StorageConfig
-from domainbert.tuning.storages import open_storage
+from domainbert.tuning.trials import open_storage
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,8 @@ from domainbert.tuning.storages import open_storage
 )
 def test_no_part_of_a_password_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str, said: str) -> None:
     pytest.importorskip("psycopg")
-    monkeypatch.setattr(storages, "_MAX_ATTEMPTS", 1)
-    monkeypatch.setattr(storages, "_ATTEMPT_SECONDS", 0)
+    monkeypatch.setattr(trials, "_MAX_ATTEMPTS", 1)
+    monkeypatch.setattr(trials, "_ATTEMPT_SECONDS", 0)
     with pytest.raises(DomainbertError) as caught:
         open_storage(StorageConfig(), tmp_path, {STORAGE_URL_VARIABLE: url})
     assert said in str(caught.value) and "first" not in str(caught.value) and "tail" not in str(caught.value)

@@ -15,10 +15,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
 from domainbert.tuning import trials
 from domainbert.tuning.config import Parameter, StorageConfig, TuneConfig
-from domainbert.tuning.methods import build_pruner, build_sampler
 from domainbert.tuning.results import check_folder, importance
-from domainbert.tuning.storages import open_storage
-from domainbert.tuning.study import open_study
+from domainbert.tuning.study import build_pruner, build_sampler, open_study
+from domainbert.tuning.trials import open_storage
 
 CONFIG = TuneConfig(
     stage="learn",

@@ -7,8 +7,7 @@ import pytest
 from optuna.trial import TrialState, create_trial
 
 from domainbert.tuning.config import Parameter, TuneConfig
-from domainbert.tuning.results import closing_lines, summarise
-from domainbert.tuning.trial_log import TrialLog
+from domainbert.tuning.results import closing_lines, print_outcome, progress_line, summarise
 
 CONFIG = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, objective=("validation/f1",), trials=5)
 
@@ -34,18 +33,13 @@ TRIALS = [
 
 
 def test_the_summary_counts_and_estimates() -> None:
-    clock = [0.0]
-    log = TrialLog(CONFIG, lambda: clock[0])
-    log.set_trials(TRIALS[:2])
-    log.set_trials(TRIALS)
-    clock[0] = 60
-    assert log.summary() == "4/5 done (1 pruned, 1 failed), 0 running, best 0.7500 (trial 2), 1m00s, 30s left"
+    line = progress_line(TRIALS, CONFIG, num_new=2, seconds=60)
+    assert line == "4/5 done (1 pruned, 1 failed), 0 running, best 0.7500 (trial 2), 1m00s, 30s left"
 
 
 def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> None:
-    log = TrialLog(CONFIG)
     for one in (TRIALS[0], TRIALS[1], TRIALS[3]):
-        log.print_outcome(one)
+        print_outcome(one, CONFIG.objective)
     assert capsys.readouterr().out.splitlines() == [
         "trial 0: validation/f1 0.5000 in 10s; x 0.25",
         "trial 1: pruned at 0.1250 after 1 evaluations, 4s; x 0.25",

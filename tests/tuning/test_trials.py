@@ -8,7 +8,7 @@ from optuna.trial import TrialState
 
 from domainbert.tuning import trials
 from domainbert.tuning.config import StorageConfig
-from domainbert.tuning.storages import open_storage
+from domainbert.tuning.trials import open_storage
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_trial_is_queued_again_with_its_values_and_without_its_rungs(study: op
 
 
 def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(study: optuna.Study) -> None:
-    retry = trials.stale_trial_callback()
+    retry = study._storage.get_heartbeat_stale_trial_callback()
     for stopped in (False, True):
         for _ in range(4):
             trial = running(study)

@@ -12,12 +12,12 @@ from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.files import write_text
 from domainbert.base.layout import printable
 from domainbert.base.paths import check_home_expanded, resolve_path
+from domainbert.encoders.config import EncoderConfig
+from domainbert.labelled.sets import paths_of
 from domainbert.runner.first_recipe import sizes
-from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts
-from domainbert.runner.first_recipe.held_out import as_sources
-from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
-from domainbert.runner.first_recipe.machine import Machine, this_machine
-from domainbert.runner.first_recipe.sizes import Choice
+from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts, exclude_entry
+from domainbert.runner.first_recipe.labelled import Division, LabelledFacts, labelled_facts
+from domainbert.runner.first_recipe.sizes import Choice, Machine, this_machine
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.tasks.config import TaskConfig
@@ -69,19 +69,8 @@ class _Findings:
     machine: Machine
 
 
-def help_text() -> str:
-    """Return the text of `domainbert init --help`."""
-    return HELP
-
-
 def perform(typed: ParsedArguments) -> int:
-    """Write the recipe, print a summary, and return exit code 0; raises the errors of `write_recipe`."""
-    print(write_recipe(typed), end="")
-    return 0
-
-
-def write_recipe(typed: ParsedArguments) -> str:
-    """Write the recipe and return the text to print: the findings, the written files and the next commands.
+    """Write the recipe, print the findings, the written files and the next commands, and return exit code 0.
 
     Raises:
         DomainbertError: an option is missing; the data are broken or ambiguous; an output file exists.
@@ -92,34 +81,40 @@ def write_recipe(typed: ParsedArguments) -> str:
         raise DomainbertError(f"--out: found {options['out']!r}; expected a file that ends in .yaml")
     check_home_expanded("--out", out)
     split_folder = out.with_name(f"{out.stem}-data")
-    _check_out_path(out, split_folder, options)
-    if "force" not in typed.flags:
-        _check_not_existing(out, split_folder)
+    _check_out_path(out, split_folder, options, may_replace="force" in typed.flags)
     if {"corpus", "model"} <= set(options) and "teacher" not in options:
         _check_single_model(options["model"])
+
+    # read the data
     keys = {key: options[key] for key in _KEY_OPTIONS if key in options}
     labelled = labelled_facts(Path(options["labelled"]), keys, options.get("task"), split_folder)
     if "teacher" in options:
         _check_distillation(labelled.task, options)
-    for file in labelled.splits.files:
-        _check_nameable(str(file))
+    for file in labelled.division.splits.sets.values():
+        for path in paths_of(file):
+            _check_nameable(str(path))
     corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
     findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
     facts = _template_variables(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
-    for path, text in labelled.files.items():
+
+    # write the files
+    for path, text in labelled.division.new_files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if corpus is not None:
-        facts["excluded"] = _held_out_sources(labelled)
+        facts["excluded"] = _exclude_entries(labelled.division)  # reads the new files
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
-    return _summary(findings, facts, out, options.get("allow_import"))
+    print(_summary(findings, out, options.get("allow_import")), end="")
+    return 0
 
 
 def _read_options(typed: ParsedArguments) -> dict[str, str]:
     """Return the given options by name; raise `DomainbertError` for an unknown, missing or unusable option."""
-    for name in [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]:
-        raise DomainbertError(f"{name}: unknown to init; {suggest_name(name.removeprefix('--'), list(FLAGS))}")
+    unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
+    if unknown:
+        hint = suggest_name(unknown[0].removeprefix("--"), list(FLAGS))
+        raise DomainbertError(f"{unknown[0]}: unknown to init; {hint}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
         raise DomainbertError(
@@ -152,7 +147,7 @@ def _check_nameable(path: str, option: str = "") -> None:
 
 
 def _check_single_model(model: str) -> None:
-    """Raise `DomainbertError` if a folder has one model per seed, so that it is unclear which one to pretrain."""
+    """Raise `DomainbertError` if a folder has a model for each seed: it is unclear which of them to pretrain."""
     from domainbert.models.folder import best_seed_folder
 
     folder = resolve_path(model)
@@ -180,8 +175,11 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
             )
 
 
-def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str]) -> None:
-    """Raise `DomainbertError` if `--out` is not a YAML file, or if the split sets could replace the user's data."""
+def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], may_replace: bool) -> None:
+    """Raise `DomainbertError` if `--out` is not a YAML file, or if the written files would replace files of the user.
+
+    `may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data.
+    """
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
@@ -191,34 +189,25 @@ def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str]) -
                 f"--out: {out}: the split sets would be written to {split_folder}, which contains --{name}; expected "
                 "another name"
             )
-
-
-def _check_not_existing(out: Path, split_folder: Path) -> None:
-    """Raise `DomainbertError` if the recipe or the folder of the split sets exists."""
-    existing = next((path for path in (out, split_folder) if path.exists()), None)
-    if existing is not None:
-        raise DomainbertError(f"{existing}: already exists; expected another --out, or --force to replace it")
-
-
-def _fine_tuning_time(findings: _Findings, model: str, passes: int) -> str:
-    """Return a sentence with the estimated time of `passes` over the training set; long texts count in full."""
-    lengths, _ = _text_lengths(findings.labelled, model)
-    tokens = len(findings.labelled.contents["train"].items) * (sum(lengths) / len(lengths) + 2)  # with special tokens
-    layers, hidden, _ = _sizes_of_model(model)
-    return sizes.fine_tuning_duration(tokens * passes, layers, hidden, findings.machine)
+    for path in (out, split_folder):
+        if path.exists() and not may_replace:
+            raise DomainbertError(f"{path}: already exists; expected another --out, or --force to replace it")
 
 
 def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
-    """Return the variables of the template, except `excluded`."""
-    labelled, corpus, machine = findings.labelled, findings.corpus, findings.machine
+    """Return the variables of the template `recipe.yaml.j2`, except `excluded`."""
+    labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    encoder, encoder_choice = sizes.encoder(words, size, machine)
-    hidden, max_length = (encoder.hidden, 512) if findings.model is None else _sizes_of_model(findings.model)[1:]
-    items = len(labelled.contents["train"].items)
+    encoder, encoder_choice = sizes.encoder(words, size, findings.machine)
+    hidden, max_length = encoder.hidden, 512
+    if findings.model is not None:
+        config = _model_config(findings.model)
+        hidden, max_length = config.sizes.hidden_size, config.max_length
+    items = len(labelled.division.contents["train"].items)
     lengths, measured = _text_lengths(labelled, findings.model)
     window = sizes.window(lengths, measured, max_length, labelled.format_detector.whole_texts)
     labelled.task.check_window(window.value)
-    data = labelled.splits
+    splits = labelled.division.splits
     facts: dict[str, Any] = {
         "title": in_comment(_title(findings)),
         "file": in_comment(shlex.quote(str(out))),
@@ -228,10 +217,8 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
         "teacher": findings.teacher,
         "task": task_in_yaml(labelled.task),
         "reads_training": labelled.task.evaluation.uses_training_set,
-        "seen": Choice(file_in_yaml(data.train), "to score entities seen in training and unseen entities separately"),
-        "train": file_in_yaml(data.train),
-        "validation": file_in_yaml(data.validation) if data.validation else None,
-        "test": file_in_yaml(data.test) if data.test else None,
+        "seen": Choice(file_in_yaml(splits.train), "to score entities seen in training and unseen entities separately"),
+        **{name: file_in_yaml(file) for name, file in splits.sets.items()},
         "window": window,
         "batch": sizes.fine_tuning_batch_size(items),
         "epochs": sizes.fine_tuning_epochs(items),
@@ -245,28 +232,28 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     return facts if corpus is None else facts | _pretraining_variables(corpus, encoder_choice, hidden, findings)
 
 
-def _held_out_sources(labelled: LabelledFacts) -> list[str | dict[str, str]]:
-    """Return the held-out files whose texts the corpus has to exclude, if a corpus can read them."""
-    data, contents = labelled.splits, labelled.contents
-    held_out = (("validation", data.validation), ("test", data.test))
-    return as_sources((file, contents[name]) for name, file in held_out if file is not None)
+def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
+    """Return the held-out files, if a corpus can read them, whose texts the corpus has to exclude."""
+    sets, contents = division.splits.sets, division.contents
+    entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]
+    return [entry for entry in entries if entry is not None]
 
 
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     """Return the template variables of the teacher's training and of its models."""
-    _, hidden, _ = _sizes_of_model(teacher)
+    hidden, items = _model_config(teacher).sizes.hidden_size, len(labelled.division.contents["train"].items)
     return {
         "cached": labelled.task.distillation.has_logits,
         "teacher_rate": sizes.fine_tuning_lr(hidden, labelled.format_detector.many_targets),
-        "teacher_epochs": sizes.teacher_epochs(len(labelled.contents["train"].items)),
+        "teacher_epochs": sizes.fine_tuning_epochs(items, minimum=5),  # a large model learns in fewer epochs
         "teachers": [f"@finetune-teacher/seed-{seed}" for seed in seeds],
     }
 
 
 def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, findings: _Findings) -> dict[str, Any]:
-    """Return the template variables of the stages that read the corpus."""
+    """Return the template variables of the stages that read the corpus; `hidden` is the encoder's hidden size."""
     machine, words = findings.machine, corpus.words
-    few = corpus.documents < _FEW_DOCUMENTS
+    too_few = f"{corpus.documents:,} documents: 2 % are too few"
     uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
@@ -284,9 +271,9 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
             {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in docs/results.md"
         ),
         "micro_batch": Choice("auto", "as many rows at a time as fit in memory") if uses_micro_batches else None,
-        "validation_fraction": Choice(0.1, f"{corpus.documents:,} documents: 2 % are too few") if few else None,
+        "validation_fraction": Choice(0.1, too_few) if corpus.documents < _FEW_DOCUMENTS else None,
     }
-    if findings.model is not None:
+    if findings.model is not None:  # pretrained further, for which other numbers are good
         rate = 3e-4 if hidden <= 384 else 1e-4
         reason = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
         facts |= {
@@ -297,12 +284,10 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
     return facts
 
 
-def _sizes_of_model(model: str) -> tuple[int, int, int]:
-    """Return the number of layers, the hidden size and the maximum length of a model."""
+def _model_config(model: str) -> EncoderConfig:
     from domainbert.models.folder import open_model
 
-    config = open_model(resolve_path(model)).config
-    return config.sizes.num_layers, config.sizes.hidden_size, config.max_length
+    return open_model(resolve_path(model)).config
 
 
 def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
@@ -336,18 +321,9 @@ def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
     return [*lines, ("machine", findings.machine.describe())]
 
 
-def _summary(findings: _Findings, facts: Mapping[str, Any], out: Path, allowed: str | None) -> str:
-    """Return the text to print: the findings, the written files, estimated times and the next commands."""
+def _summary(findings: _Findings, out: Path, allowed: str | None) -> str:
+    """Return the text to print: the findings, the written files and the next commands."""
     lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
-    lines += [f"wrote {path}" for path in findings.labelled.files]
-    if findings.corpus is not None and findings.model is None:
-        times = (facts["passes"].value, facts["encoder"].value, facts["window"].value)
-        tokens = sizes.estimated_tokens(findings.corpus.words)
-        lines.append(sizes.pretraining_duration(tokens, *times, findings.machine))
-    if findings.model is not None:
-        lines.append(_fine_tuning_time(findings, findings.model, facts["epochs"].value * len(facts["seeds"].value)))
-    if findings.teacher is not None:
-        passes = facts["teacher_epochs"].value * len(facts["seeds"].value)
-        lines.append(f"teacher, {_fine_tuning_time(findings, findings.teacher, passes)}")
+    lines += [f"wrote {path}" for path in findings.labelled.division.new_files]
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"

@@ -1,8 +1,9 @@
-"""Facts of a corpus: how its documents are separated, and the numbers of documents and words."""
+"""Facts of a corpus: how its documents are separated, numbers of documents and words, and held-out texts to exclude."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -12,10 +13,14 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.corpus.documents import read_documents
+from domainbert.corpus.documents import clean_sides, excluded_texts, read_documents
 from domainbert.corpus.file_kind import evident_kind, read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.report import CorpusReport, format_counts
+from domainbert.labelled.contents import text_in
+from domainbert.labelled.file_sample import read_sample
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import Single, path_of
 
 _MAX_CHARACTERS = 1_000_000_000  # similar to the number of bytes that `vocab` reads
 _MAX_LINES = 1000
@@ -26,7 +31,7 @@ class CorpusFacts:
     """Size of a cleaned and deduplicated corpus."""
 
     source: dict[str, Any]
-    """Fields of its `Source` that differ from the defaults."""
+    """Fields of the corpus's `Source` that differ from the defaults."""
 
     documents: int
     words: int
@@ -41,7 +46,8 @@ class CorpusFacts:
     @property
     def size(self) -> str:
         """The number of words as text, such as `4.7 M words`."""
-        return f"{'' if self.complete else 'more than '}{in_millions(self.words)} words"
+        count = f"{self.words / 1e6:,.1f} M" if self.words >= 100_000 else f"{self.words:,}"
+        return f"{'' if self.complete else 'more than '}{count} words"
 
     def describe(self) -> str:
         """Return a line for the user: path, documents, words and dropped documents."""
@@ -50,32 +56,27 @@ class CorpusFacts:
         return f"{self.source['path']}: {self.documents:,} documents, {self.size}{dropped}"
 
 
-def in_millions(count: int) -> str:
-    """Format a number as `4.7 M`, or in full below 100,000."""
-    return f"{count / 1e6:,.1f} M" if count >= 100_000 else f"{count:,}"
-
-
 def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
-    """Return the size of a corpus, or of the beginning of a large one.
+    """Return the size of a corpus, or of the beginning of a large corpus.
 
-    Raise `DomainbertError` if it is unreadable or empty.
+    Raise `DomainbertError` if the corpus is unreadable or empty.
     """
     fields: dict[str, Any] = {"path": path} | ({} if text_key is None else {"text_key": text_key})
     try:
         fields |= _document_separator(CorpusConfig([Source(**fields)]).input_files())
     except DomainbertError as error:
         raise DomainbertError(str(error).replace("sources[0].path: ", "--corpus: ", 1)) from error
-    documents = words = characters = 0
+    num_documents = num_words = num_characters = 0
     report = CorpusReport()
     with Progress("count words") as progress:
         for document in read_documents(CorpusConfig([Source(**fields)]), report):
-            documents += 1
-            words += len(document.text.split())
-            characters += len(document.text)
+            num_documents += 1
+            num_words += len(document.text.split())
+            num_characters += len(document.text)
             progress.advance()
-            if characters >= _MAX_CHARACTERS:
+            if num_characters >= _MAX_CHARACTERS:
                 break
-    return CorpusFacts(fields, documents, words, report.dropped, characters < _MAX_CHARACTERS)
+    return CorpusFacts(fields, num_documents, num_words, report.dropped, complete=num_characters < _MAX_CHARACTERS)
 
 
 def _document_separator(files: list[Path]) -> dict[str, str]:
@@ -83,5 +84,39 @@ def _document_separator(files: list[Path]) -> dict[str, str]:
     if len(files) != 1 or format_suffix(files[0]) != ".txt" or evident_kind(read_first_lines(files[0])) is not None:
         return {}
     with closing(read_lines(files[0])) as lines:
-        blank = any(not line.strip() for _, line in islice(lines, _MAX_LINES))
-    return {"documents": "blank_line" if blank else "line"}
+        has_blank_line = any(not line.strip() for _, line in islice(lines, _MAX_LINES))
+    return {"documents": "blank_line" if has_blank_line else "line"}
+
+
+def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str] | None:
+    """Return the entry of `exclude` of a corpus for a held-out file: a path, or the fields of a source.
+
+    Return None if a corpus cannot read all texts of the file, or if all texts are too short to be searched for.
+    """
+    from domainbert.corpus.known_texts import MIN_WORDS  # here: imports numpy, which `--help` does not need
+    from domainbert.corpus.ngrams import words_of_text
+
+    path, texts = str(path_of(file)), [clean_sides([text_in(item.content)]).text for item in labelled.items]
+    long_texts = {tuple(words) for words in map(words_of_text, texts) if len(words) >= MIN_WORDS}
+    if not long_texts:
+        return None
+    for fields in _candidate_fields(file):
+        try:
+            excluded = excluded_texts([Source(path, **fields)])
+            if long_texts <= {tuple(words_of_text(text)) for text in excluded}:
+                return {"path": path, **fields} if fields else path
+        except DomainbertError:
+            pass  # wrong fields for this file; try the next candidate
+    return None
+
+
+def _candidate_fields(file: Single) -> Iterator[dict[str, Any]]:
+    """Yield possible fields of a source that reads a labelled file: the key of the texts and the format."""
+    sample = read_sample(file, {})
+    if sample.is_table and sample.kind != "lines":
+        for key, value in sample.rows[0].items():
+            if isinstance(value, str):
+                yield {} if key == "text" else {"text_key": key}
+                yield {"text_key": key, "format": "jsonl"}  # JSONL with another suffix
+    else:
+        yield {}

@@ -1,30 +1,78 @@
-"""Facts of a labelled set: its task, the sizes of its splits, and the lengths of its texts."""
+"""Facts of a labelled file or folder for `domainbert init`: task, sets, texts.
+
+The training, validation and test set of a folder are found by the names of the files; a single set is split.
+"""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, format_names
+from domainbert.base.paths import check_regular
+from domainbert.corpus.files import format_suffix
 from domainbert.labelled.contents import words_of_content
 from domainbert.labelled.file_sample import read_sample
+from domainbert.labelled.folds import hold_out
 from domainbert.labelled.items import Labelled, check_labels_known, find_labels
-from domainbert.labelled.sets import Single, read_file
-from domainbert.runner.first_recipe.division import divide
-from domainbert.runner.first_recipe.splits import Splits, find_splits
+from domainbert.labelled.sets import LabelledFile, Single, path_of, paths_of, read_file
 from domainbert.tasks.config import DetectedTask, FormatDetector, TaskConfig
 from domainbert.tasks.recognition import detect_task
 
+Split = Literal["train", "validation", "test"]
+
+_SPLITS: dict[str, Split] = {
+    **dict.fromkeys(("train", "training", "trn"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev", "devel", "development"), "validation"),
+    **dict.fromkeys(("test", "testing", "tst"), "test"),
+}
+_TEXTS, _LABELS = {"text", "texts", "sentence", "sentences"}, {"label", "labels"}
+_EXPECTED = "expected train, dev or validation, and test in the names of its files"
+_NUM_PARTS = 10  # one part is held out
+_SEED = 0
+_SMALL_TEST = 300  # texts in a test set
 _MAX_MEASURED_TEXTS = 20_000  # texts
 
 
 @dataclass(frozen=True)
+class Splits:
+    """Sets of a labelled file or folder; a single held-out set is the test set."""
+
+    train: Single
+    validation: Single | None = None
+    test: Single | None = None
+    unused: tuple[str, ...] = ()
+    """Names in the folder that belong to no set."""
+
+    @property
+    def sets(self) -> dict[Split, Single]:
+        """The sets that exist, by name."""
+        sets: dict[Split, Single | None] = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: file for name, file in sets.items() if file is not None}
+
+
+@dataclass(frozen=True)
+class Division:
+    """The training, validation and test set of a recipe."""
+
+    splits: Splits
+    contents: Mapping[Split, Labelled[Any]]
+    """Items of the sets by name."""
+    new_files: Mapping[Path, str] = field(default_factory=dict)
+    """Contents of the files to write; empty if nothing was split."""
+    reason: str = ""
+    """Sentence that states the split and its reason; empty if nothing was split."""
+
+
+@dataclass(frozen=True)
 class LabelledFacts:
-    """Facts of a labelled set: its task, its splits and their contents."""
+    """Facts of a labelled file or folder: task, sets and texts."""
 
     path: Path
     detected: DetectedTask
@@ -34,20 +82,11 @@ class LabelledFacts:
     repaired: str
     """First problem that has to be repaired; empty if there is none."""
 
-    splits: Splits
-    """Files of all three sets."""
-
-    contents: Mapping[str, Labelled[Any]]
-    """Items of the sets by `train`, `validation` and `test`."""
+    division: Division
+    """The training, validation and test set."""
 
     texts: list[list[str]]
     """Words of a sample of the training texts."""
-
-    files: Mapping[Path, str]
-    """Contents of the files to write, if the set was split."""
-
-    division: str
-    """Sentence that states the split and its reason; empty if the files already are three sets."""
 
     @property
     def format_detector(self) -> FormatDetector[Any]:
@@ -57,14 +96,15 @@ class LabelledFacts:
 
     def describe(self) -> list[str]:
         """Return lines for the user: sizes, task, splits, notes and repairs."""
-        sizes = ", ".join(f"{name} {len(labelled.items):,}" for name, labelled in self.contents.items())
-        others = [f"--task {name}" for name in self.detected.others]
+        contents, unused = self.division.contents, self.division.splits.unused
+        sizes = ", ".join(f"{name} {len(labelled.items):,}" for name, labelled in contents.items())
+        other_tasks = [f"--task {name}" for name in self.detected.others]
         lines = [f"{self.path}: {sizes}", f"{type(self.task).__name__}: {self.detected.reason}"]
-        lines += [f"also possible: {' or '.join(others)}"] if others else []
-        lines += [self.division] if self.division else []
-        lines += [f"{name}, {note.strip()}" for name, part in self.contents.items() for note in part.notes.lines]
+        lines += [f"also possible: {' or '.join(other_tasks)}"] if other_tasks else []
+        lines += [self.division.reason] if self.division.reason else []
+        lines += [f"{name}, {note.strip()}" for name, labelled in contents.items() for note in labelled.notes.lines]
         lines += [f"repaired while reading, and counted, such as {self.repaired}"] if self.repaired else []
-        lines += [f"not used in the folder: {', '.join(self.splits.unused)}"] if self.splits.unused else []
+        lines += [f"not used in the folder: {', '.join(unused)}"] if unused else []
         return lines
 
 
@@ -84,28 +124,19 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
     splits = find_splits(path)
     detected = detect_task(read_sample(splits.train, keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
-        config, repaired = _task_for_files(detected.task, splits.sets)
+        config, repaired = _task_for_files(detected.task, splits.sets.values())
         division = divide(splits, config, folder)
         train = division.contents["train"]
         labels = find_labels(train.items)
         config.check_labels(labels)
         for labelled in division.contents.values():
             check_labels_known(find_labels(labelled.items), labels, labelled.path)
-    items = train.items[:: -(-len(train.items) // _MAX_MEASURED_TEXTS)]
-    return LabelledFacts(
-        path,
-        detected,
-        config,
-        repaired,
-        division.splits,
-        division.contents,
-        [words_of_content(item.content) for item in items],
-        division.files,
-        division.reason,
-    )
+    stride = -(-len(train.items) // _MAX_MEASURED_TEXTS)  # rounded up
+    texts = [words_of_content(item.content) for item in train.items[::stride]]
+    return LabelledFacts(path, detected, config, repaired, division, texts)
 
 
-def _task_for_files(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, str]:
+def _task_for_files(task: TaskConfig, files: Iterable[Single]) -> tuple[TaskConfig, str]:
     """Return the task and "", or, if it cannot read the files, the task with repair enabled and the first problem."""
     try:
         for file in files:
@@ -117,3 +148,122 @@ def _task_for_files(task: TaskConfig, files: list[Single]) -> tuple[TaskConfig, 
             raise
         problem = error.problems[0].partition("; expected")[0]
     return _task_for_files(with_repair, files)[0], problem
+
+
+def find_splits(path: Path) -> Splits:
+    """Return the sets in a folder, found by the names of the files; a single file is a training set.
+
+    Raises:
+        DomainbertError: the path does not exist; the folder has no training set, several files for a set, or its sets
+            are in subfolders.
+    """
+    if not path.exists():
+        raise DomainbertError(
+            f"{path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+        )
+    if not path.is_dir():
+        check_regular(path)
+        return Splits(path)
+    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
+    files_by_split: dict[Split, list[Path]] = {}
+    unused = []
+    for entry in entries:
+        split = _split_of(entry)
+        if split is None:
+            unused.append(entry.name)
+        else:
+            files_by_split.setdefault(split, []).append(entry)
+    if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
+        return Splits(path)  # a folder in brat's format: each document of the set has its files
+    if "train" not in files_by_split:
+        raise DomainbertError(f"{path}: {_describe_missing(entries)}; {_EXPECTED}")
+    sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
+    if "test" not in sets and "validation" in sets:
+        sets["test"] = sets.pop("validation")
+    return Splits(**sets, unused=tuple(unused))
+
+
+def _name_words(path: Path) -> list[str]:
+    """Return the words in the name of a file: ["en", "dev", "conll"] for `en-dev.conll`."""
+    return re.findall("[a-z]+", path.name.lower())
+
+
+def _split_of(path: Path) -> Split | None:
+    """Return the split that the name of a file contains, such as "validation" for `en-dev.conll`, or None."""
+    return next((_SPLITS[word] for word in _name_words(path) if word in _SPLITS), None)
+
+
+def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
+    """Return the set of a split: a single file, or a file with a text per line and a file with their labels."""
+    if len(files) == 1:
+        return files[0]
+    text_files = [file for file in files if _TEXTS.intersection(_name_words(file))]
+    label_files = [file for file in files if _LABELS.intersection(_name_words(file))]
+    if len(files) == 2 and len(text_files) == len(label_files) == 1 and text_files != label_files:
+        return LabelledFile(text=text_files[0], label=label_files[0])
+    names = format_names(file.name for file in files)
+    raise DomainbertError(
+        f"{folder}: {split} has {names}; expected one file, or a file with texts and a file with labels"
+    )
+
+
+def _describe_missing(entries: Iterable[Path]) -> str:
+    """Return the reason why there is no training set among the entries of a folder, for an error."""
+    folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
+    if folders:
+        return f"no training set, but sets in its subfolders {format_names(folders)}: name one of them"
+    return f"no training set among {format_names(entry.name for entry in entries)}"
+
+
+def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
+    """Return all three sets; a missing test set and a missing validation set take a tenth of the documents each.
+
+    Nothing is written yet; `folder` is where the new files will be.
+
+    Raises:
+        DomainbertError: there are too few documents, or the files cannot be split.
+    """
+    sets, new_files = splits.sets, dict[Path, str]()
+    new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
+    with TemporaryDirectory() as temporary:
+        for name in new_sets:
+            fold = hold_out(sets["train"], task, _NUM_PARTS, _SEED)
+            for split, texts in ((name, fold.validation), ("train", fold.train)):
+                sets[split] = _part(splits.train, Path(temporary), split)
+                for path, text in zip(paths_of(sets[split]), texts, strict=True):
+                    path.write_text(text, encoding="utf-8", newline="\n")
+                    new_files[folder / path.name] = text
+        contents: dict[Split, Labelled[Any]] = {
+            name: read_file(task, sets[name]) for name in ("train", "validation", "test")
+        }
+    if not new_sets:
+        return Division(splits, contents)
+    sets |= {name: _part(splits.train, folder, name) for name in ("train", *new_sets)}
+    reason = _reason(splits, folder, len(contents["test"].items))
+    return Division(Splits(**sets, unused=splits.unused), contents, new_files, reason)
+
+
+def _part(source: Single, folder: Path, split: Split) -> Single:
+    """Return the file, or text and label file, in `folder` for a part of `source`, with the suffixes of `source`."""
+    if len(paths_of(source)) == 1:
+        return folder / f"{split}{format_suffix(path_of(source))}"
+    text, label = paths_of(source)
+    return LabelledFile(
+        text=folder / f"{split}_text{format_suffix(text)}", label=folder / f"{split}_labels{format_suffix(label)}"
+    )
+
+
+def _reason(splits: Splits, folder: Path, num_test: int) -> str:
+    """Return a sentence that states the split and its reason; `num_test` is the number of texts in the test set."""
+    if splits.test is not None:
+        name = path_of(splits.test).name
+        return (
+            f"{name} is the only held-out set, so it is the test set; a tenth of training becomes validation, in "
+            f"{folder}/, because scores on the set that selects the epoch are too high"
+        )
+    few = f"; {num_test} texts in test give wide intervals: more labels would help most"
+    return (
+        f"the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
+        f"a test set must not be used for selection; to select with folds, use `domainbert tune` with k_folds"
+        f"{few if num_test < _SMALL_TEST else ''}"
+    )

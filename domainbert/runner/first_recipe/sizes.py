@@ -1,30 +1,58 @@
-"""Choose the numbers of a first recipe, each with a short reason.
+"""Choose the numbers of a first recipe for this machine, each with a short reason.
 
 The reason cites docs/results.md, docs/speed.md or a recipe in configs/ if the number was measured there.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from domainbert.runner.first_recipe.machine import Machine
-
-PRETRAINING_SPEEDS = {
-    ("modernbert-small", 128): 13_446,
-    ("medium", 128): 7_634,
-    ("medium", 512): 5_371,
-    ("base", 128): 1_577,
-    ("base", 512): 1_149,
-}
-"""Tokens per second of pretraining on two cores with fast bf16, by encoder and row length: docs/speed.md."""
-
-FINE_TUNING_SPEED = 5_352
-"""Tokens per second of fine-tuning 6 x 384 on this machine: 160 sentences of ECON-IE per second in docs/speed.md."""
+from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
 _TOKENS_PER_WORD = 1.3  # with punctuation; 1.154 without it in docs/results.md
 _WINDOWS = (128, 256, 512)
+_MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Hardware that limits a training."""
+
+    cores: int
+    memory_gib: float
+    gpu: str | None
+    """Name of the GPU; None if torch cannot use any."""
+
+    bf16: bool
+    """Whether matrix products in bf16 are fast, as `precision: auto` decides."""
+
+    def describe(self) -> str:
+        """Return a line for the user: cores, memory, GPU, bf16."""
+        cores = f"{self.cores} core{'' if self.cores == 1 else 's'}"
+        gpu = self.gpu or "no GPU"
+        return f"{cores}, {self.memory_gib:.0f} GiB of memory, {gpu}, {'fast' if self.bf16 else 'no fast'} bf16"
+
+
+def this_machine() -> Machine:
+    """Return the cores, memory and GPU that this process may use; imports torch."""
+    import torch
+
+    from domainbert.training.precision import resolve_precision
+
+    gpu = torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+    return Machine(num_cores(), _memory_bytes() / 2**30, gpu, resolve_precision("auto") == "bf16-mixed")
+
+
+def _memory_bytes() -> int:
+    """Return the bytes of memory, or the limit of the container if it is lower."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit = _MEMORY_LIMIT.read_text().strip() if _MEMORY_LIMIT.is_file() else "max"
+    return min(total, int(limit)) if limit.isdecimal() else total
 
 
 class Choice(NamedTuple):
@@ -41,7 +69,7 @@ class Size(NamedTuple):
     hidden: int
 
 
-# pairs of a limit, in words of the corpus, and the choice below this limit
+# pairs of a limit, in words of the corpus, and the choice for smaller corpora
 _ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("modernbert-small", 256)), (300e6, Size("medium", 384)))
 # 2,685 words of English have 819 pieces, 33,718 words have 2,934
 _SMALL_VOCABULARIES = ((5e3, 512), (20e3, 1024), (100e3, 2048))
@@ -51,11 +79,12 @@ _BASE_ENCODER = Size("base", 768)
 def vocab_size(words: int, size: str) -> Choice:
     """Choose the vocabulary size from the number of words of the corpus.
 
-    `size` is this number as text for the reason, such as `4.7 M words`.
+    `size` is the number of words as text for the reason, such as `4.7 M words`.
     """
-    small = next((entries for limit, entries in _SMALL_VOCABULARIES if words < limit), None)
-    if small is not None:
-        return Choice(small, f"{size}: {small:,} entries; few other pieces occur at least twice in so little text")
+    for limit, entries in _SMALL_VOCABULARIES:
+        if words < limit:
+            reason = f"{size}: {entries:,} entries; few other pieces occur at least twice in so little text"
+            return Choice(entries, reason)
     if words < 1e6:
         return Choice(4096, f"{size}: 4,096 entries, as in the demo for 0.5 M words")
     if words < 3e6:
@@ -66,10 +95,13 @@ def vocab_size(words: int, size: str) -> Choice:
 
 
 def encoder(words: int, size: str, machine: Machine) -> tuple[Size, Choice]:
-    """Return the largest encoder that has enough text and that the machine can train, and the choice of its name."""
+    """Return the largest encoder that has enough text and that the machine can train, and the choice of its name.
+
+    `size` is the number of words as text for the reason, such as `4.7 M words`.
+    """
     best = next((encoder for limit, encoder in _ENCODERS if words < limit), _BASE_ENCODER)
     if best == _BASE_ENCODER and machine.gpu is None:
-        best = _ENCODERS[-1][1]
+        _, best = _ENCODERS[-1]
         return best, Choice(best.name, f"{size} are enough for base, but base needs a GPU: 1,577 tokens/s on two cores")
     reasons = {
         "tiny": "2 x 128; too little text for a larger encoder",
@@ -115,33 +147,24 @@ def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts:
     size = next((window for window in _WINDOWS if window >= length), _WINDOWS[-1])
     reason = f"{100 * share:.0f} % of the texts have at most {'' if measured else 'about '}{length:,} tokens"
     if max_length < size:
-        return Choice(
-            max_length, f"{reason}; the encoder has {max_length:,} positions, longer texts are split into windows"
-        )
-    return Choice(size, reason + ("" if length <= size else "; longer texts are split into windows"))
+        reason += f"; the encoder has {max_length:,} positions, longer texts are split into windows"
+    elif length > size:
+        reason += "; longer texts are split into windows"
+    return Choice(min(size, max_length), reason)
 
 
-def fine_tuning_epochs(items: int) -> Choice:
-    """Choose the number of fine-tuning epochs; the best epoch on validation is kept."""
-    return _epochs(items, 8)
+def fine_tuning_epochs(items: int, minimum: int = 8) -> Choice:
+    """Choose the number of epochs: at least `minimum`, and enough for `_MIN_STEPS` steps; fewer for many items.
 
-
-def teacher_epochs(items: int) -> Choice:
-    """Choose the number of epochs for a large model, with a lower minimum than `fine_tuning_epochs`."""
-    return _epochs(items, 5)
-
-
-def _epochs(items: int, minimum: int) -> Choice:
-    """Choose at least `minimum` epochs, and enough for `_MIN_STEPS` steps; a few epochs for many items."""
+    The best epoch on validation is kept.
+    """
     if items >= 20_000:
-        return Choice(
-            4 if items < 200_000 else 2, f"{items:,} items: a few epochs are many steps; the best epoch is kept"
-        )
-    steps = -(-items // fine_tuning_batch_size(items).value)
-    passes = max(minimum, -(-_MIN_STEPS // steps))
-    return Choice(
-        passes, f"{items:,} items: {passes * steps:,} steps (docs/results.md, training length); the best epoch is kept"
-    )
+        epochs = 4 if items < 200_000 else 2
+        return Choice(epochs, f"{items:,} items: a few epochs are many steps; the best epoch is kept")
+    steps_per_epoch = -(-items // fine_tuning_batch_size(items).value)  # rounded up
+    epochs = max(minimum, -(-_MIN_STEPS // steps_per_epoch))
+    steps = f"{epochs * steps_per_epoch:,} steps (docs/results.md, training length)"
+    return Choice(epochs, f"{items:,} items: {steps}; the best epoch is kept")
 
 
 def fine_tuning_batch_size(items: int) -> Choice:
@@ -179,35 +202,3 @@ def seeds(items: int) -> Choice:
 def estimated_tokens(words: int) -> int:
     """Return the estimated number of tokens of a number of words, before a vocabulary exists."""
     return round(_TOKENS_PER_WORD * words)
-
-
-def fine_tuning_duration(tokens: float, layers: int, hidden: int, machine: Machine) -> str:
-    """Return a sentence with the estimated time of fine-tuning on `tokens`, or with the reason for no estimate.
-
-    The measured speed of 6 x 384 is scaled by the number of layer parameters, proportional to `layers * hidden**2`.
-    """
-    if not _is_measured(machine):
-        return "no estimate of the time: docs/speed.md has no fine-tuning rate for this kind of machine"
-    speed = FINE_TUNING_SPEED * 6 * 384**2 / (layers * hidden**2)
-    return f"fine-tuning: {_duration(tokens / speed)} at {speed:,.0f} tokens/s (docs/speed.md: two cores, fast bf16)"
-
-
-def pretraining_duration(tokens: int, num_epochs: float, encoder_name: str, row_length: int, machine: Machine) -> str:
-    """Return a sentence with the estimated time of pretraining, or with the reason for no estimate."""
-    speed = PRETRAINING_SPEEDS.get((encoder_name, 128 if row_length == 128 else 512))
-    if speed is None or not _is_measured(machine):
-        return "no estimate of the time: docs/speed.md has no rate for this encoder on this kind of machine"
-    about = _duration(tokens * num_epochs / speed)
-    return f"pretraining: {about} at the {speed:,} tokens/s of docs/speed.md (two cores, fast bf16), plus fine-tuning"
-
-
-def _is_measured(machine: Machine) -> bool:
-    return machine.gpu is None and machine.bf16 and machine.cores >= 2
-
-
-def _duration(seconds: float) -> str:
-    """Format a duration roughly, such as `about 2 hours`."""
-    for unit, length in (("days", 86400), ("hours", 3600)):
-        if seconds >= 1.5 * length:
-            return f"about {seconds / length:.0f} {unit}"
-    return f"about {10 * round(seconds / 600)} minutes" if seconds >= 600 else "some minutes"

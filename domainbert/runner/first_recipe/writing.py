@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import textwrap
@@ -10,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.choices import as_plain, class_path
+from domainbert.base.choices import as_plain
 from domainbert.base.layout import printable
 from domainbert.labelled.sets import Single, paths_of, with_paths
 from domainbert.runner.first_recipe.sizes import Choice
@@ -23,8 +22,8 @@ _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
 def recipe_text(variables: Mapping[str, Any]) -> str:
-    """Return the YAML of a recipe: the template in this folder, rendered with these variables."""
-    import jinja2
+    """Return the YAML of a recipe: the template `recipe.yaml.j2`, rendered with `variables`."""
+    import jinja2  # here: `--help` does not need it
 
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
@@ -48,7 +47,7 @@ def in_yaml(value: Any) -> str:
     if isinstance(value, str) and _UNQUOTED.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
         return value
     if isinstance(value, float) and 0 < value < 1e-2:
-        return re.sub(r"e-0?", "e-", f"{value:.0e}")
+        return re.sub(r"e-0?", "e-", f"{value:.0e}")  # 5e-4
     return printable(json.dumps(value, ensure_ascii=False))  # YAML reads escapes such as \u0085 like Python
 
 
@@ -59,30 +58,22 @@ def in_comment(text: str) -> str:
 
 def task_in_yaml(task: TaskConfig) -> Any:
     """Return the YAML value of a task: its name, and the settings that differ from the defaults."""
-    cls = type(task)
-    name = cls.__name__ if cls.__module__.startswith(_PACKAGE) else class_path(cls)
-    changed = _changed_fields(task)
-    return {"class_path": name, "init_args": changed} if changed else name
+    plain = as_plain(task, defaults=False)
+    is_packaged = type(task).__module__.startswith(_PACKAGE)
+    name = type(task).__name__ if is_packaged else plain["class_path"]
+    return {"class_path": name, "init_args": plain["init_args"]} if plain["init_args"] else name
 
 
 def file_in_yaml(file: Single) -> Any:
-    """Return the YAML value of a labelled file."""
+    """Return the YAML value of a labelled file, or of a text file and a label file."""
     value = with_paths(file, paths_of(file), [])
-    return {key: path for key, path in value.items() if path} if isinstance(value, dict) else value
-
-
-def _changed_fields(config: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass that differ from their defaults, as plain values; nested ones likewise."""
-    default, changed = type(config)(), {}
-    for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != getattr(default, field.name):
-            changed[field.name] = _changed_fields(value) if dataclasses.is_dataclass(value) else as_plain(value)
-    return changed
+    if isinstance(value, dict):
+        return {key: setting for key, setting in value.items() if setting}  # without empty `slices`
+    return value
 
 
 def _comment(name: str, text: str) -> str:
-    """Return a finding as comment lines; its name starts the first line."""
+    """Return a finding as comment lines of a recipe; the name of the finding starts the first line."""
     lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)
     return "\n".join(f"#   {name if index == 0 else '':<10}{line}" for index, line in enumerate(lines))
 
