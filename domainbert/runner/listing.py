@@ -176,7 +176,7 @@ def _is_stage(folder: Path) -> bool:
     """Return whether a stage has written or is writing the folder; a `manifest.json` alone may belong to a web page."""
     try:
         names = {MANIFEST, CONFIG, STATUS} & {entry.name for entry in os.scandir(folder)}
-        if len(names) > 1 or (folder / RUNNING).is_file():
+        if len(names) > 1 or (folder / RUNNING).is_file():  # several files of a stage
             return True
         return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None
     except (OSError, DomainbertError):
@@ -202,10 +202,10 @@ def inspect_stage(folder: Path) -> StageStatus:
             return _finished_status(folder, manifest)
     except _READ_ERRORS as error:
         reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not a valid manifest ({error!r})"
-        return StageStatus(folder.name, function, "damaged", " ".join(str(reason).split()), started=started)
+        return StageStatus(folder.name, function, "damaged", why=" ".join(str(reason).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
-        return StageStatus(folder.name, function, "running", _last_step(folder), "", started, seconds)
+        return StageStatus(folder.name, function, "running", why=_last_step(folder), started=started, seconds=seconds)
     state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
     if state in ("failed", "stopped"):
         why = f"{reason or 'no reason given'}; {folder_state}"
@@ -214,22 +214,26 @@ def inspect_stage(folder: Path) -> StageStatus:
     else:
         state, why = "killed", f"killed, or its machine went down; {folder_state}"
     resume_command = str(status.get("go_on", "")) if folder_state == INTERRUPTED else ""
-    return StageStatus(folder.name, function, state, why, resume_command, started)
+    return StageStatus(folder.name, function, state, why, go_on=resume_command, started=started)
 
 
 def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
     """Return the state of a finished stage. Only the sizes of its files are compared; no file is hashed."""
     damage, metrics = format_examples(find_damaged_outputs(folder, manifest, None)), manifest["metrics"]
-    errors = format_examples(metrics.get("errors", []))
+    state, why = DONE, ""
+    if errors := format_examples(metrics.get("errors", [])):
+        state, why = "failed", f"errors in the data: {errors}"
+    if damage:
+        state, why = "damaged", damage
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
-    last = metrics.get("validation")
-    if isinstance(last, dict) and "loss" in last:
-        validation["validation_loss"] = last["loss"]
+    last_validation = metrics.get("validation")
+    if isinstance(last_validation, dict) and "loss" in last_validation:
+        validation["validation_loss"] = last_validation["loss"]
     return StageStatus(
         folder.name,
         manifest["stage"],
-        "damaged" if damage else "failed" if errors else DONE,
-        damage or (errors and f"errors in the data: {errors}"),
+        state,
+        why,
         started=datetime.fromisoformat(manifest["started"]).astimezone(timezone.utc),
         seconds=float(manifest["wall_seconds"]),
         scores=[] if damage else system_scores(metrics),
@@ -266,9 +270,8 @@ def _inspect_search(folder: Path) -> StageStatus:
             state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
-    return StageStatus(
-        folder.name, "tune", state, why, "", _modification_time(folder / _SEARCH), seconds, validation=validation
-    )
+    started = _modification_time(folder / _SEARCH)
+    return StageStatus(folder.name, "tune", state, why, started=started, seconds=seconds, validation=validation)
 
 
 def _modification_time(path: Path) -> datetime | None:
@@ -289,7 +292,7 @@ def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
 
 
 def _run_lines(run: Run, all_stages: bool) -> Iterator[str]:
-    """Yield the line of a run, then the lines of stages with scores and of unfinished stages, or of `all_stages`."""
+    """Yield the line of a run, then lines for the stages with scores and the unfinished stages, or for `all_stages`."""
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     if run.is_single:
         state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"

@@ -162,13 +162,16 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if resume not in ("auto", "or-replace"):
         problems.add(f"--resume: found '{resume}'; expected auto or or-replace")
     problems.raise_if_any()
+
     folder, force = Path(str(out)), "force" in typed.flags
-    job = make_job(stage, settings, folder, HASHES, {}, new_key=force)
+    job = make_job(stage, settings, folder, HASHES, keys={}, new_key=force)
     if process_rank() > 0:
         if force or not folder_state(job).done:  # a problem that ends the first process has to end the others too
             _check_inputs(stage, settings, tree, job.inputs)
         follow_job(job, force)
         return f"{stage.name}: done, together with the other processes"
+
+    # the first process decides what becomes of the folder
     state = verified_state(job, HASHES)
     if state.done and not force:
         raise_data_errors(state.manifest or {"metrics": {}}, job.out)
@@ -177,6 +180,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if not force and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)
     _check_inputs(stage, settings, tree, job.inputs)
+
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
     manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
     raise_data_errors(manifest, job.out)
