@@ -24,7 +24,7 @@ from domainbert.tasks.ner.config import Ner
 if TYPE_CHECKING:
     import torch
 
-    from domainbert.data.examples import Example
+    from domainbert.data.packing import Example
     from domainbert.labelled.entities import Sentence
     from domainbert.tasks.ner.task import NerTask
 

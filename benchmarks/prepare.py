@@ -86,8 +86,8 @@ def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
 def _plan(settings: Settings) -> None:
     """As `corpus_readers` does."""
 
-    from domainbert.data.packing import plan_rows
     from domainbert.data.prepared import open_prepared
+    from domainbert.data.splits import plan_rows
     from domainbert.tokenization.load import load_tokenizer
 
     corpus, tokenizer = open_prepared([settings.out]), load_tokenizer(settings.tokenizer)

@@ -22,7 +22,7 @@ import numpy as np
 from process_tree import peak_memory_bytes
 from side_by_side import write_result
 
-from domainbert.data.order import WindowedOrder
+from domainbert.data.batches import WindowedOrder
 from domainbert.data.parts import split_parts
 from domainbert.data.remote_files import LocalFiles
 
@@ -63,7 +63,7 @@ class Assumptions:
 
     @property
     def bytes_per_part(self) -> float:
-        """Of its files: ids, a bit a token, and the plan of its rows (see `plan_files`)."""
+        """Of its files: ids, a bit a token, and the plan of its rows (see `parts.write_plan`)."""
         plan = self.rows_per_part * (4 + 8 + 12 * self.pieces_per_row)
         return self.tokens_per_part * (self.bytes_per_id + 1 / 8) + plan
 

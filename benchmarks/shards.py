@@ -41,7 +41,7 @@ import sys, time
 start = time.perf_counter()
 from pathlib import Path
 from domainbert.data.prepared import open_prepared
-from domainbert.data.types import Share
+from domainbert.data.batches import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.module import Pretraining  # as a training needs it: Lightning
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM

@@ -4,7 +4,7 @@ from domainbert.base.errors import DomainbertError as DomainbertError
 from domainbert.corpus.config import CorpusConfig as CorpusConfig
 from domainbert.corpus.config import Source as Source
 from domainbert.corpus.documents import read_documents as read_documents
-from domainbert.data.batches import packed_loader as packed_loader
+from domainbert.data.examples import packed_loader as packed_loader
 from domainbert.data.prepared import open_prepared as open_prepared
 from domainbert.data.preparing import prepare_corpus as prepare_corpus
 from domainbert.distillation.corpus_distillation import Distillation as Distillation

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domainbert.data.types import Share
+from domainbert.data.batches import Share
 from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.task_distillation import TaskDistillation
 from domainbert.distillation.weighted import WeightedLosses
@@ -124,4 +124,5 @@ class CorpusDistillation(Distillation):
         unfreeze_every: int = 0,
     ) -> None:
         RowsModule.__init__(self, None, MaskedLM(), optim, schedule, seed)
-        self.begin(model, teachers, losses, unfreeze_every)
+        self.unfreeze_every = unfreeze_every
+        self.begin(model, teachers, losses)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.order import GlobalOrder, _shuffled_items
+from domainbert.data.batches import GlobalOrder, _shuffled_items
 from domainbert.pretraining.batches import PackedRowsReader
 from domainbert.pretraining.objective import Key
 from domainbert.training.checkpoint_files import write_checkpoint
@@ -255,10 +255,10 @@ def test_every_row_is_read_once_an_epoch_over_five_restarts(
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How many batches were made, and how many passes were put into order."""
-    from domainbert.data import order
+    from domainbert.data import batches
 
     found: Counter[str] = Counter()
-    make, permute = PackedRowsReader.batch, order.permutation
+    make, permute = PackedRowsReader.batch, batches.permutation
 
     def counted_batch(reader: PackedRowsReader, key: Key) -> dict[str, Any]:
         found["batches"] += 1
@@ -269,7 +269,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return permute(size, *counters)
 
     monkeypatch.setattr(PackedRowsReader, "batch", counted_batch)
-    monkeypatch.setattr(order, "permutation", counted_permutation)
+    monkeypatch.setattr(batches, "permutation", counted_permutation)
     return found
 
 

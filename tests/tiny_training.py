@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder
 from domainbert.data.splits import PreparedSplit
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts

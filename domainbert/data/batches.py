@@ -1,17 +1,49 @@
-"""Batches of labelled examples. A training batch is a pure function of (seed, step), divided between ranks."""
+"""Batches of training: their order, their division between ranks, and batches of labelled examples.
+
+Global batch t is a pure function of (seed, t).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, Dataset
+from numpy.typing import NDArray
+from torch.utils.data import Dataset
+from typing_extensions import override
 
-from domainbert.data.examples import Example, collate, text_example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Batch, Share
-from domainbert.tokenization.align import align_text
+from domainbert.base.counter_random import permutation, permute_indices, random_bits
+from domainbert.data.packing import Batch, Example, Ints, collate
 from domainbert.tokenization.load import DomainTokenizer
+
+_ORDER = 0  # stream of random numbers; masking uses other streams
+_WINDOWS = 1 << 22  # stream for the order of parts and of the rows of each window
+_CLASSES = 1 << 21  # stream for the seeds of classes, distinct from order, masking and dropout
+
+
+@dataclass(frozen=True)
+class Share:
+    """Items of a global batch that a rank computes, in `accumulation` micro-batches per optimiser step."""
+
+    rank: int = 0
+    world_size: int = 1
+    accumulation: int = 1
+
+    def indices(self, size: int, micro_batch: int) -> NDArray[np.int64]:
+        """Return the indices that micro-batch number `micro_batch` has in a global batch of `size` items."""
+        return self.select(np.arange(size, dtype=np.int64), micro_batch)
+
+    def micro_batch_size(self, batch_size: int) -> int:
+        """Return the number of items of a micro-batch."""
+        return batch_size // self.world_size // self.accumulation
+
+    def select(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
+        """Return the items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
+        parts = self.world_size * self.accumulation
+        return items[self.rank + self.world_size * micro_batch :: parts]
 
 
 class LabelledTrainBatches(Dataset[Batch]):
@@ -68,59 +100,6 @@ class LabelledBatches(Dataset[Batch]):
         return collate([self.examples[i] for i in items], items, self.tokenizer)
 
 
-class TextBatches(Dataset[Batch]):
-    """Batches of `batch_size` texts in order, dealt to the ranks one by one; each text is tokenized when it is read."""
-
-    def __init__(
-        self, texts: Sequence[str], tokenizer: DomainTokenizer, max_length: int, batch_size: int, share: Share
-    ) -> None:
-        self.texts, self.tokenizer, self.max_length = texts, tokenizer, max_length
-        items_of_rank = np.arange(len(texts))[share.rank :: share.world_size].tolist()
-        self.batches = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
-
-    def __len__(self) -> int:
-        """Return the number of batches of this rank."""
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`."""
-        items = self.batches[index]
-        aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
-        return collate([text_example(words, IGNORE_INDEX, self.max_length) for words in aligned], items, self.tokenizer)
-
-
-def packed_loader(
-    texts: Sequence[str],
-    tokenizer: DomainTokenizer,
-    max_length: int = 512,
-    batch_tokens: int = 8192,
-    num_workers: int = 0,
-) -> DataLoader[Batch]:
-    """Return a DataLoader of packed batches of texts: several texts per row, without padding between them.
-
-    A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), the inputs of `Packed.of`; `items`
-    (texts,), the indices of its texts; `positions` (windows,), the index of the [CLS] of each window in the flattened
-    tokens; and `example` (windows,), the index of the text of each window in `items`.
-
-    >>> from domainbert import packed_loader, train_tokenizer
-    >>> texts = ["The court of appeal.", "Courts of law.", "The high court and the lower courts."]
-    >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
-    >>> (batch,) = packed_loader(texts, tokenizer)
-    >>> batch["input_ids"].shape[0], batch["items"].tolist()  # one row; the longest text comes first
-    (1, [2, 0, 1])
-
-    Args:
-        texts: texts longer than `max_length` are read in overlapping windows.
-        tokenizer: tokenizer of the encoder.
-        max_length: maximum tokens of a window, special tokens included.
-        batch_tokens: maximum tokens of a batch, unless a single text has more.
-        num_workers: processes that build batches.
-    """
-    examples = [text_example(words, IGNORE_INDEX, max_length) for words in align_text(tokenizer, list(texts))]
-    batches = LabelledBatches(examples, tokenizer, batch_tokens, Share())
-    return DataLoader(batches, batch_size=None, num_workers=num_workers)
-
-
 def _split_by_tokens(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
     """Return the items (indices of examples) of each batch, in order."""
     batches: list[list[int]] = []
@@ -132,3 +111,175 @@ def _split_by_tokens(items: Sequence[int], examples: Sequence[Example], max_toke
             num_tokens = examples[item].num_tokens
         batches[-1].append(item)
     return batches
+
+
+class GlobalOrder:
+    """An endless sequence of passes over `size` items, each pass in a new random order, cut into global batches.
+
+    Batch t does not depend on earlier batches, workers or ranks, so training resumes at any step immediately. A global
+    batch (all ranks and accumulated micro-batches) may extend over the end of a pass: within a pass no item is dropped
+    or repeated. Batch `first_step` begins pass number `first_pass`.
+    """
+
+    def __init__(self, size: int, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> None:
+        self.size, self.batch_size, self.seed = size, batch_size, seed
+        self.first_step, self.first_pass = first_step, first_pass
+
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """Return the pass number and the index of each item of global batch `step`; both (batch_size,)."""
+        epochs, positions = self._positions(step)
+        items = np.empty_like(positions)
+        for epoch in np.unique(epochs).tolist():
+            selected = epochs == epoch
+            items[selected] = self._items(epoch, positions[selected])
+        return epochs, items
+
+    def whole_pass(self, epoch: int) -> Ints:
+        """Return the items of pass number `epoch` in order: (size,)."""
+        return _shuffled_items(self.size, self.seed, epoch)
+
+    def _items(self, epoch: int, positions: Ints) -> Ints:
+        """Return the items at some positions of a pass."""
+        return self.whole_pass(epoch)[positions]
+
+    def _positions(self, step: int) -> tuple[Ints, Ints]:
+        """Return the pass number of each item of a global batch, and its position in the pass; both (batch_size,)."""
+        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
+        epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
+        return epochs, positions
+
+
+class WindowedOrder(GlobalOrder):
+    """Passes over a corpus in parts that may be too large for a list of its items.
+
+    A pass shuffles the parts and takes `window` parts at a time, whose items are mixed. Each position of a pass is
+    computed independently (see `permute_indices`), so memory does not grow with the number of items, and only the files
+    of one window, or of two for a batch that extends over both, are needed.
+
+    Args:
+        sizes: (parts,) number of items of each part; items are numbered part by part.
+        window: number of parts to mix.
+        batch_size, seed, first_step, first_pass: see `GlobalOrder`.
+    """
+
+    def __init__(
+        self, sizes: Ints, window: int, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0
+    ) -> None:
+        super().__init__(int(sizes.sum()), batch_size, seed, first_step, first_pass)
+        self.sizes, self.window = sizes, window
+        self.firsts = np.cumsum(sizes) - sizes  # (parts,) first item of each part
+        self._cache: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may contain both
+
+    @override
+    def whole_pass(self, epoch: int) -> Ints:
+        """Return all items of a pass in order; for tests, as they may not fit in memory."""
+        return self._items(epoch, np.arange(self.size))
+
+    @override
+    def _items(self, epoch: int, positions: Ints) -> Ints:
+        shuffled_parts, window_starts = self._windows(epoch)
+        windows = np.searchsorted(window_starts, positions, side="right") - 1  # window of each position
+        items = np.empty_like(positions)
+        for number in np.unique(windows).tolist():
+            selected = windows == number
+            parts = shuffled_parts[self.window * number : self.window * (number + 1)]  # of this window
+            stops = np.cumsum(self.sizes[parts])  # end of each part in the window
+            mixed = permute_indices(
+                positions[selected] - window_starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1
+            )
+            owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `parts`
+            items[selected] = self.firsts[parts][owners] + mixed - (stops - self.sizes[parts])[owners]
+        return items
+
+    def _windows(self, epoch: int) -> tuple[Ints, Ints]:
+        """Return the parts in the order of a pass (parts,), and the position in the pass at which each window begins
+        (windows,)."""
+        if epoch not in self._cache:
+            parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
+            totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))
+            newest = dict(list(self._cache.items())[-1:])
+            self._cache = {**newest, epoch: (parts, np.cumsum(totals) - totals)}
+        return self._cache[epoch]
+
+
+class SharesOrder(GlobalOrder):
+    """Passes of `size` draws in which each class has a fixed share.
+
+    The number of draws of a class is the same in each pass. The items of a class are drawn in passes over that class:
+    at the end of each pass, the numbers of draws of two items of a class differ by at most 1.
+
+    Args:
+        classes: (size,) class of each item, numbered from 0 without gaps.
+        shares: (classes,) relative frequencies of the classes; they need not sum to 1.
+        batch_size, seed, first_step, first_pass: see `GlobalOrder`.
+    """
+
+    def __init__(
+        self,
+        classes: Ints,
+        shares: NDArray[np.floating],
+        batch_size: int,
+        seed: int,
+        first_step: int = 0,
+        first_pass: int = 0,
+    ) -> None:
+        super().__init__(len(classes), batch_size, seed, first_step, first_pass)
+        self.members = [np.flatnonzero(classes == number) for number in range(len(shares))]
+        self.draws = whole_shares(shares, self.size)  # (classes,) draws per pass
+        self._cache: dict[int, Ints] = {}  # the last two passes: a batch may contain both
+
+    def batch(self, step: int) -> tuple[Ints, Ints]:
+        """Return the number of the pass *over its class* and the index of each item of global batch `step`; both
+        (batch_size,).
+
+        So an item that is drawn twice in a pass has two pass numbers, and is masked differently.
+        """
+        _, draws = super().batch(step)
+        epochs, items = np.divmod(draws, self.size)
+        return epochs, items
+
+    def whole_pass(self, epoch: int) -> Ints:
+        """Return item + `size` x (number of the pass over its class) for each draw of a pass, in order: (size,)."""
+        if epoch not in self._cache:
+            newest = dict(list(self._cache.items())[-1:])
+            self._cache = {**newest, epoch: self._draw(epoch)}
+        return self._cache[epoch]
+
+    def _draw(self, epoch: int) -> Ints:
+        """Return the result of `whole_pass`: the draws of each class, then mixed."""
+        draws_by_class = []
+        for number, (members, num_draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
+            seed = int(random_bits(self.seed, _CLASSES, number))
+            # the draws of the class in this pass are a batch of an order over only this class
+            class_epochs, indices = GlobalOrder(len(members), num_draws, seed).batch(epoch)
+            draws_by_class.append(class_epochs * self.size + members[indices])
+        return np.concatenate(draws_by_class)[_shuffled_items(self.size, self.seed, epoch)]
+
+
+class BalancedOrder(SharesOrder):
+    """Passes in which the share of each class is proportional to count ** power.
+
+    Power 0 draws all classes equally often, power 1 as often as they occur. Conneau and Lample (2019, section 3.1)
+    sample languages with power 0.5.
+
+    Args:
+        classes, batch_size, seed: see `SharesOrder`.
+        power: from 0 to 1.
+    """
+
+    def __init__(self, classes: Ints, power: float, batch_size: int, seed: int) -> None:
+        super().__init__(classes, np.bincount(classes) ** power, batch_size, seed)
+
+
+def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
+    """Return integers proportional to `shares` with the sum `total` (largest remainder method)."""
+    exact = shares * (total / shares.sum())
+    counts = np.floor(exact).astype(np.int64)
+    largest = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
+    counts[largest] += 1
+    return counts
+
+
+@lru_cache(maxsize=4)
+def _shuffled_items(size: int, seed: int, epoch: int) -> Ints:
+    return permutation(size, seed, _ORDER, epoch)

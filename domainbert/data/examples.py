@@ -1,61 +1,18 @@
-"""Labelled examples as token ids: windows of long inputs, and batches of whole examples packed in rows."""
+"""Labelled examples and plain texts as token ids, with long inputs in overlapping windows."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import Text, fill_rows, pack_lengths, room_for_text, text_ids
-from domainbert.data.types import IGNORE_INDEX, Batch
-from domainbert.tokenization.align import AlignedWords
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import IGNORE_INDEX, Batch, Example, Ints, Window, collate, room_for_text
+from domainbert.tokenization.align import AlignedWords, align_text
 from domainbert.tokenization.load import DomainTokenizer
-
-Ints = NDArray[np.int64]
-
-_SHORTEST_ROW = 64  # tokens
-_LENGTH_STEP, _NUM_LENGTHS = 16, 5  # candidate row lengths: five multiples of 16, which suit matrix products
-_LINEAR_COST = 850  # linear layers of a token cost as much as its attention to 850 tokens: measured with MiniLM on CPU
-
-
-@dataclass(frozen=True)
-class Window:
-    """One input of the encoder: a part of an example that fits into its positions, or the whole example."""
-
-    input_ids: Ints  # (n,) pieces without special tokens
-    positions: Ints  # (k,) positions that the head reads, relative to the first piece; -1: the special token before it
-    outputs: Ints  # (k,) output of the example (word, or 0) of each position; -1: none
-    targets: NDArray[Any]  # (k,) label ids, `IGNORE_INDEX` if unknown; or (k, ...) other targets
-    extra: int  # number of special tokens
-    first: Ints | None = None  # (m,) pieces of the first text of a pair, `input_ids` being the second; None: no pair
-
-    @property
-    def text(self) -> Text:
-        """Pieces of the text, or of both texts of a pair."""
-        return self.input_ids if self.first is None else (self.first, self.input_ids)
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens, special tokens included."""
-        return len(self.input_ids) + self.extra + (0 if self.first is None else len(self.first))
-
-
-@dataclass(frozen=True)
-class Example:
-    """A sentence with `num_outputs` words to label, or a text with one label."""
-
-    windows: tuple[Window, ...]
-    num_outputs: int
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens of all windows, special tokens included."""
-        return sum(window.num_tokens for window in self.windows)
 
 
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
@@ -119,7 +76,7 @@ def encode_words(
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
     """Return the example of a text, whose windows are read at their first special token. The target is a label id,
     `IGNORE_INDEX`, or an array of the same shape for all texts."""
-    return _whole_example(words, target, room_for_text(max_length, words.extra), words.extra)
+    return _cls_example(words, target, room_for_text(max_length, words.extra), words.extra)
 
 
 def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, max_length: int, extra: int) -> Example:
@@ -130,18 +87,20 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
     """
     room = room_for_text(max_length, extra)
     first_size, second_size = len(first.input_ids), len(second.input_ids)
-    if first_size + second_size > room and 2 * first_size > room:
+    needs_windows = first_size + second_size > room
+    if needs_windows and first_size > room / 2:
         raise DomainbertError(
             f"a pair of {first_size:,} and {second_size:,} tokens; a window (max_length) has room for {room:,}; "
             f"expected a first text of at most {room // 2:,} tokens, because each window contains all of it"
         )
-    return _whole_example(second, target, room - first_size, extra, np.asarray(first.input_ids, dtype=np.int64))
+    return _cls_example(second, target, room - first_size, extra, np.asarray(first.input_ids, dtype=np.int64))
 
 
-def _whole_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, first: Ints | None = None) -> Example:
+def _cls_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, first: Ints | None = None) -> Example:
     """Return the example of a text in windows of at most `room` pieces, read at their first special token."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
-    position, output = (np.asarray([value], dtype=np.int64) for value in (-1, 0))
+    position = np.asarray([-1], dtype=np.int64)  # the special token before the text, such as [CLS]
+    output = np.zeros(1, dtype=np.int64)
     targets = np.asarray(target)[np.newaxis]
     bounds = window_bounds(words.first_piece, len(ids), room)
     windows = [Window(ids[start:stop], position, output, targets, extra, first) for start, stop, _, _ in bounds]
@@ -156,61 +115,54 @@ def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
     return np.unique(np.concatenate([specials, *(window.input_ids for window in windows), *firsts]))
 
 
-def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
-    """Return the row length with the lowest cost, and the indices of the texts in each row.
+class TextBatches(Dataset[Batch]):
+    """Batches of `batch_size` texts in order, dealt to the ranks one by one; each text is tokenized when it is read."""
 
-    Longer rows can have less padding, so that linear layers cost less; but attention costs more.
+    def __init__(
+        self, texts: Sequence[str], tokenizer: DomainTokenizer, max_length: int, batch_size: int, share: Share
+    ) -> None:
+        self.texts, self.tokenizer, self.max_length = texts, tokenizer, max_length
+        items_of_rank = np.arange(len(texts))[share.rank :: share.world_size].tolist()
+        self.batches = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
+
+    def __len__(self) -> int:
+        """Return the number of batches of this rank."""
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> Batch:
+        """Return batch `index`."""
+        items = self.batches[index]
+        aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
+        return collate([text_example(words, IGNORE_INDEX, self.max_length) for words in aligned], items, self.tokenizer)
+
+
+def packed_loader(
+    texts: Sequence[str],
+    tokenizer: DomainTokenizer,
+    max_length: int = 512,
+    batch_tokens: int = 8192,
+    num_workers: int = 0,
+) -> DataLoader[Batch]:
+    """Return a DataLoader of packed batches of texts: several texts per row, without padding between them.
+
+    A batch has `input_ids`, `position_ids` and `segment_ids` (rows, length), the inputs of `Packed.of`; `items`
+    (texts,), the indices of its texts; `positions` (windows,), the index of the [CLS] of each window in the flattened
+    tokens; and `example` (windows,), the index of the text of each window in `items`.
+
+    >>> from domainbert import packed_loader, train_tokenizer
+    >>> texts = ["The court of appeal.", "Courts of law.", "The high court and the lower courts."]
+    >>> tokenizer = train_tokenizer(texts, vocab_size=128, min_frequency=1)
+    >>> (batch,) = packed_loader(texts, tokenizer)
+    >>> batch["input_ids"].shape[0], batch["items"].tolist()  # one row; the longest text comes first
+    (1, [2, 0, 1])
+
+    Args:
+        texts: texts longer than `max_length` are read in overlapping windows.
+        tokenizer: tokenizer of the encoder.
+        max_length: maximum tokens of a window, special tokens included.
+        batch_tokens: maximum tokens of a batch, unless a single text has more.
+        num_workers: processes that build batches.
     """
-    if lengths.sum() <= _SHORTEST_ROW:
-        length = _round_up(int(lengths.sum()), 8)
-        return length, pack_lengths(lengths, length)
-    shortest = _round_up(max(int(lengths.max()), _SHORTEST_ROW), _LENGTH_STEP)
-    best, least_cost = (0, list[list[int]]()), math.inf
-    for length in range(shortest, shortest + _LENGTH_STEP * _NUM_LENGTHS, _LENGTH_STEP):
-        cost = length * (_LINEAR_COST + length)  # of a row
-        if -(-int(lengths.sum()) // length) * cost < least_cost:  # lower bound of the number of rows
-            rows = pack_lengths(lengths, length)
-            best, least_cost = min((best, least_cost), ((length, rows), len(rows) * cost), key=lambda plan: plan[1])
-    return best
-
-
-def _round_up(length: int, multiple: int) -> int:
-    return -(-length // multiple) * multiple
-
-
-def collate(
-    examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, global_indices: Ints | None = None
-) -> Batch:
-    """Return a batch of whole examples packed in rows; `items` are the indices of the examples in the data set.
-
-    Returns:
-        `input_ids`, `position_ids`, `segment_ids` (R, S), for pairs also `token_type_ids`; `items` (E,); and for every
-        position that the head reads (N,): `positions` in the flattened tokens, `example` (index in this batch),
-        `outputs` and `targets` (see `Window`). With `global_indices` (E,), the indices in the global batch of training,
-        also `texts` from `text_ids`, and `longest`, the maximum number of outputs of an example.
-    """
-    windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
-    texts = [window.text for _, window in windows]
-    lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
-    length, rows = _cheapest_rows(lengths)
-    packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
-    window_order = [i for row in rows for i in row]
-    ordered_windows = [windows[i] for i in window_order]  # in the order of the packed rows
-    num_positions = [len(window.positions) for _, window in ordered_windows]
-    batch: Batch = {
-        "input_ids": packed.input_ids,
-        "position_ids": packed.position_ids,
-        "segment_ids": packed.segment_ids,
-        "items": np.asarray(items, dtype=np.int64),
-        "positions": np.concatenate([window.positions for _, window in ordered_windows])
-        + np.repeat(packed.first_positions + 1, num_positions),
-        "example": np.repeat([number for number, _ in ordered_windows], num_positions),
-        "outputs": np.concatenate([window.outputs for _, window in ordered_windows]),
-        "targets": np.concatenate([window.targets for _, window in ordered_windows]),
-    }
-    if any(window.first is not None for _, window in windows):
-        batch["token_type_ids"] = packed.token_type_ids
-    if global_indices is not None:
-        batch["texts"] = text_ids(global_indices, [len(example.windows) for example in examples])[window_order]
-        batch["longest"] = max(example.num_outputs for example in examples)
-    return batch
+    examples = [text_example(words, IGNORE_INDEX, max_length) for words in align_text(tokenizer, list(texts))]
+    batches = LabelledBatches(examples, tokenizer, batch_tokens, Share())
+    return DataLoader(batches, batch_size=None, num_workers=num_workers)

@@ -8,7 +8,7 @@ import numpy as np
 
 from domainbert.base.layout import paragraph, printable
 from domainbert.corpus.documents import Document
-from domainbert.data.examples import Ints, Window
+from domainbert.data.packing import Ints, Window
 from domainbert.tokenization.load import DomainTokenizer
 
 INDENT = "  "

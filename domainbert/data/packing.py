@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-import itertools
+import math
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
+from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.template import Template
 
+IGNORE_INDEX = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
+Batch = dict[str, Any]
+"""Arrays, tensors and numbers of a batch, by name."""
 Ints = NDArray[np.int64]
 Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]  # ids without special tokens, or a pair
 _MAX_TEXTS = 1 << 32  # of a row or an example
+_SHORTEST_ROW = 64  # tokens
+_LENGTH_STEP, _NUM_LENGTHS = 16, 5  # candidate row lengths: five multiples of 16, which suit matrix products
+_LINEAR_COST = 850  # linear layers of a token cost as much as its attention to 850 tokens: measured with MiniLM on CPU
 
 
-def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
-    """Return the row of each item (items,) when items are packed longest first, each in the fullest row with room.
+@dataclass(frozen=True)
+class Window:
+    """One input of the encoder: a part of an example that fits into its positions, or the whole example."""
 
-    Ties: items of equal length in order; of equally full rows the row that was filled last. Rows are numbered in the
-    order in which they are opened. No length may exceed the capacity.
-    """
-    assert lengths.size == 0 or lengths.max() <= capacity
-    rows = np.empty(len(lengths), dtype=np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
-    shortest = int(lengths.min(initial=capacity))
-    num_alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
-    rows[order[:num_alone]] = np.arange(num_alone)
-    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space; the row filled last at the end
-    spaces: list[int] = []  # free spaces that occur, ascending
-    count = num_alone
-    for item in order[num_alone:].tolist():
-        length = int(lengths[item])
-        index = bisect_left(spaces, length)
-        if index == len(spaces):
-            row, free = count, capacity
-            count += 1
-        else:
-            free = spaces[index]
-            row = open_rows[free].pop()
-            if not open_rows[free]:
-                del spaces[index]
-        rows[item] = row
-        if not open_rows[free - length]:
-            insort(spaces, free - length)
-        open_rows[free - length].append(row)
-    return rows
+    input_ids: Ints  # (n,) pieces without special tokens
+    positions: Ints  # (k,) positions that the head reads, relative to the first piece; -1: the special token before it
+    outputs: Ints  # (k,) output of the example (word, or 0) of each position; -1: none
+    targets: NDArray[Any]  # (k,) label ids, `IGNORE_INDEX` if unknown; or (k, ...) other targets
+    extra: int  # number of special tokens
+    first: Ints | None = None  # (m,) pieces of the first text of a pair, `input_ids` being the second; None: no pair
+
+    @property
+    def text(self) -> Text:
+        """Pieces of the text, or of both texts of a pair."""
+        return self.input_ids if self.first is None else (self.first, self.input_ids)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens, special tokens included."""
+        return len(self.input_ids) + self.extra + (0 if self.first is None else len(self.first))
+
+
+@dataclass(frozen=True)
+class Example:
+    """A sentence with `num_outputs` words to label, or a text with one label."""
+
+    windows: tuple[Window, ...]
+    num_outputs: int
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of all windows, special tokens included."""
+        return sum(window.num_tokens for window in self.windows)
 
 
 @dataclass(frozen=True)
@@ -98,54 +107,37 @@ class RowPlan:
         return f"{self.num_rows:,} rows of {self.row_length} tokens, {self.fullness:.2%} full"
 
 
-def plan_rows(
-    document_offsets: Ints,
-    take: Callable[[int, int], NDArray[np.integer]],
-    take_starts: Callable[[int, int], NDArray[np.bool_]],
-    vocab_size: int,
-    special_ids: Iterable[int],
-    length: int,
-    extra: int,
-    groups: Ints | None = None,
-) -> RowPlan:
-    """Return a plan that cuts documents into pieces at word boundaries and packs them in rows of `length` tokens.
+def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
+    """Return the row of each item (items,) when items are packed longest first, each in the fullest row with room.
 
-    Every token is in exactly one piece. `document_offsets` (documents + 1,) are the positions of the documents in the
-    token stream; `take(start, stop)` returns its tokens, and `take_starts(start, stop)` whether each begins a word.
-    `special_ids`, which include [UNK], are never masked. A piece gets `extra` special tokens. With `groups`
-    (documents,), a row has documents of only one group.
+    Ties: items of equal length in order; of equally full rows the row that was filled last. Rows are numbered in the
+    order in which they are opened. No length may exceed the capacity.
     """
-    room = room_for_text(length, extra)
-    ordinary = np.ones(vocab_size, dtype=np.int64)
-    ordinary[list(special_ids)] = 0
-    starts: list[int] = []
-    stops: list[int] = []
-    maskable: list[int] = []
-    pieces: list[int] = []  # per document
-    for begin, end in itertools.pairwise(document_offsets.tolist()):
-        tokens = take(begin, end)
-        cuts = [0, end - begin] if 0 < end - begin <= room else _cut_positions(take_starts(begin, end), room)
-        pieces.append(len(cuts) - 1)
-        starts.extend(begin + cut for cut in cuts[:-1])
-        stops.extend(begin + cut for cut in cuts[1:])
-        maskable.extend(np.add.reduceat(ordinary[tokens], cuts[:-1]).tolist() if cuts[1:] else [])
-    piece_starts = np.asarray(starts, dtype=np.int64)
-    lengths = np.asarray(stops, dtype=np.int64) - piece_starts
-    group_of_piece = np.zeros_like(lengths) if groups is None else np.repeat(groups, pieces)
-    rows = _pack_groups(lengths + extra, length, group_of_piece)
-    order = np.argsort(rows, kind="stable")
-    row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
-    counts = np.asarray(maskable, dtype=np.int64)
-    return RowPlan(piece_starts[order], lengths[order], counts[order], row_offsets, length, extra)
-
-
-def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    """Return the row of each item (items,): `best_fit_decreasing` for the items of each group (items,) separately."""
-    rows, count = np.empty_like(lengths), 0
-    for group in np.unique(groups):
-        selected = groups == group
-        rows[selected] = count + best_fit_decreasing(lengths[selected], capacity)
-        count = int(rows[selected].max()) + 1
+    assert lengths.size == 0 or lengths.max() <= capacity
+    rows = np.empty(len(lengths), dtype=np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
+    shortest = int(lengths.min(initial=capacity))
+    num_alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
+    rows[order[:num_alone]] = np.arange(num_alone)
+    open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space; the row filled last at the end
+    spaces: list[int] = []  # free spaces that occur, ascending
+    count = num_alone
+    for item in order[num_alone:].tolist():
+        length = int(lengths[item])
+        index = bisect_left(spaces, length)
+        if index == len(spaces):
+            row, free = count, capacity
+            count += 1
+        else:
+            free = spaces[index]
+            row = open_rows[free].pop()
+            if not open_rows[free]:
+                del spaces[index]
+        rows[item] = row
+        if not open_rows[free - length]:
+            insort(spaces, free - length)
+        open_rows[free - length].append(row)
     return rows
 
 
@@ -155,21 +147,6 @@ def room_for_text(length: int, extra: int) -> int:
     if length <= extra:
         raise DomainbertError(f"max_length: found {length}; expected more than the {extra} special tokens of a text")
     return length - extra
-
-
-def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Return the positions at which to cut a document, with its begin and end; [0] for an empty document.
-
-    They are at most `room` tokens apart, and at word boundaries unless a word is longer.
-    """
-    size = len(starts_word)
-    last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token
-    cuts = [0]
-    while size - cuts[-1] > room:
-        limit = cuts[-1] + room
-        start = int(last_start[limit])
-        cuts.append(start if start > cuts[-1] else limit)
-    return [*cuts, size] if size else [0]
 
 
 def text_ids(global_indices: Ints, counts: Ints | Sequence[int]) -> Ints:
@@ -200,7 +177,8 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     """
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
-    parts_of = {pair: template.parts(pair) for pair in np.unique(is_pair).tolist()}
+    # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
+    parts_of = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
     sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
     # special tokens of each text: the parts of its template without the text, or the two texts of a pair
@@ -256,3 +234,76 @@ def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
     for index, row in enumerate(rows.tolist()):
         grouped[row].append(index)
     return grouped
+
+
+def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
+    """Return the row length with the lowest cost, and the indices of the texts in each row.
+
+    Longer rows can have less padding, so that linear layers cost less; but attention costs more.
+    """
+    if lengths.sum() <= _SHORTEST_ROW:
+        length = _round_up(int(lengths.sum()), 8)
+        return length, pack_lengths(lengths, length)
+    shortest = _round_up(max(int(lengths.max()), _SHORTEST_ROW), _LENGTH_STEP)
+    best, least_cost = (0, list[list[int]]()), math.inf
+    for length in range(shortest, shortest + _LENGTH_STEP * _NUM_LENGTHS, _LENGTH_STEP):
+        cost_per_row = length * (_LINEAR_COST + length)
+        num_full_rows = -(-int(lengths.sum()) // length)  # the lowest possible number of rows: without padding
+        if num_full_rows * cost_per_row < least_cost:
+            rows = pack_lengths(lengths, length)
+            if len(rows) * cost_per_row < least_cost:
+                best, least_cost = (length, rows), len(rows) * cost_per_row
+    return best
+
+
+def _round_up(length: int, multiple: int) -> int:
+    return -(-length // multiple) * multiple
+
+
+def positions_read(windows: Sequence[tuple[int, Window]], first_tokens: Ints) -> Batch:
+    """Return `positions`, `example`, `outputs` and `targets` of the positions that the head reads, see `collate`.
+
+    Args:
+        windows: example number and window of each text in the rows, in order.
+        first_tokens: (windows,) index of the first token of each text in the flattened rows.
+    """
+    num_positions = [len(window.positions) for _, window in windows]
+    offsets = np.repeat(first_tokens + 1, num_positions)  # positions of a window count from the token after [CLS]
+    return {
+        "positions": np.concatenate([window.positions for _, window in windows]) + offsets,
+        "example": np.repeat([number for number, _ in windows], num_positions),
+        "outputs": np.concatenate([window.outputs for _, window in windows]),
+        "targets": np.concatenate([window.targets for _, window in windows]),
+    }
+
+
+def collate(
+    examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, global_indices: Ints | None = None
+) -> Batch:
+    """Return a batch of whole examples packed in rows; `items` are the indices of the examples in the data set.
+
+    Returns:
+        `input_ids`, `position_ids`, `segment_ids` (R, S), for pairs also `token_type_ids`; `items` (E,); and for every
+        position that the head reads (N,): `positions` in the flattened tokens, `example` (index in this batch),
+        `outputs` and `targets` (see `Window`). With `global_indices` (E,), the indices in the global batch of training,
+        also `texts` from `text_ids`, and `longest`, the maximum number of outputs of an example.
+    """
+    windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
+    texts = [window.text for _, window in windows]
+    lengths = np.asarray([window.num_tokens for _, window in windows], dtype=np.int64)
+    length, rows = _cheapest_rows(lengths)
+    packed = fill_rows([[texts[i] for i in row] for row in rows], length, tokenizer.template, tokenizer.pad_id)
+    window_order = [i for row in rows for i in row]
+    batch: Batch = {
+        "input_ids": packed.input_ids,
+        "position_ids": packed.position_ids,
+        "segment_ids": packed.segment_ids,
+        "items": np.asarray(items, dtype=np.int64),
+        **positions_read([windows[i] for i in window_order], packed.first_positions),
+    }
+    if any(window.first is not None for _, window in windows):
+        batch["token_type_ids"] = packed.token_type_ids
+    if global_indices is not None:
+        batch["texts"] = text_ids(global_indices, [len(example.windows) for example in examples])[window_order]
+        batch["longest"] = max(example.num_outputs for example in examples)
+    return batch

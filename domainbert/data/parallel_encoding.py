@@ -118,16 +118,16 @@ def _encode_in_workers(
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
     """Return the encoding of documents, each a text or a pair of texts with special tokens between them."""
-    lengths, input_ids, starts_word = _encode(tokenizer, [side for sides in documents for side in sides])
-    counts = np.array([len(sides) for sides in documents])
-    if (counts == 1).all():
+    lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
+    num_texts = np.array([len(texts) for texts in documents])
+    if (num_texts == 1).all():
         return lengths, input_ids, starts_word
     separators = tokenizer.template.separators
-    firsts = np.cumsum(counts) - counts
-    first_ends = np.cumsum(lengths)[firsts[counts == 2]]  # of the first texts of pairs
-    insert_at = np.repeat(first_ends, len(separators))
-    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(separators, input_ids.dtype), len(first_ends)))
-    lengths = np.add.reduceat(lengths, firsts) + (counts - 1) * len(separators)
+    first_texts = np.cumsum(num_texts) - num_texts  # index of the first text of each document
+    first_text_ends = np.cumsum(lengths)[first_texts[num_texts == 2]]  # of pairs, in the tokens
+    insert_at = np.repeat(first_text_ends, len(separators))
+    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(separators, input_ids.dtype), len(first_text_ends)))
+    lengths = np.add.reduceat(lengths, first_texts) + (num_texts - 1) * len(separators)
     return lengths, input_ids, np.insert(starts_word, insert_at, True)
 
 

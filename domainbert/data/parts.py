@@ -6,7 +6,7 @@
     tokenizer/                the tokenizer
     token_counts.npy          occurrences of each entry in training and validation: int64 (2, vocab_size)
     parts/00000/              one part per file of the corpus: a prepared folder without a tokenizer
-        plans/train-512.arrow     the rows of 512 tokens, see `plan_files`
+        plans/train-512.arrow     the rows of 512 tokens, see `write_plan`
         token_counts.npy          as above, for the part
 
 Rows do not cross parts, and the order of training (`WindowedOrder`) takes a window of parts at a time. So training
@@ -17,16 +17,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import Any, NoReturn, TypeVar, cast
+from functools import cached_property, lru_cache, partial
+from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
+import pyarrow as pa
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Ints, RowPlan
-from domainbert.data.plan_files import StoredPlan, read_plan
 from domainbert.data.prepared_facts import SPLITS
 from domainbert.data.remote_files import FileFacts, Files
 from domainbert.data.splits import PreparedSplit
@@ -34,75 +34,57 @@ from domainbert.tokenization.load import DomainTokenizer
 
 COUNTS_FILE = "token_counts.npy"
 _MAX_SAMPLED_PARTS = 32  # for a sample of documents: each part may have to be fetched
-Opened = TypeVar("Opened")
-
-
-@dataclass(frozen=True)
-class SplitOfPart:
-    """One split of a part: its sizes and files."""
-
-    documents: int
-    tokens: int
-    characters: int
-    files: Sequence[FileFacts]
-    rows: Mapping[int, int]  # by row length
-    pieces: Mapping[int, int]  # by row length
-    plans: Mapping[int, FileFacts]  # by row length
-
-    @classmethod
-    def from_facts(cls, folder: str, split: str, facts: Mapping[str, Any]) -> SplitOfPart:
-        """Return a split from the facts in `prepared.json`; `folder` is the part, relative to the folder of the
-        corpus."""
-        plans = {int(length): plan for length, plan in facts["plans"].items()}
-        return cls(
-            facts["documents"],
-            facts["tokens"],
-            facts["characters"],
-            files=[_file_facts(f"{folder}/{split}", file) for file in facts["files"]],
-            rows={length: plan["rows"] for length, plan in plans.items()},
-            pieces={length: plan["pieces"] for length, plan in plans.items()},
-            plans={length: _file_facts(folder, plan["file"]) for length, plan in plans.items()},
-        )
-
-
-def _file_facts(folder: str, facts: Mapping[str, Any]) -> FileFacts:
-    return FileFacts(f"{folder}/{facts['name']}", facts["bytes"], facts["sha256"])
+# columns of a plan file: lists with a value per piece, and values of rows
+_PER_PIECE = {"starts": pa.int64(), "lengths": pa.int32()}
+_PER_ROW = {"maskable_tokens": pa.int32(), "text_tokens": pa.int32()}
 
 
 class Parts:
     """One split of all parts, which are opened on demand; the most recently used ones stay open.
 
     Args:
-        parts: the parts of the corpus, in order.
+        split: name of the split.
+        facts: the list of parts in `prepared.json`.
         files: returns local paths of files.
         window: number of parts that training mixes.
     """
 
-    def __init__(self, parts: Sequence[SplitOfPart], files: Files, window: int) -> None:
-        self.parts, self.files, self.window = parts, files, window
-        self._opened: dict[Any, Any] = {}
+    def __init__(self, split: str, facts: Sequence[Mapping[str, Any]], files: Files, window: int) -> None:
+        self.split, self.facts, self.files, self.window = split, facts, files, window
+        # a batch may extend over two windows
+        self.tokens = lru_cache(maxsize=2 * window)(self._open_tokens)
+        self.plan = lru_cache(maxsize=2 * window)(self._open_plan)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state for pickle, without open parts: worker processes open parts themselves."""
-        return vars(self) | {"_opened": {}}
+    def __reduce__(self) -> tuple[type[Parts], tuple[Any, ...]]:
+        """Pickle without open parts: worker processes open parts themselves."""
+        return Parts, (self.split, self.facts, self.files, self.window)
 
-    def tokens(self, number: int) -> PreparedSplit:
+    def counts(self, name: str) -> Ints:
+        """Return the number of `documents`, `tokens` or `characters` of each part: (parts,)."""
+        return np.array([part["splits"][self.split][name] for part in self.facts])
+
+    @property
+    def row_lengths(self) -> list[int]:
+        """Row lengths of the stored plans, ascending."""
+        return sorted(map(int, self.facts[0]["splits"][self.split]["plans"]))
+
+    def plan_counts(self, length: int, name: str) -> Ints:
+        """Return the number of `rows` or `pieces` of each part in the plans of rows of `length` tokens: (parts,)."""
+        return np.array([part["splits"][self.split]["plans"][str(length)][name] for part in self.facts])
+
+    def _open_tokens(self, number: int) -> PreparedSplit:
         """Return the token stream of a part."""
-        return self._open(number, lambda: PreparedSplit(map(self.files.path, self.parts[number].files)))
+        part = self.facts[number]
+        folder = f"{part['folder']}/{self.split}"
+        return PreparedSplit(self._path(folder, file) for file in part["splits"][self.split]["files"])
 
-    def plan(self, length: int, number: int) -> StoredPlan:
-        """Return the plan of the rows of `length` tokens of a part."""
-        return self._open((length, number), lambda: read_plan(self.files.path(self.parts[number].plans[length])))
+    def _open_plan(self, length: int, number: int) -> dict[str, Ints]:
+        """Return the plan (see `read_plan`) of the rows of `length` tokens of a part."""
+        part = self.facts[number]
+        return read_plan(self._path(part["folder"], part["splits"][self.split]["plans"][str(length)]["file"]))
 
-    def _open(self, key: Any, open_item: Callable[[], Opened]) -> Opened:
-        """Return the opened item of a key from an LRU cache; open it if it is not in the cache.
-
-        The cache holds two windows, over which a batch may extend, with a plan and tokens for each part.
-        """
-        self._opened[key] = self._opened.pop(key) if key in self._opened else open_item()
-        if len(self._opened) > 4 * self.window:
-            del self._opened[next(iter(self._opened))]
-        return cast(Opened, self._opened[key])
+    def _path(self, folder: str, file: Mapping[str, Any]) -> Path:
+        return self.files.path(FileFacts(f"{folder}/{file['name']}", file["bytes"], file["sha256"]))
 
 
 class PartedSplit(PreparedSplit):
@@ -114,9 +96,7 @@ class PartedSplit(PreparedSplit):
     def __init__(self, parts: Parts, token_counts: Ints) -> None:
         self.parts, self.sampling, self.languages = parts, None, None
         self._token_counts = token_counts
-        tokens, documents = (
-            np.array([getattr(part, name) for part in parts.parts]) for name in ("tokens", "documents")
-        )
+        tokens, documents = parts.counts("tokens"), parts.counts("documents")
         self._stops, self._firsts = np.cumsum(tokens), np.cumsum(tokens) - tokens  # (parts,) positions in the stream
         self._first_documents = np.cumsum(documents) - documents  # (parts,)
 
@@ -127,7 +107,7 @@ class PartedSplit(PreparedSplit):
     @property
     @override
     def num_documents(self) -> int:
-        return sum(part.documents for part in self.parts.parts)
+        return int(self.parts.counts("documents").sum())
 
     @property
     @override
@@ -137,7 +117,7 @@ class PartedSplit(PreparedSplit):
     @property
     @override
     def tokens_per_character(self) -> float:
-        return self.num_tokens / sum(part.characters for part in self.parts.parts)
+        return self.num_tokens / int(self.parts.counts("characters").sum())
 
     @cached_property
     def document_offsets(self) -> NoReturn:
@@ -160,10 +140,11 @@ class PartedSplit(PreparedSplit):
         """Iterate over the tokens of documents, about `enough` in total if there are more; then of evenly spaced
         parts."""
         sizes = np.diff(self._stops, prepend=0)
-        numbers = range(0, len(sizes), -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1)
-        share = min(1.0, enough / max(1, sum(sizes[number] for number in numbers)))
-        targets = {number: max(1, math.ceil(share * sizes[number])) for number in numbers if sizes[number]}
-        return (ids for number, target in targets.items() for ids in self.parts.tokens(number).documents(target))
+        step = -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1
+        sampled_parts = [number for number in range(0, len(sizes), step) if sizes[number]]
+        share = min(1.0, enough / max(1, sum(sizes[number] for number in sampled_parts)))
+        for number in sampled_parts:
+            yield from self.parts.tokens(number).documents(enough=max(1, math.ceil(share * sizes[number])))
 
     @override
     def token_counts(self, vocab_size: int) -> Ints:
@@ -172,11 +153,10 @@ class PartedSplit(PreparedSplit):
     @override
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
         """Return the stored plan of rows; `length` must be one of `row_lengths`."""
-        lengths = sorted(self.parts.parts[0].plans)
-        if length not in lengths:
+        if length not in self.parts.row_lengths:
             raise DomainbertError(
                 f"max_length: found {length}; expected one of the row_lengths of the prepared corpus, "
-                f"{', '.join(map(str, lengths))}; or prepare it again"
+                f"{', '.join(map(str, self.parts.row_lengths))}; or prepare it again"
             )
         return PartedPlan(self.parts, length, tokenizer.template.num_special_tokens())
 
@@ -198,7 +178,7 @@ class PartedSplit(PreparedSplit):
         pieces = []
         for number in range(first, last + 1):
             begin, end = int(self._firsts[number]), int(self._stops[number])
-            if begin < end:
+            if begin < end:  # the part is not empty
                 pieces.append(take(self.parts.tokens(number), max(start, begin) - begin, min(stop, end) - begin))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
@@ -207,33 +187,59 @@ class PartedSplit(PreparedSplit):
         return np.minimum(np.searchsorted(self._stops, positions, side="right"), len(self._stops) - 1)
 
 
+def write_plan(path: Path, plan: RowPlan) -> None:
+    """Write a plan as an Arrow stream, one Arrow row per row of the plan."""
+    offsets = pa.array(plan.row_offsets, pa.int32())
+    columns: dict[str, pa.Array] = {
+        name: pa.ListArray.from_arrays(offsets, pa.array(getattr(plan, name), dtype))
+        for name, dtype in _PER_PIECE.items()
+    }
+    batch = pa.record_batch(columns | {name: pa.array(getattr(plan, name), dtype) for name, dtype in _PER_ROW.items()})
+    path.parent.mkdir(exist_ok=True)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, batch.schema) as stream:
+        stream.write_batch(batch)
+
+
+def read_plan(path: Path) -> dict[str, Ints]:
+    """Return `starts` and `lengths` (pieces,), `row_offsets` (rows + 1,), `maskable_tokens` and `text_tokens` (rows,)
+    of a `RowPlan`, as views of a mapped file; `DomainbertError` if it cannot be read."""
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            batch = stream.read_next_batch()
+    except (pa.ArrowException, OSError, StopIteration) as error:
+        raise DomainbertError(f"{path}: not a readable row plan ({error}); run `prepare` again") from error
+    columns = {name: batch.column(name).flatten() for name in _PER_PIECE} | {n: batch.column(n) for n in _PER_ROW}
+    arrays = {name: column.to_numpy(zero_copy_only=True) for name, column in columns.items()}
+    return {"row_offsets": np.asarray(batch.column("starts").offsets), **arrays}
+
+
 class PartedPlan(RowPlan):
     """Row plan of a corpus in parts, whose arrays are read part by part on demand."""
-
-    def __init__(self, parts: Parts, length: int, extra: int) -> None:
-        rows, pieces = (np.array([getattr(part, name)[length] for part in parts.parts]) for name in ("rows", "pieces"))
-        first_pieces = np.cumsum(pieces) - pieces
-        tokens = np.array([part.tokens for part in parts.parts])
-        plans = partial(parts.plan, length)
-        super().__init__(
-            starts=_lazy_array(pieces, partial(_plan_column, plans, "starts"), np.cumsum(tokens) - tokens),
-            lengths=_lazy_array(pieces, partial(_plan_column, plans, "lengths")),
-            maskable=np.zeros(0, np.int64),  # unused: `maskable_tokens` is stored
-            row_offsets=_lazy_array(rows, partial(_plan_column, plans, "row_offsets"), first_pieces, offsets=True),
-            row_length=length,
-            extra=extra,
-        )
-        columns = {
-            name: _lazy_array(rows, partial(_plan_column, plans, name)) for name in ("text_tokens", "maskable_tokens")
-        }
-        sizes = {"rows_of_parts": rows, "window": parts.window}
-        totals = {"pieces": int(pieces.sum()), "tokens": int(tokens.sum())}
-        vars(self).update(sizes | totals | columns)  # the dataclass is frozen
 
     rows_of_parts: Ints  # (parts,)
     window: int
     pieces: int
     tokens: int
+
+    def __init__(self, parts: Parts, length: int, extra: int) -> None:
+        rows, pieces = parts.plan_counts(length, "rows"), parts.plan_counts(length, "pieces")
+        tokens = parts.counts("tokens")
+        column: Callable[..., Any] = partial(_StoredColumn, parts, length)  # Any: it is used in place of an array
+        super().__init__(
+            starts=column("starts", pieces, np.cumsum(tokens) - tokens),
+            lengths=column("lengths", pieces),
+            maskable=np.zeros(0, np.int64),  # unused: `maskable_tokens` is stored
+            row_offsets=column("row_offsets", rows, np.cumsum(pieces) - pieces),
+            row_length=length,
+            extra=extra,
+        )
+        vars(self).update(  # not by assignment, because the dataclass is frozen
+            {name: column(name, rows) for name in _PER_ROW},
+            rows_of_parts=rows,
+            window=parts.window,
+            pieces=int(pieces.sum()),
+            tokens=int(tokens.sum()),
+        )
 
     @property
     @override
@@ -246,45 +252,38 @@ class PartedPlan(RowPlan):
         return (self.tokens + self.extra * self.pieces) / max(self.num_rows * self.row_length, 1)
 
 
-def _plan_column(plans: Callable[[int], StoredPlan], name: str, number: int) -> Ints:
-    """Return the array `name` of the plan of part `number`."""
-    column: Ints = getattr(plans(number), name)
-    return column
+class _StoredColumn:
+    """An array of the stored plans of all parts, concatenated; indexed by a number or an array of numbers.
 
-
-def _lazy_array(sizes: Ints, read: Callable[[int], Ints], shifts: Ints | None = None, offsets: bool = False) -> Ints:
-    return cast(Ints, _LazyArray(sizes, read, np.zeros_like(sizes) if shifts is None else shifts, offsets))
-
-
-class _LazyArray:
-    """Concatenation of the arrays of all parts, read on demand; indexed by a number or an array of numbers.
+    A part is read when an index lies in it.
 
     Args:
-        sizes: (parts,) length of the array of each part.
-        read: returns the array of a part.
-        shifts: (parts,) added to the values of each part.
-        offsets: whether each array begins with 0, which then is not read.
+        parts, length: parts, and the length of the planned rows.
+        name: array of a plan, see `read_plan`.
+        sizes: (parts,) number of elements of each part.
+        shifts: (parts,) added to the elements of each part; None adds nothing.
     """
 
-    def __init__(self, sizes: Ints, read: Callable[[int], Ints], shifts: Ints, offsets: bool) -> None:
-        self.firsts, self.read, self.shifts, self.offsets = np.cumsum(sizes) - sizes, read, shifts, offsets
+    def __init__(self, parts: Parts, length: int, name: str, sizes: Ints, shifts: Ints | None = None) -> None:
+        self.parts, self.length, self.name = parts, length, name
+        self.firsts, self.shifts = np.cumsum(sizes) - sizes, np.zeros_like(sizes) if shifts is None else shifts
 
     def __getitem__(self, index: Any) -> Any:
         positions = np.atleast_1d(np.asarray(index))
         part_indices = np.searchsorted(self.firsts, positions, side="right") - 1
         index_in_part = positions - self.firsts[part_indices]
-        values = self.shifts[part_indices].astype(np.int64)  # complete for the first offset of a part, which is 0
-        must_be_read = index_in_part > 0 if self.offsets else np.ones(len(positions), np.bool_)
+        values = self.shifts[part_indices].astype(np.int64)
+        # the first offset of a part is 0: the part need not be opened for it
+        must_be_read = index_in_part > 0 if self.name == "row_offsets" else np.ones(len(positions), np.bool_)
         for number in np.unique(part_indices[must_be_read]).tolist():
             selected = must_be_read & (part_indices == number)
-            values[selected] += self.read(number)[index_in_part[selected]]
+            values[selected] += self.parts.plan(self.length, number)[self.name][index_in_part[selected]]
         return values if np.ndim(index) else int(values[0])
 
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
     """Return the training and the validation split of a corpus; `parts` is the list of parts in `prepared.json`."""
-    splits = []
-    for split, counts in zip(SPLITS, token_counts, strict=True):
-        split_of_parts = [SplitOfPart.from_facts(part["folder"], split, part["splits"][split]) for part in parts]
-        splits.append(PartedSplit(Parts(split_of_parts, files, window), counts))
-    return splits
+    return [
+        PartedSplit(Parts(split, parts, files, window), counts)
+        for split, counts in zip(SPLITS, token_counts, strict=True)
+    ]

@@ -22,7 +22,6 @@ from domainbert.data.parts import COUNTS_FILE
 from domainbert.data.prepared_facts import (
     PARTS_FOLDER,
     PREPARED_FILE,
-    SPLITS,
     TOKENIZER_FOLDER,
     check_files,
     file_facts,
@@ -69,23 +68,19 @@ def plan_parts(
 
 
 def finished_part(part: PlannedPart) -> dict[str, Any] | None:
-    """Return the facts of a part that an earlier run has finished; None, with a message, if it cannot be reused."""
-    if (part.folder / PREPARED_FILE).is_file():
-        try:
-            facts = read_parts([part.folder])[part.folder]
-            reason = part.made_from.stale_reason(facts["made_from"])
-        except DomainbertError as error:
-            reason = str(error)
-        if not reason:
-            return facts
-        print(f"{part.folder}: {reason}; preparing this part again", flush=True)
+    """Return the facts of a part that an earlier run has finished; None if there is none or, with a message, if the
+    part cannot be reused."""
+    if not (part.folder / PREPARED_FILE).is_file():
+        return None
+    try:
+        facts = read_parts([part.folder])[part.folder]
+        reason = part.made_from.stale_reason(facts["made_from"])
+    except DomainbertError as error:
+        reason = str(error)
+    if not reason:
+        return facts
+    print(f"{part.folder}: {reason}; preparing this part again", flush=True)
     return None
-
-
-def remove_other_parts(out: Path, parts: Iterable[PlannedPart]) -> None:
-    """Delete folders of parts that are not planned: left by an interrupted run over other files."""
-    for folder in {*(out / PARTS_FOLDER).glob("*")} - {part.folder for part in parts}:
-        shutil.rmtree(folder)
 
 
 def write_part(
@@ -100,12 +95,11 @@ def write_part(
     if part.folder.is_dir():
         shutil.rmtree(part.folder)
     part.folder.mkdir(parents=True)
-    writer, unknown = PreparedWriter(part.folder, tokenizer), 0
+    writer = PreparedWriter(part.folder, tokenizer)
     for batch in batches:
         writer.write(batch)
-        unknown += int((batch.input_ids == tokenizer.unk_id).sum())
-    facts = {"made_from": part.made_from.facts, "unknown": unknown, "empty_documents": writer.empty_documents}
-    return writer.close_part(row_lengths, {**facts, "report": report.as_dict()})
+    counts = {"unknown": writer.unknown, "empty_documents": writer.empty_documents}
+    return writer.close_part(row_lengths, {"made_from": part.made_from.facts, **counts, "report": report.as_dict()})
 
 
 def read_parts(folders: Iterable[Path]) -> dict[Path, dict[str, Any]]:
@@ -140,7 +134,7 @@ def bind_parts(
     Raises:
         DomainbertError: a split has no document in any part.
     """
-    for split, other in (SPLITS, SPLITS[::-1]):
+    for split, other in (("train", "validation"), ("validation", "train")):
         if not any(facts["splits"][split]["documents"] for facts in parts.values()):
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
             counts = f"{count:,} documents for {other} and none for {split}"

@@ -18,8 +18,7 @@ from domainbert.corpus.documents import Document
 from domainbert.corpus.languages import Languages
 from domainbert.corpus.report import CorpusReport
 from domainbert.data.parallel_encoding import EncodedBatch, token_dtype
-from domainbert.data.parts import COUNTS_FILE
-from domainbert.data.plan_files import write_plan
+from domainbert.data.parts import COUNTS_FILE, write_plan
 from domainbert.data.prepared_facts import FORMAT_VERSION, PREPARED_FILE, SPLITS, TOKENIZER_FOLDER, file_facts
 from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.load import DomainTokenizer
@@ -41,6 +40,7 @@ class PreparedWriter:
         self.out, self.tokenizer, self.languages = out, tokenizer, languages
         self.language_tokens = Counter[str]()  # in training documents
         self.empty_documents = 0  # documents without tokens are not written
+        self.unknown = 0  # unknown tokens
         dtype = token_dtype(tokenizer.vocab_size)
         columns = {
             "id": Value("string"),
@@ -53,6 +53,7 @@ class PreparedWriter:
 
     def write(self, batch: EncodedBatch) -> None:
         """Append the documents of a batch to their splits."""
+        self.unknown += int((batch.input_ids == self.tokenizer.unk_id).sum())
         ends = np.cumsum(batch.lengths)
         for document, length, stop in zip(batch.documents, batch.lengths, ends, strict=True):
             if length == 0:
@@ -114,7 +115,7 @@ class PreparedWriter:
     def _check_splits_not_empty(self, report: CorpusReport) -> None:
         counts = {split: writer.documents for split, writer in self._splits.items()}
         advice = {"train": "lower corpus.validation_fraction", "validation": "raise corpus.validation_fraction"}
-        for split, other in (SPLITS, SPLITS[::-1]):
+        for split, other in (("train", "validation"), ("validation", "train")):
             if counts[split] == 0:
                 dropped = f"{sum(report.dropped.values()) + self.empty_documents:,} dropped"
                 raise DomainbertError(
@@ -179,6 +180,7 @@ class _SplitWriter:
         return {**counts, "files": self._files}
 
     def _write_batch(self) -> None:
+        """Write the collected rows as a record batch; open a shard if none is open, close the shard if it is full."""
         documents, input_ids, starts_word = zip(*self._rows, strict=True)
         ends = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
         lists = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,8 @@ from domainbert.corpus.languages import LanguageShares
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.sources import ignored_files
 from domainbert.data.parallel_encoding import EncodedBatch, encode_documents
-from domainbert.data.parts_writer import bind_parts, finished_part, plan_parts, remove_other_parts, write_part
-from domainbert.data.prepared_facts import PREPARED_FILE
+from domainbert.data.parts_writer import bind_parts, finished_part, plan_parts, write_part
+from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
@@ -135,15 +136,14 @@ def corpus_config(source: Sources) -> CorpusConfig:
 def _prepare_whole(
     corpus: CorpusConfig, tokenizer: DomainTokenizer, out: Path, num_workers: int, progress: Progress
 ) -> PreparedSummary:
-    report, unknown = CorpusReport(), 0
-    writer = PreparedWriter(out, tokenizer, corpus.languages)
+    report, writer = CorpusReport(), PreparedWriter(out, tokenizer, corpus.languages)
     for batch in encode_documents(read_documents(corpus, report), tokenizer, num_workers):
         writer.write(batch)
-        unknown += int((batch.input_ids == tokenizer.unk_id).sum())
         progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
     languages = corpus.language_shares(writer.language_tokens)
     splits = _sum_splits([writer.close(report)["splits"]])
-    return PreparedSummary(splits, unknown, writer.empty_documents, report, tokenizer.fingerprint, languages=languages)
+    counts = splits, writer.unknown, writer.empty_documents
+    return PreparedSummary(*counts, report, tokenizer.fingerprint, languages=languages)
 
 
 def _prepare_parts(
@@ -156,7 +156,8 @@ def _prepare_parts(
 ) -> PreparedSummary:
     """Write one part per file; reuse the finished parts of an interrupted run."""
     planned, parts = plan_parts(out, corpus, tokenizer, row_lengths), dict[Path, dict[str, Any]]()
-    remove_other_parts(out, planned)
+    for folder in {*(out / PARTS_FOLDER).glob("*")} - {part.folder for part in planned}:
+        shutil.rmtree(folder)  # left by an interrupted run over other files
     for number, part in enumerate(planned, start=1):
         facts = finished_part(part)
         if facts is None:

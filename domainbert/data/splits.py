@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.languages import Languages
-from domainbert.data.packing import Ints, RowPlan, plan_rows
+from domainbert.data.packing import Ints, RowPlan, best_fit_decreasing, room_for_text
 from domainbert.tokenization.load import DomainTokenizer
 
 _CHUNK_TOKENS = 1_000_000
@@ -114,21 +115,23 @@ class PreparedSplit:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield each record batch with tokens `start` to `stop`, as its index, and the range of tokens within it."""
+        """Yield (record batch, first token, end) for each record batch with some of the tokens `start` to `stop`; the
+        tokens are counted within the record batch."""
         if not 0 <= start <= stop <= self._chunk_starts[-1]:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
-        first = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
-        last = max(bisect_left(self._chunk_starts, stop), first + 1)
-        for number in range(first, last):
-            begin = self._chunk_starts[number]
-            yield number, max(start - begin, 0), min(stop - begin, len(self._chunks[number]))
+        first_chunk = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
+        end_chunk = max(bisect_left(self._chunk_starts, stop), first_chunk + 1)  # an empty range reads one chunk, too
+        for number in range(first_chunk, end_chunk):
+            chunk_start = self._chunk_starts[number]
+            yield number, max(start - chunk_start, 0), min(stop - chunk_start, len(self._chunks[number]))
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:
         """Iterate over the tokens of documents, about `enough` in total if there are more.
 
         Then only every second document is taken, or every third, and so on.
         """
-        return map(self.document, range(0, self.num_documents, max(1, -(-self.num_tokens // enough))))
+        step = max(1, -(-self.num_tokens // enough))
+        return map(self.document, range(0, self.num_documents, step))
 
     def document(self, number: int) -> np.ndarray:
         """Return the tokens of a document."""
@@ -148,11 +151,11 @@ class PreparedCorpus:
 
 def _language_indices(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
     """Return the index of the language of each document in `names`: (documents,)."""
-    index, languages = {name: number for number, name in enumerate(names)}, [np.zeros(0, np.int64)]
+    languages = [np.zeros(0, np.int64)]  # concatenate needs an array
     for batch in batches:
         column = batch.column("language").dictionary_encode()
-        numbers = np.array([index[name] for name in column.dictionary.to_pylist()], np.int64)
-        languages.append(numbers[column.indices.to_numpy()])
+        name_indices = np.array([names.index(name) for name in column.dictionary.to_pylist()], np.int64)
+        languages.append(name_indices[column.indices.to_numpy()])
     return np.concatenate(languages)
 
 
@@ -175,3 +178,70 @@ def _unpack_bits(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
     first = start // 8
     unpacked = np.unpackbits(bits[first : -(-stop // 8)], bitorder="little")
     return unpacked[start - 8 * first : stop - 8 * first].view(np.bool_)
+
+
+def plan_rows(
+    document_offsets: Ints,
+    take: Callable[[int, int], NDArray[np.integer]],
+    take_starts: Callable[[int, int], NDArray[np.bool_]],
+    vocab_size: int,
+    special_ids: Iterable[int],
+    length: int,
+    extra: int,
+    groups: Ints | None = None,
+) -> RowPlan:
+    """Return a plan that cuts documents into pieces at word boundaries and packs them in rows of `length` tokens.
+
+    Every token is in exactly one piece. `document_offsets` (documents + 1,) are the positions of the documents in the
+    token stream; `take(start, stop)` returns its tokens, and `take_starts(start, stop)` whether each begins a word.
+    `special_ids`, which include [UNK], are never masked. A piece gets `extra` special tokens. With `groups`
+    (documents,), a row has documents of only one group.
+    """
+    room = room_for_text(length, extra)
+    is_maskable = np.ones(vocab_size, dtype=np.int64)  # 1 or 0 by token id
+    is_maskable[list(special_ids)] = 0
+    starts: list[int] = []
+    stops: list[int] = []
+    maskable: list[int] = []
+    pieces_per_document: list[int] = []
+    for begin, end in itertools.pairwise(document_offsets.tolist()):
+        is_one_piece = 0 < end - begin <= room
+        cuts = [0, end - begin] if is_one_piece else _cut_positions(take_starts(begin, end), room)
+        pieces_per_document.append(len(cuts) - 1)
+        starts.extend(begin + cut for cut in cuts[:-1])
+        stops.extend(begin + cut for cut in cuts[1:])
+        if len(cuts) > 1:  # an empty document has no piece
+            maskable.extend(np.add.reduceat(is_maskable[take(begin, end)], cuts[:-1]).tolist())
+    piece_starts = np.asarray(starts, dtype=np.int64)
+    lengths = np.asarray(stops, dtype=np.int64) - piece_starts
+    group_of_piece = np.zeros_like(lengths) if groups is None else np.repeat(groups, pieces_per_document)
+    rows = _pack_groups(lengths + extra, length, group_of_piece)
+    order = np.argsort(rows, kind="stable")
+    row_offsets = np.concatenate([[0], np.cumsum(np.bincount(rows))]).astype(np.int64)
+    maskable_counts = np.asarray(maskable, dtype=np.int64)
+    return RowPlan(piece_starts[order], lengths[order], maskable_counts[order], row_offsets, length, extra)
+
+
+def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
+    """Return the row of each item (items,): `best_fit_decreasing` for the items of each group (items,) separately."""
+    rows, count = np.empty_like(lengths), 0
+    for group in np.unique(groups):
+        selected = groups == group
+        rows[selected] = count + best_fit_decreasing(lengths[selected], capacity)
+        count = int(rows[selected].max()) + 1
+    return rows
+
+
+def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
+    """Return the positions at which to cut a document, with its begin and end; [0] for an empty document.
+
+    They are at most `room` tokens apart, and at word boundaries unless a word is longer.
+    """
+    size = len(starts_word)
+    last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token
+    cuts = [0]
+    while size - cuts[-1] > room:
+        limit = cuts[-1] + room
+        start = int(last_start[limit])
+        cuts.append(start if start > cuts[-1] else limit)
+    return [*cuts, size] if size else [0]

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Items, Range
-from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, last_pair, uniform_pairs
+from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, uniform_pairs
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
@@ -40,7 +40,7 @@ class AttentionKL(LayerLossConfig):
         from domainbert.distillation.losses import AttentionKLLoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
-        return AttentionKLLoss(self.pairs(student, teacher, last_pair(student, teacher), lowest=1))
+        return AttentionKLLoss(self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)], lowest=1))
 
 
 @dataclass(frozen=True)
@@ -70,5 +70,5 @@ class Relations(LayerLossConfig):
                 raise DomainbertError(
                     f"relation_heads: found {heads}; expected a divisor of hidden_size, {sizes.hidden_size}"
                 )
-        pairs = self.pairs(student, teacher, last_pair(student, teacher), lowest=1)
+        pairs = self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)], lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

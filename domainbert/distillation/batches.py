@@ -9,12 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from domainbert.data.batches import LabelledTrainBatches
-from domainbert.data.examples import Example, collate
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Batch, Share
+from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
+from domainbert.data.packing import IGNORE_INDEX, Batch, Example, collate
 from domainbert.distillation.losses import TokenPositions
-from domainbert.distillation.soft_labels import MeanLabels
+from domainbert.distillation.soft_labels import SoftLabels, mean_logits
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -72,7 +70,7 @@ class DistillationBatches(LabelledTrainBatches):
         examples: the labelled examples, followed by the unlabelled examples.
         orders: order of the labelled examples and, if there are unlabelled examples, their order; both number their
             examples from 0.
-        logits: teacher logits of each example; None if the teachers run during training.
+        logits: logits of all examples by each teacher; None if the teachers run during training.
     """
 
     def __init__(
@@ -82,7 +80,7 @@ class DistillationBatches(LabelledTrainBatches):
         orders: Sequence[GlobalOrder],
         share: Share,
         steps: range,
-        logits: MeanLabels | None = None,
+        logits: Sequence[SoftLabels] | None = None,
     ) -> None:
         super().__init__(examples, tokenizer, orders[0], share, steps)
         self.orders, self.logits = orders, logits
@@ -95,22 +93,24 @@ class DistillationBatches(LabelledTrainBatches):
         teacher_logits: (outputs, labels), if `logits` is given.
         """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        # per order: index of its first example, and of the first place in the global batch
-        offsets = zip(self.orders, (0, self.order.size), (0, self.order.batch_size), strict=False)
-        parts = [(order.batch(step)[1] + first_example, first_place) for order, first_example, first_place in offsets]
-        example_ids = [number for items, _ in parts for number in self.share.select(items, micro_batch).tolist()]
-        places = [self.share.indices(len(items), micro_batch) + first_place for items, first_place in parts]
-        global_examples = [[self.examples[number] for number in items.tolist()] for items, _ in parts]
+        example_ids, global_indices, global_examples = list[int](), [], []
+        first_example = first_index = 0  # in the list of all examples, and in the global batch
+        for order in self.orders:  # of the labelled, then of the unlabelled examples
+            order_ids = first_example + order.batch(step)[1]
+            example_ids += self.share.select(order_ids, micro_batch).tolist()
+            global_indices.append(first_index + self.share.indices(len(order_ids), micro_batch))
+            global_examples.append([self.examples[number] for number in order_ids.tolist()])
+            first_example, first_index = first_example + order.size, first_index + order.batch_size
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]
-        batch: Batch = dict(collate(examples, example_ids, self.tokenizer, np.concatenate(places)))
+        batch = collate(examples, example_ids, self.tokenizer, np.concatenate(global_indices))
         output_indices = output_index(batch["example"], batch["outputs"], sizes)
         output_example = np.full(sum(sizes), -1)
         decides = output_indices >= 0  # positions that decide an output
         output_example[output_indices[decides]] = batch["example"][decides]
         batch |= find_token_positions(batch) | {"output_index": output_indices, "output_example": output_example}
         if self.logits is not None:
-            batch["teacher_logits"] = self.logits.logits_of(example_ids)
+            batch["teacher_logits"] = mean_logits(self.logits, example_ids)
         counts = _global_counts(*global_examples)
         return batch | counts | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
 

@@ -73,15 +73,9 @@ class LayerLossConfig(LossConfig):
                 f"student_layers: found {len(student_layers)} with {len(teacher_layers)} teacher_layers; "
                 "expected the same number of both"
             )
-        student_indices = [_layer_index("student_layers", layer, student) for layer in student_layers]
-        teacher_indices = [_layer_index("teacher_layers", layer, teacher) for layer in teacher_layers]
-        pairs = list(zip(student_indices, teacher_indices, strict=True))
-        for name, side in zip(("student_layers", "teacher_layers"), zip(*pairs, strict=True), strict=True):
-            if min(side) < lowest:
-                raise DomainbertError(
-                    f"{name}: found layer 0, the embeddings, which have no attention; expected layers from 1"
-                )
-        return pairs
+        student_indices = [_layer_index("student_layers", layer, student, lowest) for layer in student_layers]
+        teacher_indices = [_layer_index("teacher_layers", layer, teacher, lowest) for layer in teacher_layers]
+        return list(zip(student_indices, teacher_indices, strict=True))
 
 
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
@@ -102,21 +96,18 @@ def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int,
     return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
 
 
-def last_pair(student: Sizes, teacher: Sizes) -> list[tuple[int, int]]:
-    """Return the pair (last student layer, last teacher layer), as a list."""
-    return [(student.num_layers, teacher.num_layers)]
-
-
 def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
     """Raise `DomainbertError`, ending in `advice`, if a size differs between student and teacher."""
     if student != teacher:
         raise DomainbertError(f"{name}: found {student} in the student and {teacher} in the teacher; {advice}")
 
 
-def _layer_index(name: str, layer: int, sizes: Sizes) -> int:
-    """Return the index of a layer from 0; negative layers count from the end. `DomainbertError` if it does not
-    exist."""
-    number = layer + sizes.num_layers + 1 if layer < 0 else layer
-    if not 0 <= number <= sizes.num_layers:
+def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
+    """Return the index of a layer from 0; negative layers count from the end. `DomainbertError` if the layer does not
+    exist or is below `lowest`."""
+    index = layer + sizes.num_layers + 1 if layer < 0 else layer
+    if not 0 <= index <= sizes.num_layers:
         raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")
-    return number
+    if index < lowest:
+        raise DomainbertError(f"{name}: found layer 0, the embeddings, which have no attention; expected layers from 1")
+    return index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +16,10 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
+from domainbert.data.packing import IGNORE_INDEX, Batch
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX, SPARE, Batch
 from domainbert.distillation.batches import CountedRows, batch_counts
-from domainbert.distillation.config import LossConfig, check_ensemble
+from domainbert.distillation.config import LossConfig
 from domainbert.distillation.losses import TokenPositions
 from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
@@ -38,6 +38,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
 
@@ -95,8 +96,7 @@ class Distillation(DistillationModule, RowsModule):
         self.student: StudentConfig = from_plain(StudentConfig, student)
         masked_lm = MaskedLM(from_plain(MaskingConfig, masking))
         super().__init__(self.folders[0].tokenizer(), masked_lm, optim, schedule, seed)
-        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
-        check_ensemble(len(self.folders), self.loss_configs)
+        self.set_loss_configs(losses, len(self.folders))
         self.unfreeze_every, self.dropout = unfreeze_every, dropout
         self.activation_checkpointing = activation_checkpointing
         self.record_arguments(
@@ -130,8 +130,9 @@ class Distillation(DistillationModule, RowsModule):
         return super().objective_for(corpus)
 
     @property
+    @override
     def fingerprint(self) -> None:
-        """None: `objective_for` compares the vocabularies."""
+        """None, so that the data does not compare vocabularies: `objective_for` does, for each teacher."""
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
         """Return the rows with the counts by which the losses are divided."""
@@ -169,14 +170,12 @@ class Distillation(DistillationModule, RowsModule):
             losses = self._build_losses(model, first)
         # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
         self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
-        self.begin(model, teachers if losses.needs_teacher else [], losses, self.unfreeze_every)
+        self.begin(model, teachers if losses.needs_teacher else [], losses)
 
-    def begin(
-        self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
-    ) -> None:
+    def begin(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
         """Set student, teachers and losses; see `DistillationModule.set_teachers_and_losses`."""
         self.set_models(model)
-        self.set_teachers_and_losses(teachers, losses, unfreeze_every)
+        self.set_teachers_and_losses(teachers, losses)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
@@ -203,7 +202,7 @@ class Distillation(DistillationModule, RowsModule):
         targets = has_target.sum()
         sums = {f"loss {name}": value for name, value in self._loss_sums(batch).items()}
         sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
-        if SPARE in batch:
+        if SPARE in batch:  # a second copy of a batch, so that all processes compute the same number of batches
             return
         for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
             self.sums[name].update(value)

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.distillation.config import (
-    LayerLossConfig,
-    Sizes,
-    check_equal,
-    last_pair,
-    uniform_pairs,
-)
+from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, uniform_pairs
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
@@ -31,7 +25,7 @@ class HiddenCosine(LayerLossConfig):
         from domainbert.distillation.losses import HiddenCosineLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
-        return HiddenCosineLoss(self.pairs(student, teacher, last_pair(student, teacher)))
+        return HiddenCosineLoss(self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)]))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from domainbert.encoders.layers import segment_mask
 from domainbert.encoders.packed import select
 from domainbert.encoders.recording import Projections
 from domainbert.training.divergence import at_least_fp32, softmax_divergence
@@ -77,11 +77,7 @@ class TokenPositions:
 
     def hidden_pairs(self, window: int | None) -> Tensor:
         """Return whether a pair has no attention: of two segments, or further apart than `window` (B, 1, S, S)."""
-        hidden = self.segment_ids.unsqueeze(-1) != self.segment_ids.unsqueeze(-2)
-        if window is not None:
-            index = torch.arange(hidden.shape[-1], device=hidden.device)
-            hidden = hidden | ((index.unsqueeze(-1) - index).abs() > window)
-        return hidden.unsqueeze(1)
+        return segment_mask(self.segment_ids, window).isinf()
 
     @cached_property
     def cls_positions(self) -> Tensor:
@@ -116,12 +112,6 @@ class DistillationLoss(nn.Module, ABC):
     needs_attention: ClassVar[bool] = False
     pairs: Sequence[tuple[int, int]] = ()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.divergence: Callable[..., Tensor] = softmax_divergence
-        """Divergence of the student's predictions from the teacher's; for a task, `Outputs.example` is the third
-        argument."""
-
     @abstractmethod
     def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         """Return the loss summed over the micro-batch, a scalar; `teacher` is None only if no loss needs it."""
@@ -140,17 +130,19 @@ class SoftTargetsLoss(DistillationLoss):
     def __init__(self, temperature: float, all_tokens: bool) -> None:
         super().__init__()
         self.temperature = temperature
+        self.divergence: Callable[..., Tensor] = softmax_divergence  # a task may set its own
         if all_tokens:
             self.unit, self.reads = "tokens", "all"
 
     @override
     def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
-        logits = "all_logits" if self.reads == "all" else "logits"
+        name = "all_logits" if self.reads == "all" else "logits"
         student_logits, teacher_logits = (
-            at_least_fp32(getattr(outputs, logits)) / self.temperature for outputs in (student, teacher)
+            at_least_fp32(getattr(outputs, name)) / self.temperature for outputs in (student, teacher)
         )
-        example = () if student.example is None else (student.example,)
-        return self.temperature**2 * self.divergence(teacher_logits, student_logits, *example).sum()
+        # the divergence of a task has a third argument, `softmax_divergence` only two
+        examples = () if student.example is None else (student.example,)
+        return self.temperature**2 * self.divergence(teacher_logits, student_logits, *examples).sum()
 
 
 class HardTargetsLoss(DistillationLoss):
@@ -179,7 +171,7 @@ class LogitMSELoss(DistillationLoss):
 
 
 class LayerLoss(DistillationLoss):
-    """Base class of losses that compare layers, summed over the pairs."""
+    """Base class of losses that compare layers, by default their hidden states, summed over the pairs of layers."""
 
     unit: Unit = "tokens"
 
@@ -190,20 +182,17 @@ class LayerLoss(DistillationLoss):
     @override
     def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
         assert teacher is not None
-        sums = [
-            self.pair_loss(
-                self.layer_values(student, student_layer, tokens),
-                self.layer_values(teacher, teacher_layer, tokens),
-                tokens,
-                index,
-            )
-            for index, (student_layer, teacher_layer) in enumerate(self.pairs)
-        ]
-        return torch.stack(sums).sum()
+        losses = []
+        for index, (student_layer, teacher_layer) in enumerate(self.pairs):
+            student_values = self.layer_values(student, student_layer, tokens)
+            teacher_values = self.layer_values(teacher, teacher_layer, tokens)
+            losses.append(self.pair_loss(student_values, teacher_values, tokens, index))
+        return torch.stack(losses).sum()
 
-    @abstractmethod
     def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Any:
-        """Return the values of a layer, of the student or the teacher, that the loss compares."""
+        """Return what the loss compares, of the student or the teacher: the hidden states (tokens, H) of the tokens
+        that are not padding."""
+        return at_least_fp32(select(outputs.hidden[layer], tokens.token_positions))
 
     @abstractmethod
     def pair_loss(self, student: Any, teacher: Any, tokens: TokenPositions, index: int) -> Tensor:
@@ -211,16 +200,7 @@ class LayerLoss(DistillationLoss):
         micro-batch."""
 
 
-class HiddenLoss(LayerLoss):
-    """Base class of losses that compare hidden states."""
-
-    @override
-    def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Tensor:
-        """Return the hidden states (tokens, H) of the tokens that are not padding."""
-        return at_least_fp32(select(outputs.hidden[layer], tokens.token_positions))
-
-
-class HiddenCosineLoss(HiddenLoss):
+class HiddenCosineLoss(LayerLoss):
     """1 - cos(student, teacher) (Sanh et al. 2019, section 2)."""
 
     @override
@@ -228,7 +208,7 @@ class HiddenCosineLoss(HiddenLoss):
         return (1 - functional.cosine_similarity(student, teacher, dim=-1)).sum()
 
 
-class HiddenMSELoss(HiddenLoss):
+class HiddenMSELoss(LayerLoss):
     """Mean over the teacher's width of (student W - teacher)² (Jiao et al. 2020, eq. 8 and 9)."""
 
     def __init__(self, pairs: Sequence[tuple[int, int]], student_size: int, teacher_size: int, projection: str) -> None:
@@ -240,12 +220,13 @@ class HiddenMSELoss(HiddenLoss):
 
     @override
     def pair_loss(self, student: Tensor, teacher: Tensor, tokens: TokenPositions, index: int) -> Tensor:
-        if len(self.projections):
-            student = at_least_fp32(self.projections[index % len(self.projections)](student))
+        if self.projections:
+            projection = self.projections[index % len(self.projections)]  # of this pair, or the shared one
+            student = at_least_fp32(projection(student))
         return (student - teacher).square().mean(dim=-1).sum()
 
 
-class PatientCLSLoss(HiddenLoss):
+class PatientCLSLoss(LayerLoss):
     """|| student / |student| - teacher / |teacher| ||² at [CLS] (Sun et al. 2019, eq. 7)."""
 
     unit: Unit = "segments"
@@ -281,7 +262,7 @@ class AttentionMSELoss(AttentionLoss):
     def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
         hidden = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
         difference = (student.scores - teacher.scores).masked_fill(hidden, 0)
-        return (difference.square().mean(dim=1) * tokens.pairs).sum()
+        return (difference.square().mean(dim=1) * tokens.pairs).sum()  # `pairs` is 0 for padding
 
 
 class AttentionKLLoss(AttentionLoss):
@@ -301,17 +282,14 @@ class RelationsLoss(AttentionLoss):
 
     @override
     def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
-        sides = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
-        sums = []
+        models = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
+        losses = []
         for name in self.relations:
-            student_scores, teacher_scores = (scores(getattr(side, name), getattr(side, name)) for side in sides)
-            sums.append(attention_divergence(student_scores, teacher_scores, tokens))
-        return torch.stack(sums).sum()
-
-
-def scores(left: Tensor, right: Tensor) -> Tensor:
-    """Return left rightᵀ / sqrt(D): two tensors (B, heads, S, D) give (B, heads, S, S)."""
-    return at_least_fp32(left) @ at_least_fp32(right).transpose(-1, -2) / math.sqrt(left.shape[-1])
+            vectors = [getattr(projections, name) for projections in models]
+            # attention of the vectors to themselves
+            student_scores, teacher_scores = (Projections(values, values, values).scores for values in vectors)
+            losses.append(attention_divergence(student_scores, teacher_scores, tokens))
+        return torch.stack(losses).sum()
 
 
 def attention_divergence(

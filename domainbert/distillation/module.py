@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch.optim import Optimizer
 
 from domainbert.base.errors import DomainbertError
+from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.training.hparams import from_plain
 from domainbert.training.lightning_internals import set_ddp_option
 from domainbert.training.module import TrainedModule
 
@@ -23,22 +26,26 @@ class DistillationModule(TrainedModule):
     gradients.
     """
 
+    loss_configs: Sequence[LossConfig]
     losses: WeightedLosses
     unfreeze_every: int
+    """Optimizer steps after which the next lower layer is unfrozen; 0 trains all layers at once."""
     teachers: tuple[EncoderWithHead, ...] = ()
 
-    def set_teachers_and_losses(
-        self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, unfreeze_every: int
-    ) -> None:
+    def set_loss_configs(self, losses: Sequence[LossConfig], num_teachers: int) -> None:
+        """Set the settings of the losses; `DomainbertError` if they cannot compare with several teachers."""
+        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
+        check_ensemble(num_teachers, self.loss_configs)
+
+    def set_teachers_and_losses(self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
         """Set teachers and losses; freeze the head if no loss reads logits.
 
         Args:
             teachers: one teacher, or an ensemble whose logits are averaged; empty if no loss needs a teacher.
             losses: losses between the student and the first teacher.
-            unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 trains all layers at once.
         """
         self.set_teachers(teachers)
-        self.losses, self.unfreeze_every = losses, unfreeze_every
+        self.losses = losses
         if not losses.reads:
             self.model.head.requires_grad_(False)
 

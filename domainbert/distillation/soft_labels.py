@@ -52,30 +52,23 @@ class SoftLabels:
     def logits_of(self, items: Sequence[int]) -> NDArray[np.float32]:
         """Return the logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
         outputs = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
-        kept = self.logits[outputs].astype(np.float32)
+        largest = self.logits[outputs].astype(np.float32)
         if self.labels is None or self.rest is None:
-            return kept
+            return largest
+        # each of the other labels has an equal share of the remaining probability
         num_others = self.facts["num_labels"] - self.facts["kept"]
-        log_other = self.rest[outputs].astype(np.float32)[:, None] - np.float32(np.log(num_others))
-        logits = np.repeat(log_other, self.facts["num_labels"], axis=1)
-        np.put_along_axis(logits, self.labels[outputs].astype(np.int64), kept, axis=1)
+        log_share = self.rest[outputs].astype(np.float32)[:, None] - np.float32(np.log(num_others))
+        logits = np.repeat(log_share, self.facts["num_labels"], axis=1)
+        np.put_along_axis(logits, self.labels[outputs].astype(np.int64), largest, axis=1)
         return logits
 
 
-class MeanLabels:
-    """Mean logits of an ensemble; their softmax is the geometric mean of the distributions (Hinton et al. 2015, section
-    2).
+def mean_logits(teachers: Sequence[SoftLabels], items: Sequence[int]) -> NDArray[np.float32]:
+    """Return the logits of some items, in the order of `items`, as the mean over the teachers: (outputs, labels).
 
-    Args:
-        teachers: soft labels of each teacher.
+    Their softmax is the geometric mean of the distributions (Hinton et al. 2015, section 2).
     """
-
-    def __init__(self, teachers: Sequence[SoftLabels]) -> None:
-        self.teachers = teachers
-
-    def logits_of(self, items: Sequence[int]) -> NDArray[np.float32]:
-        """Return the mean logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
-        return np.mean([teacher.logits_of(items) for teacher in self.teachers], axis=0, dtype=np.float32)
+    return np.mean([teacher.logits_of(items) for teacher in teachers], axis=0, dtype=np.float32)
 
 
 def cached_labels(
@@ -125,17 +118,10 @@ def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, bl
     remaining probability to rest.npy. A block has the indices of outputs and their logits (outputs, labels).
     """
     is_cut = kept < num_labels
-
-    def create_array(name: str, dtype: str, *shape: int) -> np.memmap[Any, Any]:
-        array = np.lib.format.open_memmap(folder / name, "w+", np.dtype(dtype), (num_outputs, *shape))
-        if hasattr(os, "posix_fallocate"):  # otherwise writing to the map on a full disk kills the process
-            with open(folder / name, "r+b") as file:
-                os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
-        return array
-
-    arrays = [create_array("logits.npy", "float16", kept)]
+    arrays = [_create_array(folder / "logits.npy", "float16", (num_outputs, kept))]
     if is_cut:
-        arrays += [create_array("labels.npy", "uint32", kept), create_array("rest.npy", "float16")]
+        arrays.append(_create_array(folder / "labels.npy", "uint32", (num_outputs, kept)))
+        arrays.append(_create_array(folder / "rest.npy", "float16", (num_outputs,)))
     num_written = 0
     for outputs, values in blocks:
         num_written += len(outputs)
@@ -145,6 +131,14 @@ def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, bl
     assert num_written == num_outputs, f"{num_written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
+
+
+def _create_array(path: Path, dtype: str, shape: tuple[int, ...]) -> np.memmap[Any, Any]:
+    array = np.lib.format.open_memmap(path, "w+", np.dtype(dtype), shape)
+    if hasattr(os, "posix_fallocate"):  # otherwise writing to the map on a full disk kills the process
+        with open(path, "r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, os.fstat(file.fileno()).st_size)
+    return array
 
 
 def _largest_log_probabilities(

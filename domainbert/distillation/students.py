@@ -115,9 +115,10 @@ def _copy_positions(student: Encoder, teacher: Encoder, directions: Tensor | Non
     if directions is not None:
         positions, types = positions @ directions, types @ directions
     count = min(len(student_positions), len(positions))
-    # the positions of a student without token types include type 0, which each token of a single text has
-    student_positions[:count] = positions[:count] + (types[0] if student_tables.token_type is None else 0)
-    if student_tables.token_type is not None:
+    student_positions[:count] = positions[:count]
+    if student_tables.token_type is None:  # each token of a single text has type 0, so the positions include it
+        student_positions[:count] += types[0]
+    else:
         student_types = student_tables.token_type.weight.zero_()
         student_types[: len(types)] = types[: len(student_types)]
     if directions is None:
@@ -135,12 +136,14 @@ def _embedding_tables(encoder: Encoder) -> Embeddings | None:
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
     """Copy the embeddings of equal shape; return the copied part for the message, or []."""
-    student_words, words = encoder.input_embeddings.weight, teacher.input_embeddings.weight
-    copies_words = same_vocabulary and student_words.shape == words.shape
-    if copies_words:
-        student_words.copy_(words)
-    positions = _copy_positions(encoder, teacher)
-    return ["embeddings" if copies_words else "position embeddings"] if copies_words or positions else []
+    student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
+    copies_entries = same_vocabulary and student_table.shape == teacher_table.shape
+    if copies_entries:
+        student_table.copy_(teacher_table)
+    copies_positions = _copy_positions(encoder, teacher)
+    if copies_entries:
+        return ["embeddings"]
+    return ["position embeddings"] if copies_positions else []
 
 
 def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
@@ -162,21 +165,23 @@ def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> 
     Without a selection, copy all layers if the numbers of layers are equal, or, where layers share weights, the numbers
     of distinct layers.
     """
-    blocks, source = encoder.blocks(), teacher.blocks()
-    chosen = student.chosen_layers(len(source))
+    student_layers, teacher_layers = encoder.blocks(), teacher.blocks()
+    chosen = student.chosen_layers(len(teacher_layers))
     if chosen is None:
-        if len(blocks) != len(source):
-            blocks, source = list(dict.fromkeys(blocks)), list(dict.fromkeys(source))
-        chosen = tuple(range(len(source)))
-    if len(blocks) != len(chosen) or encoder.num_heads != teacher.num_heads:
+        if len(student_layers) != len(teacher_layers):  # then each distinct layer once
+            student_layers, teacher_layers = (list(dict.fromkeys(each)) for each in (student_layers, teacher_layers))
+        chosen = tuple(range(len(teacher_layers)))
+    if len(student_layers) != len(chosen) or encoder.num_heads != teacher.num_heads:
         return []
-    pairs = list(dict.fromkeys((block, source[number]) for block, number in zip(blocks, chosen, strict=True)))
-    if len({block for block, _ in pairs}) < len(pairs):  # a block that layers share cannot copy several layers
+    # distinct pairs: a layer whose weights several layers share occurs several times
+    sources = [teacher_layers[number] for number in chosen]
+    pairs = list(dict.fromkeys(zip(student_layers, sources, strict=True)))
+    if len({layer for layer, _ in pairs}) < len(pairs):  # shared weights cannot be copies of several layers
         return []
-    if any(_shapes(block) != _shapes(layer) for block, layer in pairs):
+    if any(_shapes(layer) != _shapes(source) for layer, source in pairs):
         return []
-    for block, layer in pairs:
-        block.load_state_dict(layer.state_dict())
+    for layer, source in pairs:
+        layer.load_state_dict(source.state_dict())
     return [f"layers {', '.join(map(str, chosen))}"]
 
 
@@ -189,11 +194,12 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
     A CRF may be missing on one side: its emissions then match the logits of a linear head.
     """
-    student_state, source = head.state_dict(), teacher.state_dict()
-    fits = {name for name in student_state if name in source and student_state[name].shape == source[name].shape}
+    weights, source = head.state_dict(), teacher.state_dict()
+    fits = {name for name in weights if name in source and weights[name].shape == source[name].shape}
+    is_complete = fits >= {name for name in (*weights, *source) if not name.startswith("crf.")}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    is_complete = fits >= {name for name in (*student_state, *source) if not name.startswith("crf.")}
-    if not is_complete or not same_activation or not (same_vocabulary or "bias" not in student_state):
+    needs_same_vocabulary = "bias" in weights  # a masked-LM head: a bias for each vocabulary entry
+    if not is_complete or not same_activation or (needs_same_vocabulary and not same_vocabulary):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)
     return ["head"]
@@ -201,11 +207,12 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
     """Set the embeddings to the projected embeddings of the teacher; return the part for the message."""
-    words, student_words = teacher.input_embeddings.weight, encoder.input_embeddings.weight
-    directions = principal_directions(words, student_words.shape[1], centred)
-    student_words.copy_(words @ directions)
+    student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
+    width = student_table.shape[1]
+    directions = principal_directions(teacher_table, width, centred)
+    student_table.copy_(teacher_table @ directions)
     _copy_positions(encoder, teacher, directions)
-    return [f"embeddings along {student_words.shape[1]} principal directions"]
+    return [f"embeddings along {width} principal directions"]
 
 
 def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
@@ -216,7 +223,8 @@ def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
     does not depend on the library.
     """
     exact = rows.double()
-    exact = exact - exact.mean(dim=0) if centred else exact
-    vectors = torch.linalg.eigh(exact.T @ exact).eigenvectors.flip(-1)[:, :count]
+    if centred:
+        exact = exact - exact.mean(dim=0)
+    vectors = torch.linalg.eigh(exact.T @ exact).eigenvectors.flip(-1)[:, :count]  # flipped: eigh sorts ascending
     largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
     return (vectors * largest.sign()).to(rows.dtype)

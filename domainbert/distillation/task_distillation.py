@@ -15,15 +15,14 @@ from torch.utils.data import Dataset
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
 from domainbert.corpus.config import CorpusConfig
-from domainbert.data.examples import Example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Batch, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import Batch, Example
 from domainbert.distillation.batches import DistillationBatches
-from domainbert.distillation.config import LossConfig, check_ensemble
+from domainbert.distillation.config import LossConfig
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
-from domainbert.distillation.soft_labels import MeanLabels
+from domainbert.distillation.soft_labels import SoftLabels
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
@@ -59,10 +58,10 @@ class TransferData(LabelledData):
         unlabelled_batch_size: unlabelled sentences per optimizer step.
 
     Attributes:
-        logits: teacher logits of each example; None if the teachers run during training.
+        logits: logits of all examples by each teacher; None if the teachers run during training.
     """
 
-    logits: MeanLabels | None = None
+    logits: Sequence[SoftLabels] | None = None
 
     def __init__(
         self,
@@ -174,8 +173,7 @@ class TaskDistillation(DistillationModule, FineTuning):
             activation_checkpointing=activation_checkpointing,
         )
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
-        self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
-        check_ensemble(len(paths), self.loss_configs)
+        self.set_loss_configs(losses, len(paths))
         self.unfreeze_every, self.precision = unfreeze_every, precision
         self.record_arguments(
             teachers=paths,
@@ -232,7 +230,7 @@ class TaskDistillation(DistillationModule, FineTuning):
     def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
         """Set losses and teachers; losses on soft targets compare outputs with the `distillation_targets` of the
         task."""
-        self.set_teachers_and_losses(teachers, losses, self.unfreeze_every)
+        self.set_teachers_and_losses(teachers, losses)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
                 distillation_targets = require_distillation_targets(self.task)
@@ -288,7 +286,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         cached = batch.get("teacher_logits")
         if cached is not None and not self.losses.needs_hidden:
             return Outputs([], {}, cached)
-        positions = batch["positions"] if "predicted" in self.losses.reads and cached is None else None
+        needs_logits = "predicted" in self.losses.reads and cached is None
+        positions = batch["positions"] if needs_logits else None
         with torch.no_grad():
             teacher = mean_outputs([self._teacher_outputs(model, batch, positions) for model in self.teachers])
         return replace(teacher, logits=cached) if teacher.logits is None else teacher
@@ -317,7 +316,7 @@ def check_losses(
     student = [] if module.own_model is None else [start.tokenizer.fingerprint]
     fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
     check_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
-    if not teachers.have_vocabulary_of(start.tokenizer):
+    if any(fingerprint != start.tokenizer.fingerprint for fingerprint in fingerprints):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "

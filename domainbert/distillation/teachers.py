@@ -18,9 +18,9 @@ from domainbert.base.progress import Progress
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.sentences import sample_sentences
-from domainbert.data.examples import Example
+from domainbert.data.packing import Example
 from domainbert.distillation.batches import output_index
-from domainbert.distillation.soft_labels import Block, MeanLabels, cached_labels
+from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import crf_of
 from domainbert.labelled.contents import Content, key_of_content, text_in
@@ -128,10 +128,6 @@ class Teachers:
         """Whether a teacher has a CRF; its logits are log-marginals."""
         return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
-    def have_vocabulary_of(self, tokenizer: DomainTokenizer) -> bool:
-        """Return whether all teachers have the vocabulary of `tokenizer`."""
-        return all(teacher.tokenizer.fingerprint == tokenizer.fingerprint for teacher in self.predictors)
-
     def num_kept(self, task: Task[Any, Any]) -> int:
         """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
         distillation_targets = require_distillation_targets(task)
@@ -146,11 +142,12 @@ class Teachers:
     def check(self, examples: Sequence[Example]) -> Teachers:
         """Return the teachers; raise `DomainbertError` if a logit of the first examples is not finite."""
         for teacher in self.predictors:
-            deque(teacher.logits([example for example in examples[:_NUM_CHECKED] if example.num_outputs]), maxlen=0)
+            checked = [example for example in examples[:_NUM_CHECKED] if example.num_outputs]
+            deque(teacher.logits(checked), maxlen=0)  # consumes the iterator, which raises the error
         return self
 
-    def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> MeanLabels:
-        """Return the mean logits of the teachers for all texts; the logits of each teacher are in the cache.
+    def soft_labels(self, text: TransferText, task: Task[Any, Any], sizes: Sequence[int]) -> list[SoftLabels]:
+        """Return the logits of each teacher for all texts, from the cache.
 
         Args:
             text: texts, which each teacher encodes with its own vocabulary.
@@ -176,7 +173,7 @@ class Teachers:
             compute = partial(_text_logits, teacher, path, text, task, sizes, label)
             num_labels, num_kept = distillation_targets.num_outputs(task), self.num_kept(task)
             labels.append(cached_labels(self.cache, made_from, sizes, num_labels, num_kept, compute))
-        return MeanLabels(labels)
+        return labels
 
 
 def load_teachers(
@@ -220,7 +217,7 @@ def _reorder_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
     head = teacher.model.head
     if isinstance(head, Biaffine):
         head.reorder(order)
-    else:
+    else:  # the rows of the weight and of the bias of the last layer are labels
         with torch.no_grad():
             for parameter in head.get_submodule("classifier").parameters():
                 parameter.copy_(parameter[order])
@@ -235,29 +232,21 @@ def _text_logits(
     """Yield the logits of one teacher for all texts, with a progress bar."""
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
+    starts = np.concatenate([[0], np.cumsum(sizes)])  # first output of each text
+    numbers = [number for number, size in enumerate(sizes) if size]
+    teacher_logits = require_distillation_targets(task).teacher_logits
     # counts tokens because the longest texts come first: counting texts would overestimate the remaining time
-    with Progress(label, sum(example.num_tokens for example in examples if example.num_outputs), "tokens") as progress:
-        yield from _example_logits(teacher, task, examples, progress)
-
-
-def _example_logits(
-    teacher: FineTuned, task: Task[Any, Any], examples: Sequence[Example], progress: Progress
-) -> Iterator[Block]:
-    """Yield the logits of one teacher for the outputs of examples, and advance the progress by tokens."""
-    starts = np.concatenate([[0], np.cumsum([example.num_outputs for example in examples])])
-    numbers = [number for number, example in enumerate(examples) if example.num_outputs]
-    for batch, logits in teacher.logits([examples[number] for number in numbers]):
-        items = [numbers[item] for item in batch["items"].tolist()]
-        sizes = [examples[item].num_outputs for item in items]
-        index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), sizes)
-        outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(sizes)}
-        with torch.no_grad():
-            values = require_distillation_targets(task).teacher_logits(
-                task, teacher.model.head, logits, batch | outputs
-            )
-        output_numbers = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
-        yield output_numbers, values.float().cpu().numpy()
-        progress.advance(sum(examples[item].num_tokens for item in items))
+    with Progress(label, sum(examples[number].num_tokens for number in numbers), "tokens") as progress:
+        for batch, logits in teacher.logits([examples[number] for number in numbers]):
+            items = [numbers[item] for item in batch["items"].tolist()]
+            item_sizes = [sizes[item] for item in items]
+            index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), item_sizes)
+            outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(item_sizes)}
+            with torch.no_grad():
+                values = teacher_logits(task, teacher.model.head, logits, batch | outputs)
+            output_numbers = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
+            yield output_numbers, values.float().cpu().numpy()
+            progress.advance(sum(examples[item].num_tokens for item in items))
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:

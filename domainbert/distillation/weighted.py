@@ -98,16 +98,18 @@ def compute_outputs(
     """Return the outputs of a student or teacher that losses read.
 
     Args:
-        model: the student or teacher. batch: batch that `Packed.of` reads. layers: layers whose projections are
-        recorded. positions: (N,) indices of the flattened tokens at which to compute `logits`; None computes none.
+        model: the student or teacher.
+        batch: batch that `Packed.of` reads.
+        layers: layers whose projections are recorded.
+        positions: (N,) indices of the flattened tokens at which to compute `logits`; None computes none.
         all_positions: (tokens,) indices of all tokens that are not padding, to compute `all_logits`; None computes
-        none.
+            none.
     """
     tokens = Packed.of(batch)
     recording = record(model.encoder, tokens, layers)
-    last = recording.hidden[-1]
-    logits = None if positions is None else model.logits(model.head_states(last, tokens, positions))
-    all_logits = None if all_positions is None else model.logits(select(last, all_positions))
+    last_hidden = recording.hidden[-1]
+    logits = None if positions is None else model.logits(model.head_states(last_hidden, tokens, positions))
+    all_logits = None if all_positions is None else model.logits(select(last_hidden, all_positions))
     return Outputs(recording.hidden, recording.projections, logits, all_logits)
 
 
@@ -119,20 +121,23 @@ def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
     """
     if len(outputs) == 1:
         return outputs[0]
-    logits, all_logits = (
-        [getattr(model_outputs, name) for model_outputs in outputs] for name in ("logits", "all_logits")
+    return replace(
+        outputs[0],
+        logits=_mean_logits([each.logits for each in outputs]),
+        all_logits=_mean_logits([each.all_logits for each in outputs]),
     )
-    return replace(outputs[0], logits=_mean_of_present(logits), all_logits=_mean_of_present(all_logits))
 
 
-def _mean_of_present(tensors: Sequence[Tensor | None]) -> Tensor | None:
-    floats = [tensor.float() for tensor in tensors if tensor is not None]
-    return torch.stack(floats).mean(dim=0) if floats else None
+def _mean_logits(logits: Sequence[Tensor | None]) -> Tensor | None:
+    """Return the mean in fp32; None if the models did not compute these logits."""
+    computed = [tensor.float() for tensor in logits if tensor is not None]
+    return torch.stack(computed).mean(dim=0) if computed else None
 
 
 def _numbered_names(classes: Sequence[str]) -> list[str]:
     """Return distinct names: ["A", "A"] gives ["A", "A-2"]."""
-    return [
-        name if name not in classes[:index] else f"{name}-{classes[: index + 1].count(name)}"
-        for index, name in enumerate(classes)
-    ]
+    names = []
+    for index, name in enumerate(classes):
+        count = classes[: index + 1].count(name)  # of this class so far
+        names.append(name if count == 1 else f"{name}-{count}")
+    return names

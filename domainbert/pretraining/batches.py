@@ -10,11 +10,10 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder, SharesOrder, WindowedOrder
-from domainbert.data.packing import text_ids
+from domainbert.data.batches import GlobalOrder, Share, SharesOrder, WindowedOrder
+from domainbert.data.packing import Batch, text_ids
 from domainbert.data.parts import PartedPlan
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
-from domainbert.data.types import Batch, Share
 from domainbert.pretraining.languages import RowLanguages
 from domainbert.pretraining.objective import Key, Objective
 

@@ -12,11 +12,12 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.data.batches import TextBatches
+from domainbert.data.batches import Share
+from domainbert.data.examples import TextBatches
+from domainbert.data.packing import Batch
 from domainbert.data.prepared import open_prepared
 from domainbert.data.remote_files import CacheConfig
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import Batch, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
 from domainbert.pretraining.objective import Key, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM

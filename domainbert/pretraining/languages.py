@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.languages import LanguageShares
-from domainbert.data.order import whole_shares
+from domainbert.data.batches import whole_shares
 from domainbert.data.packing import Ints, RowPlan
 from domainbert.data.splits import LanguageSampling, PreparedSplit
 

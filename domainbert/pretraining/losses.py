@@ -7,7 +7,7 @@ import math
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.objective import Term
 
 _Z_LOSS = "z_loss"

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import Ints
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX, Ints
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 

@@ -14,7 +14,6 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import open_model
@@ -30,6 +29,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.data_module import SPARE
 from domainbert.training.fit import Steps, TrainingResult, fit
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded

@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.data.packing import Ints, PackedRows, RowPlan, concatenated_ranges, fill_rows
+from domainbert.data.packing import Batch, Ints, PackedRows, RowPlan, concatenated_ranges, fill_rows
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
-from domainbert.data.types import Batch
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead

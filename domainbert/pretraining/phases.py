@@ -14,11 +14,10 @@ import numpy as np
 from torch.utils.data import Dataset
 
 from domainbert.base.layout import paragraph, printable, table
+from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.formatting import INDENT, format_pieces
-from domainbert.data.order import GlobalOrder
-from domainbert.data.packing import Ints
+from domainbert.data.packing import Batch, Ints
 from domainbert.data.splits import PreparedSplit
-from domainbert.data.types import Batch, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Key, Objective
 from domainbert.training.config import CorpusTraining

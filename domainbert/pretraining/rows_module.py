@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import Batch
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import Batch
 from domainbert.encoders.heads import pool_texts
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows

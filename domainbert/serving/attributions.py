@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, needs_package
-from domainbert.data.examples import collate
+from domainbert.data.packing import collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
@@ -68,7 +68,9 @@ class Attribution:
         """Relative difference between the sum of all values and `output - baseline_output`; 0 if they are equal."""
         total = self.output - self.baseline_output
         difference = abs(sum(word.value for word in self.words) - total)
-        return difference / abs(total) if total else float("inf") if difference else 0.0
+        if not difference:
+            return 0.0
+        return difference / abs(total) if total else float("inf")
 
 
 def attributions(model: Predictor[Any] | Path | str, text: str) -> list[Attribution]:
@@ -132,7 +134,8 @@ class _EncodedText:
     def logits(self, embedded: Tensor) -> Tensor:
         """Compute the logits (K, N, C) at the N output positions from K variants (K, S, H) of the embeddings."""
         count, length = embedded.shape[:2]
-        tokens = Packed(*(part.expand(count, length) for part in self.tokens[:3]))
+        # without token types, which are part of the embeddings
+        tokens = Packed(*(values.expand(count, length) for values in self.tokens[:3]))
         first_row = self.batch["positions"]
         positions = (first_row + length * torch.arange(count, device=first_row.device).unsqueeze(-1)).flatten()
         states = self.model.head_states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
@@ -146,14 +149,15 @@ class _EncodedText:
     def attribute(self, target: AttributionTarget, integrated_gradients: type[IntegratedGradients]) -> Attribution:
         """Return the attribution of one prediction, with the first of `STEPS` that is accurate enough."""
 
-        def outputs(embedded: Tensor) -> Tensor:
+        def target_outputs(embedded: Tensor) -> Tensor:
+            """Return the output of the model for the target (K,), for K variants (K, S, H) of the embeddings."""
             return torch.stack([target.score(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
-            output, baseline_output = (float(outputs(embedded)) for embedded in (self.embedded, self.baseline))
-        explainer = integrated_gradients(outputs)
+            output, baseline_output = (float(target_outputs(each)) for each in (self.embedded, self.baseline))
+        attribute = integrated_gradients(target_outputs).attribute
         for steps in STEPS:
-            values = self._integrated_gradients(explainer.attribute, steps)
+            values = self._integrated_gradients(attribute, steps)
             attribution = self._attribution(target, values, (output, baseline_output), steps)
             if attribution.error <= _MAX_ERROR:
                 break
@@ -171,13 +175,13 @@ class _EncodedText:
         self, target: AttributionTarget, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
     ) -> Attribution:
         """Sum the contributions of pieces (n,) by word; `outputs` are the output and the baseline's output."""
-        offsets = self.words.word_offsets
+        offsets = self.words.word_offsets  # (first character, end) of each word
         sums = np.bincount(self.words.word_index, values, minlength=len(offsets)).tolist()
         words = [WordAttribution(self.text[a:b], a, b, value) for (a, b), value in zip(offsets, sums, strict=True)]
-        start, end = (None, None)
+        start, end = None, None
         if target.words is not None:
-            first, stop = target.words
-            start, end = offsets[first][0], offsets[stop - 1][1]
+            first_word, end_word = target.words
+            start, end = offsets[first_word][0], offsets[end_word - 1][1]
         return Attribution(target.label, self.text, start, end, tuple(words), *outputs, target.unit, steps)
 
 

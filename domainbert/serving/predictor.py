@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.process import local_rank
-from domainbert.data.examples import Example
+from domainbert.data.packing import Example
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.shapes import shapes_only
@@ -51,11 +51,11 @@ class FineTuned:
 
     def __init__(self, folder: ModelFolder, task: Task[Any, Any], precision: Precision, max_length: int | None) -> None:
         if folder.onnx is None:
-            self.model, _, untrained = load_model(folder, task.head)
+            self.model, _, new_weights = load_model(folder, task.head)
+            has_head = not new_weights
         else:
-            self.model = _model_without_weights(folder, task.head)
-            untrained = [] if folder.head == task.head else [task.head]
-        if untrained or not folder.labels:
+            self.model, has_head = _model_without_weights(folder, task.head), folder.head == task.head
+        if not has_head or not folder.labels:
             raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
@@ -65,20 +65,20 @@ class FineTuned:
                 f"max_length: found {max_length}; expected from {_MIN_LENGTH} to {positions}, or None"
             )
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
-        self.device = _device_of_process()
-        self.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
-        if folder.onnx is None:
-            self.model.to(self.device).eval()
-            if self.dtype is not None:
-                for module in self.model.encoder.modules():
-                    if isinstance(module, nn.Linear):  # casting at each call takes longer than a short text
-                        module.to(self.dtype)
+        self.device = torch.device("cpu") if folder.onnx else _device_of_process()
+        self.dtype = None if folder.onnx or task.scaling.full_precision else autocast_dtype(precision)
+        if folder.onnx is not None:
+            if precision not in ("32-true", "auto"):
+                raise DomainbertError(
+                    f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
+                )
+            self.exported = OnnxModel(folder.onnx, self.tokenizer)
             return
-        if precision not in ("32-true", "auto"):
-            raise DomainbertError(
-                f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
-            )
-        self.exported, self.device, self.dtype = OnnxModel(folder.onnx, self.tokenizer), torch.device("cpu"), None
+        self.model.to(self.device).eval()
+        if self.dtype is not None:
+            for module in self.model.encoder.modules():
+                if isinstance(module, nn.Linear):  # casting at each call takes longer than a short text
+                    module.to(self.dtype)
 
     def need_gradients(self) -> None:
         """Raise `DomainbertError` unless torch computes the model in full precision, as explanations require."""

@@ -65,6 +65,7 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
     arrived: Queue[Item | BaseException | None] = Queue(max_items)  # None: the stream has ended
 
     def read() -> None:
+        """Put the items into the queue, then None, or an error of the iterator."""
         try:
             for item in items:
                 arrived.put(item)
@@ -73,19 +74,19 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
             arrived.put(error)
 
     Thread(target=read, daemon=True).start()
-    last: Item | BaseException | None = None
     while True:
+        entry = arrived.get()  # waits for an item
         chunk: list[Item] = []
-        while not chunk or (len(chunk) < max_items and not arrived.empty()):
-            last = arrived.get()
-            if not isinstance(last, tuple):
+        while isinstance(entry, tuple):
+            chunk.append(entry)
+            if len(chunk) == max_items or arrived.empty():
                 break
-            chunk.append(last)
+            entry = arrived.get()
         if chunk:
             yield chunk
-        if isinstance(last, BaseException):
-            raise last
-        if last is None:
+        if isinstance(entry, BaseException):
+            raise entry
+        if entry is None:
             return
 
 

@@ -20,7 +20,7 @@ from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig, config_from_fields, folder_name, task_kind
 
 if TYPE_CHECKING:
-    from domainbert.data.examples import Example
+    from domainbert.data.packing import Example
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import StageArguments

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Window
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.batches import GlobalOrder
+from domainbert.data.packing import IGNORE_INDEX, Window
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.contents import Content, text_of
 from domainbert.tasks.attribution_targets import AttributionTarget

@@ -11,7 +11,6 @@ from torchmetrics import SumMetric
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import entry_ids
-from domainbert.data.types import SPARE
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
@@ -25,6 +24,7 @@ from domainbert.tasks.task import Task
 from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import seeded
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from domainbert.base.layout import printable, table
-from domainbert.data.examples import Example
+from domainbert.data.batches import GlobalOrder
 from domainbert.data.formatting import INDENT, format_pieces, format_window, with_special_tokens
-from domainbert.data.order import GlobalOrder
+from domainbert.data.packing import Example
 from domainbert.labelled.contents import located_errors
 from domainbert.labelled.items import Labelled
 from domainbert.tasks.task import Task

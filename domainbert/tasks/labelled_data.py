@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
-from domainbert.data.examples import Example
-from domainbert.data.types import Batch, Share
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
+from domainbert.data.packing import Batch, Example
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.read import read_labelled
@@ -31,7 +30,7 @@ from domainbert.training.data_module import Batches, TrainingData
 from domainbert.training.hparams import from_plain
 
 if TYPE_CHECKING:
-    from domainbert.data.order import GlobalOrder
+    from domainbert.data.batches import GlobalOrder
     from domainbert.training.module import TrainedModule
 
 LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a path by the content of its file

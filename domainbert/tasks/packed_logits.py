@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.examples import Example, collate
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import Example, collate
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.load import DomainTokenizer

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-from domainbert.data.examples import Example
+from domainbert.data.packing import Example
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.tokenization.load import DomainTokenizer

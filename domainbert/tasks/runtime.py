@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributed import all_gather_object, get_world_size, is_initialized
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example
+from domainbert.data.packing import Example
 from domainbert.tasks.packed_logits import packed_logits
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from domainbert.base.choices import class_path, import_sibling, sibling_class
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.data.examples import Example
+from domainbert.data.packing import Example
 from domainbert.encoders.config import HeadConfig
 from domainbert.labelled.contents import Content, located_errors
 from domainbert.labelled.items import Labelled, find_labels, label_set

@@ -13,9 +13,8 @@ from torch import Tensor
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, pair_example, text_example
-from domainbert.data.packing import room_for_text
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.examples import pair_example, text_example
+from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
 from domainbert.encoders.config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem

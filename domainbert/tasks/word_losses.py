@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.crf import Crf, SizedGrid
 from domainbert.tasks.task import Batch
 

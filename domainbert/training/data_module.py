@@ -17,11 +17,13 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import ignore_stop_signals
-from domainbert.data.types import SPARE, Batch, Share
+from domainbert.data.batches import Share
+from domainbert.data.packing import Batch
 from domainbert.encoders.layers import segment_boundaries
 from domainbert.training.lightning_internals import batches_of_epoch
 from domainbert.training.module import TrainedModule
 
+SPARE = "spare"  # marks a validation batch that must not be counted
 _NUM_PREFETCHED = 2  # batches that a thread prepares ahead
 
 

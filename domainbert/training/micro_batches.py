@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import default_convert
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import Share
+from domainbert.data.batches import Share
 from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import all_reduce_max

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.data.order import BalancedOrder, SharesOrder, whole_shares
+from domainbert.data.batches import BalancedOrder, SharesOrder, whole_shares
 
 COUNTS = (700, 250, 50)
 CLASSES = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], COUNTS))

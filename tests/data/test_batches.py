@@ -6,10 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
-from domainbert.data.examples import Example, text_example, word_example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
+from domainbert.data.examples import text_example, word_example
+from domainbert.data.packing import IGNORE_INDEX, Example
 from domainbert.pretraining.batches import TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key

@@ -6,16 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.data.examples import (
-    Example,
-    Window,
-    collate,
-    entry_ids,
-    text_example,
-    window_bounds,
-    word_example,
-)
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.examples import entry_ids, text_example, window_bounds, word_example
+from domainbert.data.packing import IGNORE_INDEX, Example, Window, collate
 from domainbert.tokenization.align import AlignedWords, align_text, align_words
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder
 
 
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(0, 2**40), st.integers(1, 20))

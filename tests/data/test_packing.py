@@ -8,14 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import (
-    best_fit_decreasing,
-    fill_rows,
-    pack_lengths,
-    plan_rows,
-    room_for_text,
-    text_ids,
-)
+from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, room_for_text, text_ids
+from domainbert.data.splits import plan_rows
 from domainbert.tokenization.template import bert_template
 
 

@@ -17,12 +17,12 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
+from domainbert.data.batches import Share
 from domainbert.data.parts import PartedPlan, PartedSplit
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
-from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
@@ -345,8 +345,7 @@ def test_a_file_that_changed_is_prepared_again(text: Path, tokenizer: Path, tmp_
     (own / "b.txt").write_text((text / "6.txt").read_text())
     after = prepared(out, own, tokenizer)["splits"]
     assert after["train"]["tokens"] != before["train"]["tokens"]
-    parts = open_prepared([out]).train.parts.parts
-    assert sum(part.tokens for part in parts) == after["train"]["tokens"]
+    assert open_prepared([out]).train.parts.counts("tokens").sum() == after["train"]["tokens"]
 
 
 def test_a_translation_that_changed_is_prepared_again(tokenizer: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.base.counter_random import permute_indices
-from domainbert.data.order import WindowedOrder
+from domainbert.data.batches import WindowedOrder
 
 MANY = np.full(2_000, 500_000)  # 1e9 rows
 

@@ -8,8 +8,8 @@ import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.batches import CountedRows, batch_counts
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS

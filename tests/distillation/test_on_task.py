@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.examples import encode_words, text_example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.weighted import WeightedLosses
@@ -75,7 +75,7 @@ def tensors(batch):
 def test_labelled_and_unlabelled_text_come_in_their_own_order(case, tokenizer):
     """Each pass over either reads everything once; the outputs and what the teacher said of them belong together."""
     steps = 14  # several passes over both
-    batches = DistillationBatches(case.examples, tokenizer, orders(), Share(), range(steps), Told(case.examples))
+    batches = DistillationBatches(case.examples, tokenizer, orders(), Share(), range(steps), [Told(case.examples)])
     seen = []
     for step in range(steps):
         batch = batches[step]

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.examples import Example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import Example
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses

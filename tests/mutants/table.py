@@ -25,12 +25,14 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/pretraining/test_phases.py",),
     ),
     "data/packing.py": (("tests/data/test_packing.py", "tests/data/test_batches.py"), (_GOLDEN, *_STAGES)),
-    "data/order.py": (
+    "data/splits.py": (("tests/data/test_packing.py", "tests/data/test_prepared.py"), (_GOLDEN,)),
+    "data/batches.py": (
         (
             "tests/data/test_order.py",
             "tests/data/test_windowed_order.py",
             "tests/data/test_balanced_order.py",
             "tests/data/test_batches.py",
+            "tests/pretraining/test_ranks_and_workers.py",
         ),
         (_GOLDEN, *_STAGES),
     ),
@@ -44,10 +46,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "checks/corpus_fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
     "checks/overlap.py": (("tests/checks/test_corpus_rules.py",), ()),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
-    "data/batches.py": (
-        ("tests/data/test_batches.py", "tests/pretraining/test_ranks_and_workers.py"),
-        (_GOLDEN, *_STAGES),
-    ),
     "data/examples.py": (("tests/data/test_examples.py", "tests/distillation/test_on_task.py"), _PREDICTING),
     "labelled/tag_schemes.py": (("tests/tasks/test_tags.py", "tests/tasks/test_conll.py"), _PREDICTING),
     "distillation/batches.py": (_DISTILLING, ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py")),

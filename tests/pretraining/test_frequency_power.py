@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker

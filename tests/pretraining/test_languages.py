@@ -12,9 +12,8 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.languages import Languages
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.prepared import open_prepared
-from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.languages import passes_by_language

@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.families import name_map
 from domainbert.encoders.names import to_hugging_face

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key

@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
+from domainbert.data.batches import GlobalOrder, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.pretraining.batches import TrainRows

@@ -8,10 +8,8 @@ import itertools
 import numpy as np
 import pytest
 
-from domainbert.data.batches import LabelledTrainBatches
+from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.data.examples import word_example
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words

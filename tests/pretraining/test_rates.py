@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import CountedRows
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
 from domainbert.pretraining.config import MaskingConfig

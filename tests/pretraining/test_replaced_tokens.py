@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.documents import Document
 from domainbert.corpus.report import CorpusReport
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from domainbert.base.counter_random import random_bits, uniform
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import span_lengths
 from domainbert.pretraining.objective import Key

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from domainbert.base.choices import allow_imports
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers

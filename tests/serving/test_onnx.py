@@ -14,7 +14,7 @@ import torch
 from _pytest.mark import ParameterSet
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
+from domainbert.data.packing import Example, Window
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts

@@ -14,8 +14,8 @@ import torch
 
 import domainbert
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import collate, text_example
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.examples import text_example
+from domainbert.data.packing import IGNORE_INDEX, collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import to_iob2

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.data.examples import collate
+from domainbert.data.packing import collate
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from domainbert.cli import main
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.data.prepared import open_prepared
-from domainbert.data.types import IGNORE_INDEX, Share
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key

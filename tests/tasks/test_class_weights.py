@@ -14,9 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
-from domainbert.data.order import BalancedOrder
-from domainbert.data.types import Share
+from domainbert.data.batches import BalancedOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.encoders.packed import Packed
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import to_node

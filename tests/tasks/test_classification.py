@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
+from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.summary import Resampling
 from domainbert.tasks.classification.config import Classification

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.entities import Sentence
 from domainbert.tasks.ner.task import CrfNerTask, NerTask

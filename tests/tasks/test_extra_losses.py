@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledTrainBatches
+from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.data.examples import entry_ids
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.config import HeadConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead

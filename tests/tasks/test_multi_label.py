@@ -14,8 +14,8 @@ import torch
 import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.folds import split_folds
 from domainbert.metrics.classification import THRESHOLDS
 from domainbert.serving.predictor import load_predictor

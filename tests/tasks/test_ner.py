@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledBatches, LabelledTrainBatches
+from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import encode_words
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.formats import NerFormat

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import collate
+from domainbert.data.packing import collate
 from domainbert.distillation.teachers import load_teachers
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds

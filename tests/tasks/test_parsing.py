@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence, Treebank

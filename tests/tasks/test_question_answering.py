@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.contents import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.encoding import CHAR_END, ENDS, FIRST_CHAR, STARTS, context_pieces

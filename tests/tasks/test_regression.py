@@ -17,8 +17,7 @@ from domainbert import load_predictor
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.items import Labelled

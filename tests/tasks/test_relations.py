@@ -18,8 +18,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.file_kind import FileKind
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.distillation.teachers import load_teachers
 from domainbert.labelled.contents import key_of_content, words_of_content
 from domainbert.labelled.folds import split_folds

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.encoders.crf import Crf
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.tag_schemes import (

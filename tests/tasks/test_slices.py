@@ -10,8 +10,7 @@ import torch
 from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
 
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask

@@ -16,8 +16,7 @@ from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_su
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.data.batches import LabelledBatches
-from domainbert.data.types import Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.encoders.crf import Crf
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat

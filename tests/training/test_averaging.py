@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder
 from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, averaging_coefficient

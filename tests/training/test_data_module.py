@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import SPARE, Share
+from domainbert.data.batches import GlobalOrder, Share
 from domainbert.encoders.layers import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.phases import PhasedRows, RowPhase
 from domainbert.training.data_module import (
+    SPARE,
     EqualLengthBatches,
     PrefetchLoader,
     WithBoundaries,

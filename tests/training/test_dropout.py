@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import LabelledTrainBatches
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import Share
+from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.distillation.batches import CountedRows
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.weighted import WeightedLosses

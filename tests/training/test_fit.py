@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder
 from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.batches import Share
 from domainbert.data.packing import text_ids
-from domainbert.data.types import Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model

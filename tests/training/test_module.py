@@ -12,9 +12,8 @@ from torch.nn import functional
 
 import domainbert.training.module as training_module
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import LabelledTrainBatches
-from domainbert.data.order import GlobalOrder
-from domainbert.data.types import IGNORE_INDEX, Share
+from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import CountedRows
 from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets

@@ -14,7 +14,7 @@ from torch import Tensor
 
 import domainbert.training.module as training_module
 from domainbert.base.errors import DomainbertError, TrainingFailed
-from domainbert.data.order import GlobalOrder
+from domainbert.data.batches import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model, save_with_vocabulary

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.base.counter_random import random_bits
-from domainbert.data.examples import Example, Window
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX, Example, Window
 
 TOLERANCE = 1e-4
 """Maximum difference of fp32 logits, relative to the largest logit, or absolute if the largest logit is below 1."""
@@ -84,8 +83,8 @@ def largest_difference(expected: dict[int, Tensor], exported: Iterable[Iterable[
     """
     differences: list[Tensor] = []
     for run in exported:
-        by_item = {item: (expected[item] - logits).abs().max() for item, logits in run}
-        assert by_item.keys() == expected.keys()
-        differences += by_item.values()
+        difference_by_item = {item: (expected[item] - logits).abs().max() for item, logits in run}
+        assert difference_by_item.keys() == expected.keys()
+        differences += difference_by_item.values()
     scale = max(float(logits.abs().max()) for logits in expected.values())
     return Difference(float(torch.stack(differences).max()), scale)  # nan if any difference is nan

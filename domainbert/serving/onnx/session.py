@@ -14,8 +14,7 @@ from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.data.examples import Example
-from domainbert.data.packing import fill_rows
+from domainbert.data.packing import Example, fill_rows, positions_read
 from domainbert.tasks.packed_logits import Computed, compute_in_parts
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -63,11 +62,12 @@ class OnnxModel:
     def _compute(self, items: Sequence[int], part: Sequence[Example]) -> Computed:
         """Return the padded batch of some examples, and the logits at its positions."""
         batch = pad_rows(part, items, self.tokenizer)
-        output = self.run(batch)
-        length = batch["input_ids"].shape[1]
-        flat = output if output.ndim == 2 else output.reshape(-1, output.shape[-1])
-        indices = batch["positions"] // length if output.ndim == 2 else batch["positions"]
-        return {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(flat[indices])
+        output, positions = self.run(batch), batch["positions"]
+        if output.ndim == 2:  # one output per row, not per token
+            logits = output[positions // batch["input_ids"].shape[1]]
+        else:
+            logits = output.reshape(-1, output.shape[-1])[positions]
+        return {name: torch.from_numpy(values) for name, values in batch.items()}, torch.from_numpy(logits)
 
 
 def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
@@ -75,12 +75,12 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
     padding; a longer example forms a batch alone."""
     lengths = [max(window.num_tokens for window in example.windows) for example in examples]
     batches: list[list[int]] = []
-    rows = width = 0
+    num_rows = row_length = 0  # of the last batch
     for item in sorted(range(len(examples)), key=lambda index: (-lengths[index], index)):
-        rows += len(examples[item].windows)
-        if not batches or rows * width > max_tokens:
+        num_rows += len(examples[item].windows)
+        if not batches or num_rows * row_length > max_tokens:
             batches.append([])
-            rows, width = len(examples[item].windows), lengths[item]
+            num_rows, row_length = len(examples[item].windows), lengths[item]
         batches[-1].append(item)
     return batches
 
@@ -89,23 +89,18 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
     """Return a batch of padded rows, one per window of the examples: each of `INPUTS` is (R, S).
 
     `items` are the indices of the examples. The entries `items`, `positions`, `example`, `outputs` and `targets` are
-    defined as in `examples.collate`.
+    defined as in `data.packing.collate`.
     """
     windows = [(index, window) for index, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
     texts = [[window.text] for _, window in windows]
     rows = fill_rows(texts, length, tokenizer.template, tokenizer.pad_id)
-    num_positions = [len(window.positions) for _, window in windows]
     return {
         "input_ids": rows.input_ids,
         "attention_mask": rows.segment_ids,  # a single segment per row: 1 at text, 0 at padding
         "token_type_ids": rows.token_type_ids,
         "items": np.asarray(items, dtype=np.int64),
-        "positions": np.concatenate([window.positions for _, window in windows])
-        + np.repeat(rows.first_positions + 1, num_positions),  # window positions count from the token after [CLS]
-        "example": np.repeat([index for index, _ in windows], num_positions),
-        "outputs": np.concatenate([window.outputs for _, window in windows]),
-        "targets": np.concatenate([window.targets for _, window in windows]),
+        **positions_read(windows, rows.first_positions),
     }
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.order import BalancedOrder, GlobalOrder
+from domainbert.data.batches import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATION_TITLES

@@ -15,7 +15,7 @@ from torch.nn import functional
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import threshold_name
 from domainbert.tasks.attribution_targets import AttributionTarget

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, encode_words
+from domainbert.data.examples import encode_words
+from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.labelled.contents import Content
 from domainbert.labelled.entities import Sentence

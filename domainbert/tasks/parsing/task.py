@@ -12,9 +12,8 @@ from torch.nn import functional
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Ints, Window, window_bounds
-from domainbert.data.packing import room_for_text
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.examples import window_bounds
+from domainbert.data.packing import IGNORE_INDEX, Example, Ints, Window, room_for_text
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.crf import WordGrid

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tokenizers import Encoding
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window, window_bounds
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.examples import window_bounds
+from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.char_spans import Stretch
 from domainbert.labelled.contents import TextPair
 from domainbert.tokenization.load import DomainTokenizer

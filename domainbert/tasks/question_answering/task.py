@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
+from domainbert.data.packing import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
 from domainbert.labelled.items import Labelled

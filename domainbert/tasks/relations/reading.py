@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
-from domainbert.data.packing import room_for_text
+from domainbert.data.packing import Example, Window, room_for_text
 from domainbert.labelled.contents import UnreadableContents
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.relations.marked import MarkedText, Markers

@@ -13,8 +13,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.examples import Example, Window
-from domainbert.data.types import IGNORE_INDEX
+from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.attribution_targets import AttributionTarget

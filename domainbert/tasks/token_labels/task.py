@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import override
 
-from domainbert.data.examples import Example, word_example
+from domainbert.data.examples import word_example
+from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf, crf_of
 from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.contents import Content, as_contents

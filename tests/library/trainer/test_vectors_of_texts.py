@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.batches import Share
 from domainbert.data.examples import window_bounds
-from domainbert.data.types import Share
 from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.student_config import StudentConfig

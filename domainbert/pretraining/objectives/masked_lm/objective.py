@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from domainbert.data.packing import RowPlan
+from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig

@@ -17,9 +17,8 @@ from typing_extensions import override
 
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import RowPlan
+from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model

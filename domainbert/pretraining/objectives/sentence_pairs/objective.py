@@ -15,9 +15,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import Ints, PackedRows, RowPlan, fill_rows, plan_rows
-from domainbert.data.splits import PreparedCorpus, PreparedSplit
-from domainbert.data.types import IGNORE_INDEX, Batch
+from domainbert.data.packing import IGNORE_INDEX, Batch, Ints, PackedRows, RowPlan, fill_rows
+from domainbert.data.splits import PreparedCorpus, PreparedSplit, plan_rows
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.base.counter_random import random_bits
-from domainbert.data.packing import Ints, RowPlan
+from domainbert.data.packing import IGNORE_INDEX, Ints, RowPlan
 from domainbert.data.splits import PreparedSplit
-from domainbert.data.types import IGNORE_INDEX
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where, sentence_starts
 from domainbert.tokenization.load import DomainTokenizer

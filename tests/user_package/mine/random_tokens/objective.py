@@ -6,8 +6,7 @@ import numpy as np
 from torch import Tensor, tensor
 from torch.nn import functional
 
-from domainbert.data.packing import RowPlan
-from domainbert.data.types import Batch
+from domainbert.data.packing import Batch, RowPlan
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker

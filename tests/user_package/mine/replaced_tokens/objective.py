@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.base.counter_random import random_bits, uniform
-from domainbert.data.packing import RowPlan
+from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.data.types import IGNORE_INDEX, Batch
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
