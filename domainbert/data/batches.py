@@ -42,8 +42,8 @@ class Share:
 
     def select(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
         """Return the items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
-        parts = self.world_size * self.accumulation
-        return items[self.rank + self.world_size * micro_batch :: parts]
+        num_shares = self.world_size * self.accumulation
+        return items[self.rank + self.world_size * micro_batch :: num_shares]
 
 
 class LabelledTrainBatches(Dataset[Batch]):

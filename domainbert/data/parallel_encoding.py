@@ -92,21 +92,23 @@ def _encode_in_workers(
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
-    arguments = (backend, tokenizer.special_tokens, allow_import_arguments()[1:])
+    allowed_imports = allow_import_arguments()[1:]  # without the name of the option
+    arguments = (backend, tokenizer.special_tokens, allowed_imports)
     pool = ProcessPoolExecutor(num_workers, context, initializer=_start_worker, initargs=arguments)
     pending: deque[tuple[list[Document], Future[Encoded]]] = deque()
     try:
         pending_characters = 0
         for batch in batches:
             size = sum(len(document.text) for document in batch)
+            # three batches per worker, so that no worker waits; fewer if the documents are huge
             while pending and (len(pending) >= 3 * num_workers or pending_characters + size > _MAX_PENDING_CHARACTERS):
-                done, future = pending.popleft()
-                pending_characters -= sum(len(document.text) for document in done)
-                yield EncodedBatch(done, *future.result())
+                documents, future = pending.popleft()
+                pending_characters -= sum(len(document.text) for document in documents)
+                yield EncodedBatch(documents, *future.result())
             pending.append((batch, pool.submit(_encode_in_worker, [document.sides for document in batch])))
             pending_characters += size
-        for done, future in pending:
-            yield EncodedBatch(done, *future.result())
+        for documents, future in pending:
+            yield EncodedBatch(documents, *future.result())
     except BrokenProcessPool as error:
         raise DomainbertError(
             "prepare: a worker process died: it was killed (out of memory?), or the calling script has no "

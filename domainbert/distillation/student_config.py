@@ -55,8 +55,8 @@ class StudentConfig:
             raise DomainbertError("family: found with encoder, which sets the family; expected only one of them")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
-        if self.family is not None and self.family not in (names := family_names()):
-            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(names)}")
+        if self.family is not None and self.family not in family_names():
+            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(family_names())}")
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
         """Return the layers to take of a teacher with `num_layers` layers; None if no setting selects layers.
