@@ -198,9 +198,10 @@ def _fetch(url: str, copy: Path, size: int) -> None:
     for number in range(1, _TRIES + 1):
         try:
             store, path = url_to_fs(url)
+            # the mapper names the copy, whatever the URL
             options = {"cache_storage": str(copy.parent), "cache_mapper": lambda _: copy.name}
             cached = fsspec.filesystem("simplecache", fs=store, skip_instance_cache=True, **options)
-            cached.open_many(OpenFiles([OpenFile(cached, path)], fs=cached))[0].close()
+            cached.open_many(OpenFiles([OpenFile(cached, path)], fs=cached))[0].close()  # opening copies the file
             return
         except Exception as error:  # network libraries raise many unrelated types
             copy.unlink(missing_ok=True)

@@ -89,12 +89,13 @@ def _slices(texts: Contents, size: int) -> list[Contents]:
 
 def _median_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
     """Return the median seconds per prediction of each model; stop after `_SECONDS`, but not before the first input."""
-    seconds: list[list[float]] = []
+    seconds: list[list[float]] = [[] for _ in predicts]  # of each model
     for texts in inputs:
-        seconds.append([_seconds(predict, texts) for predict in predicts])
-        if max(map(sum, zip(*seconds, strict=True))) >= _SECONDS:
+        for times, predict in zip(seconds, predicts, strict=True):
+            times.append(_seconds(predict, texts))
+        if max(map(sum, seconds)) >= _SECONDS:
             break
-    return [median(times) for times in zip(*seconds, strict=True)]
+    return list(map(median, seconds))
 
 
 def _seconds(predict: Callable[[Contents], Any], texts: Contents) -> float:

@@ -47,7 +47,7 @@ class PlainModel(nn.Module):
         sequence head."""
         texts, length = input_ids.shape
         positions = torch.arange(length, device=input_ids.device).expand_as(input_ids)
-        tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
+        tokens = Packed(input_ids, positions, attention_mask, token_type_ids)  # mask: one segment 1, padding 0
         hidden = self.model.encoder(tokens)
         if not isinstance(self.model.head, SequenceHead):
             return self.model.logits(hidden)
