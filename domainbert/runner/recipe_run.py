@@ -112,7 +112,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     selected = _selected_stages(recipe, selection)
     forces_all = selection.force == ()  # --force without names
     forced = recipe.dependents(selection.select(list(recipe.jobs)) if forces_all else selection.force or ())
-    if rerun := {name for name in forced if name in selected}:
+    if rerun := {name for name in forced if name in selected}:  # the others run with a later command
         recipe = _with_new_keys(recipe, rerun)
     problems, states = Problems("plan"), {}
     for name, job in recipe.jobs.items():

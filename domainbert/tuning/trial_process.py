@@ -26,7 +26,7 @@ from typing import Any
 from optuna.trial import Trial
 
 from domainbert.base.choices import allow_import_arguments
-from domainbert.base.process import num_cores
+from domainbert.base.process import TRY_AGAIN, num_cores
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
@@ -43,7 +43,6 @@ _LAUNCHER_VARIABLES = re.compile(
 )
 _WORKER_VARIABLES = {STORAGE_URL_VARIABLE, "PGPASSWORD"}  # trials do not connect to the storage
 _KILL_SECONDS = 60.0  # time for a training to finish its step and write a checkpoint
-_RESUMABLE_EXIT_CODE = 75  # of a stage that was stopped by a signal
 _MAX_ERROR_LENGTH = 500  # characters of an error
 
 
@@ -172,7 +171,7 @@ class TrialProcess:
     @property
     def interrupted(self) -> bool:
         """Whether a signal stopped the process, so that it can be resumed."""
-        return self._process.poll() in (_RESUMABLE_EXIT_CODE, -signal.SIGTERM)
+        return self._process.poll() in (TRY_AGAIN, -signal.SIGTERM)
 
     def error(self) -> str:
         """Return the reason for the failure of the last process: a signal, or its last output."""
@@ -220,6 +219,7 @@ class RunningTrial:
     """A running trial of this worker."""
 
     slot: int
+    """Number of the slot, which decides the GPU."""
     trial: Trial
     plan: TrialPlan
     process: TrialProcess
