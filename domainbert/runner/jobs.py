@@ -281,7 +281,7 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
 
 
 def _runs_same_job(job: Job) -> bool:
-    """Return whether the process that locks the folder runs the same job, known by its key in `status.json`."""
+    """Return whether the process that locks the folder runs the same job: `status.json` soon has the job's key."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
         if read_status(job.out).get("key") == job.key:
             return True
