@@ -81,7 +81,7 @@ def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArr
         margins: (questions,) score of "no answer" - score of the best answer.
     """
     order = np.argsort(margins, kind="stable")
-    score_changes = np.where(answerable == 1, scores, -1.0)[order]
+    score_changes = np.where(answerable == 1, scores, -1.0)[order]  # an answer to an unanswerable question loses its 1
     total_scores = np.cumsum([(answerable == 0).sum(), *score_changes])  # by number of answered questions
     num_answered = int(np.argmax(total_scores))
     return BestThreshold(
@@ -98,10 +98,13 @@ def midpoint_threshold(answered: int, margins: FloatArray) -> float:
     answer no or every question; 0 if no margin is finite.
     """
     ordered = np.sort(margins[np.isfinite(margins)])
-    if not answered or not len(ordered):
-        return float(ordered[0]) - 1 if len(ordered) else 0.0
-    last = min(answered, len(ordered))
-    return float(ordered[last - 1 : last + 1].mean()) if last < len(ordered) else float(ordered[-1]) + 1
+    if not len(ordered):
+        return 0.0
+    if not answered:
+        return float(ordered[0]) - 1
+    if answered >= len(ordered):
+        return float(ordered[-1]) + 1
+    return float(ordered[answered - 1 : answered + 1].mean())
 
 
 def validation_scores(rows: FloatArray) -> dict[str, Any]:
@@ -114,5 +117,7 @@ def validation_scores(rows: FloatArray) -> dict[str, Any]:
     if answerable.all():
         return {"f1": f1.mean(), "exact": exact.mean()}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
-    exact, f1 = (np.where(margins <= threshold, score, 1 - answerable) for score in (exact, f1))
-    return {"f1": f1.mean(), "exact": exact.mean(), "threshold": threshold}
+    is_answered, no_answer_score = margins <= threshold, 1 - answerable
+    scores = {"f1": f1, "exact": exact}
+    means = {name: np.where(is_answered, score, no_answer_score).mean() for name, score in scores.items()}
+    return {**means, "threshold": threshold}

@@ -69,10 +69,11 @@ def bootstrap_interval(
         seed: seed of the draws.
         units: for each row, the index (from 0) of its document, if rows are parts of documents.
     """
-    systems = {"system": counts, **({} if baseline is None else {"baseline": baseline})}
+    systems = {"system": counts} if baseline is None else {"system": counts, "baseline": baseline}
     seeds = {name: [arrays] if isinstance(arrays, np.ndarray) else arrays for name, arrays in systems.items()}
     scores = resample_scores(seeds, statistic, resamples, seed, units)
-    return interval(scores["system"] - scores.get("baseline", np.float64(0)), confidence)
+    differences = scores["system"] if baseline is None else scores["system"] - scores["baseline"]
+    return interval(differences, confidence)
 
 
 def resample_scores(
@@ -93,8 +94,9 @@ def resample_scores(
         units: for each row, the index (from 0) of the unit that is drawn as a whole, usually its document, because
             rows of a document are not independent; None: each row is a unit.
     """
-    parts = resample_parts(systems, [slice(None)], statistic, resamples, seed, units)
-    return {name: scores[:, 0] for name, scores in parts.items()}
+    all_rows = slice(None)
+    part_scores = resample_parts(systems, [all_rows], statistic, resamples, seed, units)
+    return {name: scores[:, 0] for name, scores in part_scores.items()}
 
 
 def resample_parts(

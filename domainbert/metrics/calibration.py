@@ -80,21 +80,22 @@ def fit_temperature(logits: NDArray[np.floating], gold: IntArray) -> float:
     logits = logits - logits.max(axis=1, keepdims=True)
 
     def loss(log_temperature: float) -> float:
+        """Return the mean negative log-likelihood of the gold classes."""
         scaled = logits / math.exp(log_temperature)
         return float((np.log(np.exp(scaled).sum(axis=1)) - scaled[text_index, gold]).mean())
 
     low, high = math.log(_MIN_TEMPERATURE), math.log(_MAX_TEMPERATURE)
-    points = [high - _GOLDEN_RATIO * (high - low), low + _GOLDEN_RATIO * (high - low)]
-    losses = [loss(value) for value in points]
-    for _ in range(_STEPS):
-        if losses[0] <= losses[1]:
-            high, points[1], losses[1] = points[1], points[0], losses[0]
-            points[0] = high - _GOLDEN_RATIO * (high - low)
-            losses[0] = loss(points[0])
+    left, right = high - _GOLDEN_RATIO * (high - low), low + _GOLDEN_RATIO * (high - low)
+    left_loss, right_loss = loss(left), loss(right)
+    for _ in range(_STEPS):  # each step needs only one new loss: the other point stays
+        if left_loss <= right_loss:
+            high, right, right_loss = right, left, left_loss
+            left = high - _GOLDEN_RATIO * (high - low)
+            left_loss = loss(left)
         else:
-            low, points[0], losses[0] = points[0], points[1], losses[1]
-            points[1] = low + _GOLDEN_RATIO * (high - low)
-            losses[1] = loss(points[1])
+            low, left, left_loss = left, right, right_loss
+            right = low + _GOLDEN_RATIO * (high - low)
+            right_loss = loss(right)
     return math.exp((low + high) / 2)
 
 

@@ -53,7 +53,7 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
     """Return the counts of `count_classes` (texts, classes, 3) from two arrays of class ids (texts,)."""
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
     text, wrong = np.arange(len(gold)), gold != predicted
-    counts[text, gold, 2 * wrong] = 1  # true positive or false negative
+    counts[text, gold, 2 * wrong] = 1  # column 0, true positive, or column 2, false negative
     counts[text[wrong], predicted[wrong], 1] = 1
     return counts
 
@@ -128,7 +128,7 @@ def count_thresholds(gold: IntArray, probabilities: NDArray[np.floating]) -> Int
     """
     labels, columns = gold.shape[1], len(THRESHOLDS) + 1
     reached = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")
-    cells = (np.arange(labels) * 2 + gold) * columns + reached
+    cells = (np.arange(labels) * 2 + gold) * columns + reached  # indices in the flattened result
     return np.bincount(cells.ravel(), minlength=labels * 2 * columns).reshape(labels, 2, columns)
 
 
@@ -159,6 +159,7 @@ def threshold_name(threshold: float) -> str:
 
 def _counts_by_threshold(counts: IntArray) -> IntArray:
     """Return the counts (thresholds, labels, 3) of tp, fp, fn, from summed `count_thresholds`."""
+    # sums from the right: a probability that reaches k thresholds reaches the first, second, ..., k-th threshold
     num_reaching = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]
     false_positive, true_positive = num_reaching[:, 0], num_reaching[:, 1]
     false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive

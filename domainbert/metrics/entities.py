@@ -63,8 +63,9 @@ def _count_indices(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
     row = 0
     for gold_spans, spans in zip(gold, predicted, strict=True):
         if gold_spans or spans:  # sets are expensive, and many sentences have no entity
-            a, b = set(gold_spans), set(spans)
-            for subset, outcome in ((a & b, 0), (b - a, 1), (a - b, 2)) if a != b else ((a, 0),):
+            gold_set, predicted_set = set(gold_spans), set(spans)
+            outcomes = gold_set & predicted_set, predicted_set - gold_set, gold_set - predicted_set  # tp, fp, fn
+            for outcome, subset in enumerate(outcomes):
                 for span in subset:  # a comprehension takes a quarter longer
                     indices.append(row + offsets[span[2]] + outcome)
         row += 3 * len(types)
@@ -85,6 +86,7 @@ def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Sc
     exact, spurious, missed = counts.sum(axis=0)
 
     def with_credit(credit: float) -> Scores:
+        """Return the scores with `credit`, a number of entities, as true positives."""
         return scores(np.array([credit, exact + spurious - credit, exact + missed - credit]))
 
     return with_credit(matched.sum()), with_credit((matched.sum() + exact) / 2)
@@ -172,7 +174,7 @@ class JudgedEntity(NamedTuple):
 def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[JudgedEntity]:
     """Return the entities of a sentence with their kind of error: pairs first, then missed and spurious entities."""
     pairs = match_overlapping(gold, predicted, same_type_only=False)
-    paired_gold, paired_predicted = (set(side) for side in zip(*pairs, strict=True)) if pairs else (set(), set())
+    paired_gold, paired_predicted = {gold_span for gold_span, _ in pairs}, {span for _, span in pairs}
     return [
         *(JudgedEntity(gold_span, span, _error_kind(gold_span, span)) for gold_span, span in pairs),
         *(JudgedEntity(span, None, "missed") for span in gold if span not in paired_gold),

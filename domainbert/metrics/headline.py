@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -57,7 +58,7 @@ class Headline:
 
     def best(self, values: Sequence[float]) -> int:
         """Return the index of the best value (ties: the first); NaN is the worst value."""
-        comparable = [value if value == value else self.worst for value in values]
+        comparable = [self.worst if math.isnan(value) else value for value in values]
         return comparable.index(max(comparable) if self.higher_is_better else min(comparable))
 
     def as_json(self) -> dict[str, Any]:

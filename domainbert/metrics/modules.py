@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -166,14 +167,16 @@ class EntityF1(Metric):
     def totals(self) -> tuple[list[str], IntArray, IntArray]:
         """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
         flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
-        rows: dict[str, NDArray[np.int64]] = {}
+        by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
         position = 0
         while position < len(flat):
-            begin, end = position + 1, position + 1 + int(flat[position])
-            name, position = "".join(map(chr, flat[begin:end])), end + 4
-            rows[name] = rows.get(name, np.zeros(4, dtype=np.int64)) + np.asarray(flat[end:position], dtype=np.int64)
-        types = sorted(rows)
-        counts = np.stack([rows[name] for name in types]) if types else np.zeros((0, 4), dtype=np.int64)
+            name_start = position + 1
+            name_end = name_start + flat[position]
+            position = name_end + 4  # the next record
+            name = "".join(map(chr, flat[name_start:name_end]))
+            by_type[name] += np.asarray(flat[name_end:position], dtype=np.int64)
+        types = sorted(by_type)
+        counts = np.array([by_type[name] for name in types], dtype=np.int64).reshape(-1, 4)
         return types, counts[:, :3], counts[:, 3]
 
 

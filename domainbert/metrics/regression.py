@@ -62,7 +62,8 @@ def r2(sums: NDArray) -> FloatArray:
     n, g, gg, errors = sums[..., 0, 0], sums[..., 0, 1], sums[..., 0, 3], sums[..., 0, 7]
     variance, unexplained = _variance(n, g, gg), errors / n
     varies = variance > 0
-    return np.where(varies, 1 - unexplained / np.where(varies, variance, 1), (unexplained == 0).astype(np.float64))
+    safe_variance = np.where(varies, variance, 1)  # no division by zero
+    return np.where(varies, 1 - unexplained / safe_variance, (unexplained == 0).astype(np.float64))
 
 
 class Spearman(WeightedStatistic):

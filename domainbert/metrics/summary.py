@@ -65,6 +65,7 @@ def summarize(
             statistic is undefined for one model of a system, the system's score, interval and differences are None,
             and the reason is stored under `undefined`.
     """
+    # scores of each system, the mean of the scores of its models
     slice_statistic = statistics[slices.score] if slices.rows else None
     counts: dict[str, list[NDArray[Any]]] = {}
     summaries: dict[str, dict[str, Any]] = {}
@@ -78,7 +79,9 @@ def summarize(
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if any(reasons):
-            summaries[name]["undefined"] = dict(ChainMap(*map(dict, reasons)))
+            summaries[name]["undefined"] = dict(ChainMap(*map(dict, reasons)))  # the reason of the first seed
+
+    # scores in the resamples, for intervals and differences
     first, *others = summaries
     paired: list[dict[str, Any]] = [{"a": first, "b": other} for other in others]
     settings = resampling.resamples, resampling.seed, resampling.units

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 from domainbert.base.layout import format_interval, format_score
 from domainbert.metrics.summary import Summary
@@ -57,7 +57,7 @@ def raw_text_line(system: Mapping[str, Any]) -> str:
     """Return a line with the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given
     words."""
     raw = system["raw_text"]
-    predicted, argmax, grouped = (format_score(raw[key], True) for key in ("f1", "argmax_f1", "pipeline_f1"))
+    predicted, argmax, grouped = (format_score(raw[key], percent=True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
@@ -83,7 +83,7 @@ def score_lines(
     for system, scores in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
-            row += [format_score(scores[name], percent), format_interval(scores[f"{prefix}interval"], percent)]
+            row += _with_interval(scores[name], scores[f"{prefix}interval"], percent)
         nested = (reduce(lambda value, key: value[key], name.split("."), scores) for name in further)
         rows.append([*row, *(format_score(score, percent) for score in nested), str(scores["seeds"])])
     lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
@@ -97,14 +97,16 @@ def slice_lines(summary: Summary, score: str, percent: bool = True) -> list[str]
     systems, pairs = summary["systems"], summary["paired"]
     names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
     lines: list[str] = []
-    for key, slices in next(iter(systems.values())).get("slices", {}).items():
+    for key, first_slices in next(iter(systems.values())).get("slices", {}).items():
         rows = []
-        for value, facts in slices.items():
+        for value, facts in first_slices.items():
             row = [f"{value} (few)" if facts.get("few") else value, f"{facts['count']:,}"]
-            for part in (system["slices"][key][value] for system in systems.values()):
-                row += [format_score(part[score], percent), format_interval(part["interval"], percent)]
-            for part in (pair["slices"][key][value] for pair in pairs):
-                row += [format_score(part["difference"], percent, "+"), format_interval(part["interval"], percent, "+")]
+            for system in systems.values():
+                scores = system["slices"][key][value]
+                row += _with_interval(scores[score], scores["interval"], percent)
+            for pair in pairs:
+                change = pair["slices"][key][value]
+                row += _with_interval(change["difference"], change["interval"], percent, "+")
             rows.append(row)
         header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
         lines += ["", *_table(header, rows)]
@@ -122,8 +124,8 @@ def calibration_lines(summary: Summary) -> list[str]:
         scores, row = system["calibration"], [name]
         for key in CALIBRATION_TITLES:
             bounds = scores["interval" if key == "ece" else f"{key}_interval"]
-            row += [format_score(scores[key], False), format_interval(bounds, False)]
-            row.append(format_score(scores["uncalibrated"][key], False))
+            row += _with_interval(scores[key], bounds, percent=False)
+            row.append(format_score(scores["uncalibrated"][key], percent=False))
         rows.append([*row, f"{scores['temperature']:.3f}"])
     return ["", *_table([*header, "temperature"], rows)]
 
@@ -154,8 +156,13 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
-    rows = [
-        [
+    shows_share = higher and any(scores["cost"]["teachers"] for scores in systems.values())
+    if shows_share:
+        header.append(f"{headline.replace('f1', 'F1')} kept")
+    rows = []
+    for name, scores in systems.items():
+        cost = scores["cost"]
+        row = [
             name,
             f"{cost['parameters']:,}",
             f"{cost['folder_bytes'] / 1e6:,.1f}",
@@ -164,27 +171,32 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
             *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
             f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
         ]
-        for name, cost in ((name, scores["cost"]) for name, scores in systems.items())
-    ]
-    if higher and any(scores["cost"]["teachers"] for scores in systems.values()):
-        header.append(f"{headline.replace('f1', 'F1')} kept")
-        for row, scores in zip(rows, systems.values(), strict=True):
-            has_share = scores["cost"]["teachers"] and first[headline] and scores[headline] is not None
+        if shows_share:
+            has_share = cost["teachers"] and first[headline] and scores[headline] is not None
             row.append(f"{100 * scores[headline] / first[headline]:.1f} %" if has_share else "")
+        rows.append(row)
     return _table(header, rows)
 
 
 def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, percent: bool) -> list[str]:
+    if not paired:
+        return []
+    header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
     rows = [
         [
             f"{pair['a']} minus {pair['b']}",
-            format_score(pair[f"{prefix}difference"], percent, "+"),
-            format_interval(pair[f"{prefix}interval"], percent, "+"),
+            *_with_interval(pair[f"{prefix}difference"], pair[f"{prefix}interval"], percent, "+"),
         ]
         for pair in paired
     ]
-    header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
-    return ["", *_table(header, rows)] if rows else []
+    return ["", *_table(header, rows)]
+
+
+def _with_interval(
+    score: float | None, bounds: Sequence[float] | None, percent: bool, sign: Literal["", "+"] = ""
+) -> list[str]:
+    """Return the two cells of a score and its confidence interval."""
+    return [format_score(score, percent, sign), format_interval(bounds, percent, sign)]
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
