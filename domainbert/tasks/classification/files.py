@@ -34,7 +34,7 @@ class ClassFile(TextFile[LabelledText]):
     """A file of texts with classes."""
 
     nameless: bool = False
-    """Whether classes are numbers without names; the number becomes the name."""
+    """Whether the file has numbers without names as classes; the number becomes the name."""
 
     @property
     @override
@@ -42,7 +42,7 @@ class ClassFile(TextFile[LabelledText]):
         return f"{super().summary}; {describe_labels(self.items, 'classes', self.nameless)}"
 
     def units(self) -> list[Unit]:
-        """Return the texts as units of stratified folds."""
+        """Return one unit per text, stratified by class."""
         return [Unit(text.line, frozenset(text.labels), text.label) for text in self.items]
 
 

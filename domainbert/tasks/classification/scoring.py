@@ -62,8 +62,8 @@ class ClassScoring(CountedScoring):
 
     @override
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
-        gold = {**item.as_row, "gold": item.label}
-        return {**gold, "predicted": prediction.label, "scores": prediction.scores}
+        predicted = {"predicted": prediction.label, "scores": prediction.scores}
+        return {**item.as_row, "gold": item.label, **predicted}
 
     @override
     def mistake(self, item: LabelledText, prediction: TextPrediction) -> Mistake | None:
@@ -98,9 +98,44 @@ class ClassScoring(CountedScoring):
         """Return the scores of all systems, with calibration if `calibrate` is set."""
         summary = super().summary(resampling)
         if self.calibrate:
-            labels = sorted(self.labels)
-            summarize_calibration(summary, self._gold, self.predictions, self.temperatures, labels, resampling)
+            self._add_calibration(summary, resampling)
         return summary
+
+    def _add_calibration(self, summary: Summary, resampling: Resampling) -> None:
+        """Add the key `calibration` to each system and each pair of systems of a summary.
+
+        It contains `ece`, `nll` and `brier` with their intervals, `temperature`, and in `uncalibrated` the same three
+        scores without temperature: a softmax of the log-probabilities times the temperature.
+        """
+        labels = sorted(self.labels)
+        gold_ids = np.array([labels.index(label) for label in self._gold])
+        runs = {  # probabilities (texts, classes), 0 for a class that the model does not have, and temperature
+            system: {
+                seed: (
+                    np.array([[text.scores.get(label, 0.0) for label in labels] for text in texts]),
+                    self.temperatures[system][seed],
+                )
+                for seed, texts in seeds.items()
+            }
+            for system, seeds in self.predictions.items()
+        }
+
+        def count(run: tuple[FloatArray, float]) -> FloatArray:
+            """Return the calibration sums of each text."""
+            return calibration_sums(run[0], gold_ids)
+
+        def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
+            """Return the calibration of a model with and without its temperature; `totals` are its summed counts."""
+            uncalibrated_totals = calibration_sums(_without_temperature(*run), gold_ids).sum(axis=0)
+            scores = {name: float(statistic(totals)) for name, statistic in CALIBRATION.items()}
+            uncalibrated = {name: float(statistic(uncalibrated_totals)) for name, statistic in CALIBRATION.items()}
+            return {**scores, "temperature": run[1], "uncalibrated": uncalibrated}
+
+        calibration_summary = summarize(runs, count, score, CALIBRATION, "ece", resampling)
+        for name, system in summary["systems"].items():
+            system["calibration"] = calibration_summary["systems"][name]
+        for pair, calibration in zip(summary["paired"], calibration_summary["paired"], strict=True):
+            pair["calibration"] = {key: value for key, value in calibration.items() if key not in ("a", "b")}
 
     @override
     def lines(self, summary: Summary) -> list[str]:
@@ -119,49 +154,9 @@ def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
     return {**plain_scores(rows), **temperature_scores(logits, rows[:, 0].astype(np.int64))}
 
 
-def summarize_calibration(
-    summary: Summary,
-    gold: Sequence[str],
-    predictions: Mapping[str, Mapping[str, Sequence[TextPrediction]]],
-    temperatures: Mapping[str, Mapping[str, float]],
-    labels: Sequence[str],
-    resampling: Resampling,
-) -> None:
-    """Add the key `calibration` to each system and each pair of systems of a summary.
-
-    It contains `ece`, `nll` and `brier` with their intervals, `temperature`, and in `uncalibrated` the same three
-    scores without temperature: a softmax of the log-probabilities times the temperature.
-    """
-    gold_ids = np.array([labels.index(label) for label in gold])
-    runs = {
-        name: {seed: (_probabilities(run, labels), temperatures[name][seed]) for seed, run in seeds.items()}
-        for name, seeds in predictions.items()
-    }
-
-    def count(run: tuple[FloatArray, float]) -> FloatArray:
-        return calibration_sums(run[0], gold_ids)
-
-    def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
-        plain = calibration_sums(_without_temperature(*run), gold_ids).sum(axis=0)
-        scores = {name: float(statistic(totals)) for name, statistic in CALIBRATION.items()}
-        without = {name: float(statistic(plain)) for name, statistic in CALIBRATION.items()}
-        return {**scores, "temperature": run[1], "uncalibrated": without}
-
-    calibration_summary = summarize(runs, count, score, CALIBRATION, "ece", resampling)
-    for name, system in summary["systems"].items():
-        system["calibration"] = calibration_summary["systems"][name]
-    for pair, calibration in zip(summary["paired"], calibration_summary["paired"], strict=True):
-        pair["calibration"] = {key: value for key, value in calibration.items() if key not in ("a", "b")}
-
-
-def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str]) -> FloatArray:
-    """Return the probability of each class (texts, classes); 0 for a class that the model does not have."""
-    return np.array([[prediction.scores.get(label, 0.0) for label in labels] for prediction in predictions])
-
-
 def _without_temperature(probabilities: FloatArray, temperature: float) -> FloatArray:
     """Return the probabilities of the model before its logits were divided by `temperature`."""
     if temperature == 1:
         return probabilities
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"):  # the logarithm of probability 0 is -inf
         return softmax_with_temperature(np.log(probabilities), 1 / temperature)

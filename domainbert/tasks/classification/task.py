@@ -37,7 +37,7 @@ _LARGE_GAIN = 0.1  # macro F1 above the baseline that is better regardless of ac
 
 
 class Classifier(Predictor[TextPrediction]):
-    """Predictor of classes."""
+    """Predictor of the class of each text."""
 
     kind = "a classifier with the classes"
     loader = "load_classifier"
@@ -56,7 +56,8 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         if sampling is False:
             return super().order(task, items, batch_size, seed)
         classes = np.array([task.target(item) for item in items])
-        return BalancedOrder(classes, 0.0 if sampling is True else sampling, batch_size, seed)
+        power = 0.0 if sampling is True else sampling  # classes are sampled in proportion to count ** power
+        return BalancedOrder(classes, power, batch_size, seed)
 
     @override
     def metric_of_slice(self, task: ClassificationTask) -> Metric:
@@ -80,7 +81,9 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
     ) -> list[str]:
         f1, accuracy = _majority_scores([item.label for item in items])
         is_near = scores["f1"] <= f1 + _MIN_GAIN
-        if f1 == 1 or not (is_near or (scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN)):
+        is_less_accurate = scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN
+        has_one_class = f1 == 1  # then no model can be better
+        if has_one_class or not (is_near or is_less_accurate):
             return []
         achieved = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
         baseline = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
@@ -93,10 +96,11 @@ class ClassExplainer(Explainer["ClassificationTask"]):
     @override
     def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def log_probabilities(logits: Tensor) -> Tensor:
+            """Return the log-probability of each class of the only text."""
             return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
 
         best = int(log_probabilities(logits).argmax())
-        return [AttributionTarget(task.labels[best], lambda changed: log_probabilities(changed)[best])]
+        return [AttributionTarget(task.labels[best], lambda logits: log_probabilities(logits)[best])]
 
 
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
@@ -201,5 +205,6 @@ def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapp
 def _majority_scores(labels: Sequence[str]) -> tuple[float, float]:
     """Return macro F1 and accuracy of predicting the most frequent class for every text."""
     counts = Counter(labels)
-    share = counts.most_common(1)[0][1] / len(labels)
-    return 2 * share / (1 + share) / len(counts), share
+    accuracy = max(counts.values()) / len(labels)
+    f1_of_class = 2 * accuracy / (1 + accuracy)  # its precision is the accuracy, its recall 1; other classes have F1 0
+    return f1_of_class / len(counts), accuracy

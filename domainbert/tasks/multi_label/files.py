@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, describe_labels, label_counts
 from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
-from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
+from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, problem_with_list, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,
     iterate_labelled_rows,
@@ -23,8 +23,6 @@ from domainbert.labelled.rows import (
 )
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
-
-RawItem = tuple[dict[str, Any], list[Any]]  # fields of a text, and its labels before conversion to names
 
 
 @dataclass(frozen=True)
@@ -37,13 +35,10 @@ class LabelledText(TextItem):
 
 @dataclass(frozen=True)
 class MultiLabelFile(TextFile[LabelledText]):
-    """A file of texts with labels.
-
-    Attributes:
-        nameless: whether labels are numbers without names.
-    """
+    """A file of texts with labels."""
 
     nameless: bool = False
+    """Whether the file has numbers without names as labels; the number becomes the name."""
 
     @property
     def summary(self) -> str:
@@ -68,14 +63,15 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
 
-    def parse(row: dict[str, Any], line: int) -> tuple[int, RawItem]:
+    def check(row: Row, line: int) -> tuple[int, Row]:
+        """Return a valid row with a list of labels, and its line."""
         if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
         raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key))
-        return line, (text_fields(row, format), row[format.label_key])
+        return line, row
 
     labels = LabelReader(format.label_key, names)
-    items = _name_labels(parse_rows(rows, problems, parse), file, labels, problems)
+    items = _name_labels(parse_rows(rows, problems, check), format, file, labels, problems)
     return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
 
 
@@ -92,32 +88,34 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 
 
 def _name_labels(
-    raw_items: Sequence[tuple[int, RawItem]], file: Readable, reader: LabelReader, problems: Problems
+    rows: Sequence[tuple[int, Row]], format: MultiLabelFormat, file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
-    """Return the texts with their labels as names, from 0/1 indicators, numbers or names."""
-    names = reader.names
-    if names is not None and all(_are_indicators(values, len(names)) for _, (_, values) in raw_items):
+    """Return the texts of (line, row) pairs, with labels converted from 0/1 indicators, numbers or names to names."""
+    names, label_lists = reader.names, [row[format.label_key] for _, row in rows]
+    if names is not None and all(_are_indicators(values, len(names)) for values in label_lists):
         return [
-            LabelledText(**fields, labels=tuple(compress(names, values)), line=line)
-            for line, (fields, values) in raw_items
+            LabelledText(**text_fields(row, format), labels=tuple(compress(names, values)), line=line)
+            for (line, row), values in zip(rows, label_lists, strict=True)
         ]
 
-    rows = [values for _, (_, values) in raw_items]
-    if names is None and all(_are_indicators(values, 2) for values in rows) and [0, 1] in rows and [1, 0] in rows:
+    # without names, [0, 1] and [1, 0] in all rows are indicators of two labels rather than label numbers
+    are_pairs = names is None and all(_are_indicators(values, 2) for values in label_lists)
+    if are_pairs and [0, 1] in label_lists and [1, 0] in label_lists:
         expected = "expected label_names with the labels of the positions"
         problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
         problems.raise_if_any()
 
-    def parse(raw_item: RawItem, line: int) -> LabelledText:
-        fields, values = raw_item
+    def parse(row: Row, line: int) -> LabelledText:
+        """Return the text of a row whose labels are numbers or names."""
+        values = row[format.label_key]
         raise_problems(*(with_location(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
         expected = "expected it once (for lists of 0 and 1, set label_names)"
         raise_problems(*(f"label {label!r} twice; {expected}" for label in duplicates))
-        return LabelledText(**fields, labels=labels, line=line)
+        return LabelledText(**text_fields(row, format), labels=labels, line=line)
 
-    return parse_rows(raw_items, problems, parse)
+    return parse_rows(rows, problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

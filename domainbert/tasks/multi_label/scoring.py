@@ -56,8 +56,8 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def row(self, item: LabelledText, prediction: LabelsOfText) -> dict[str, Any]:
-        gold = {**item.as_row, "gold": list(item.labels)}
-        return {**gold, "predicted": prediction.labels, "scores": prediction.scores}
+        predicted = {"predicted": prediction.labels, "scores": prediction.scores}
+        return {**item.as_row, "gold": list(item.labels), **predicted}
 
     @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
@@ -94,11 +94,12 @@ class MultiLabelScoring(CountedScoring):
     def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
         """Return scores; `precision` and `recall` are micro, `exact` is the share of texts with all labels correct."""
         pairs = zip(self.test.items, predictions, strict=True)
+        is_exact = [set(item.labels) == set(prediction.labels) for item, prediction in pairs]
         return {
             **scores(totals.sum(axis=0)).as_dict(),
             "macro_f1": float(macro_f1(totals)),
             "weighted_f1": float(weighted_f1(totals)),
-            "exact": float(np.mean([set(item.labels) == set(predicted.labels) for item, predicted in pairs])),
+            "exact": float(np.mean(is_exact)),
             "per_label": scores_by_name(sorted(self.labels), totals),
         }
 

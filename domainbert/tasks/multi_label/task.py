@@ -44,7 +44,7 @@ _MIN_GAIN = 0.02  # micro F1 above the baseline up to which a model does not cou
 
 
 class MultiLabeller(Predictor[LabelsOfText]):
-    """Predictor of label sets."""
+    """Predictor of the labels of each text."""
 
     kind = "a multi-label classifier with the labels"
 
@@ -74,12 +74,13 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
     @override
     def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:
         counts = Counter(label for item in items for label in item.labels)
-        baseline = 0.0
-        if counts:  # F1 of predicting the 1, 2, ... most frequent labels for every text
-            correct = np.cumsum([count for _, count in counts.most_common()])
-            predicted = len(items) * np.arange(1, len(correct) + 1)
-            baseline = float((2 * correct / (predicted + correct[-1])).max())
-        if not counts or baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
+        if not counts:
+            return []
+        # F1 of predicting the 1, 2, ... most frequent labels for every text
+        correct = np.cumsum([count for _, count in counts.most_common()])
+        num_predicted, num_gold = len(items) * np.arange(1, len(correct) + 1), correct[-1]
+        baseline = float((2 * correct / (num_predicted + num_gold)).max())
+        if baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
             return []
         achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
@@ -91,6 +92,7 @@ class LabelsExplainer(Explainer["MultiLabelTask"]):
     @override
     def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def score(label: int, logits: Tensor) -> Tensor:
+            """Return the log-probability of a label of the only text, given its index."""
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, label].double())
 
         (prediction,) = task.decode(logits, batch)
@@ -131,14 +133,17 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def from_training_set(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
-        """Return the task; raise `DomainbertError` also for balanced weights with a label that every text has."""
-        task, counts, texts = super().from_training_set(config, train), label_counts(train.items), len(train.items)
-        if config.pos_weight == "balanced" and (constant := [label for label in counts if counts[label] == texts]):
-            found = f"balanced; {train.path}: label {constant[0]!r} in every text"
+        """Return the task; raise `DomainbertError` for balanced weights if every text has the same label."""
+        task = super().from_training_set(config, train)
+        counts, num_texts = label_counts(train.items), len(train.items)
+        constant_labels = [label for label in counts if counts[label] == num_texts]
+        if config.pos_weight == "balanced" and constant_labels:
+            found = f"balanced; {train.path}: label {constant_labels[0]!r} in every text"
             raise DomainbertError(
                 f"pos_weight: {found}; expected weights by name, or a label that some texts do not have"
             )
-        task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: texts / counts[label] - 1)
+        # for "balanced": number of negative texts divided by the number of positive texts
+        task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: num_texts / counts[label] - 1)
         return task
 
     @classmethod
@@ -195,7 +200,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """Return the labels of each text, and all probabilities."""
         rows = torch.sigmoid(mean_over_windows(logits, batch)).tolist()
-        texts = [dict(zip(self.labels, row, strict=True)) for row in rows]
+        text_scores = [dict(zip(self.labels, row, strict=True)) for row in rows]
         return [
-            LabelsOfText([label for label in scores if scores[label] >= self.threshold], scores) for scores in texts
+            LabelsOfText([label for label, score in scores.items() if score >= self.threshold], scores)
+            for scores in text_scores
         ]

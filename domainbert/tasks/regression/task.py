@@ -77,7 +77,10 @@ class RegressionScoring(CountedScoring):
 
     @override
     def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
-        """Return any difference e as an error, or None if e is 0; severity is |e| / (|e| + s), s is `deviation`."""
+        """Return a difference of predicted and gold number as an error; None if they are equal.
+
+        The severity of a difference e is |e| / (|e| + s), where s is `deviation`.
+        """
         error = prediction.value - item.number
         if error == 0:
             return None
@@ -101,8 +104,8 @@ class RegressionScoring(CountedScoring):
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
         """Return the reasons for undefined scores by name: equal numbers have no correlation."""
-        for name, ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
-            if not ranks.any():
+        for name, dense_ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
+            if not dense_ranks.any():  # all ranks are 0
                 return dict.fromkeys(("pearson", "spearman"), f"all {name} are equal")
         return {}
 
@@ -165,10 +168,9 @@ class NumberExplainer(Explainer["RegressionTask"]):
     def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         """Return one target: the number of the only text, as a function of the logits."""
 
-        def number(changed_logits: Tensor) -> Tensor:
-            return task.numbers(changed_logits, batch)[0]
-
-        return [AttributionTarget(task.labels[0], number, unit="units of the files")]
+        return [
+            AttributionTarget(task.labels[0], lambda logits: task.numbers(logits, batch)[0], unit="units of the files")
+        ]
 
 
 class NumberFormatter(ExampleFormatter["RegressionTask"]):
@@ -226,8 +228,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the squared error of standardised numbers, summed over the texts with a number."""
-        errors = mean_over_windows(logits, batch)[:, 0] - self.targets(batch).float()
-        return errors[~errors.isnan()].square().sum()
+        targets = self.targets(batch).float()
+        errors = mean_over_windows(logits, batch)[:, 0] - targets
+        return errors[~errors.isnan()].square().sum()  # the target of a text without a number is NaN
 
     def metric(self) -> Metric:
         """Return the metric of correlations, errors and R2, in the units of the files."""
