@@ -133,7 +133,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @classmethod
     @override
     def from_training_set(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
-        """Return the task; raise `DomainbertError` for balanced weights if every text has the same label."""
+        """Return the task; raise `DomainbertError` for balanced weights if a label is in every text."""
         task = super().from_training_set(config, train)
         counts, num_texts = label_counts(train.items), len(train.items)
         constant_labels = [label for label in counts if counts[label] == num_texts]

@@ -65,13 +65,8 @@ class Sentence:
 
     @property
     def punctuation(self) -> list[bool]:
-        """Return for each word whether it is punctuation: by its tag, or without a tag by its characters (CoNLL-X)."""
-        return [
-            all(unicodedata.category(character)[0] == "P" for character in word)
-            if tag == _UNDEFINED
-            else tag in PUNCTUATION_TAGS
-            for word, tag in zip(self.words, self.tags, strict=True)
-        ]
+        """Return for each word whether it is punctuation."""
+        return [_is_punctuation(word, tag) for word, tag in zip(self.words, self.tags, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -140,6 +135,13 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
     if not sentences:
         raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
     return Treebank(path, sentences, "conll", marked)
+
+
+def _is_punctuation(word: str, tag: str) -> bool:
+    """Whether a word is punctuation: by its tag, or if the file has no tags (CoNLL-X) by its characters."""
+    if tag != _UNDEFINED:
+        return tag in PUNCTUATION_TAGS
+    return all(unicodedata.category(character)[0] == "P" for character in word)
 
 
 def is_word(row: str) -> bool:

@@ -185,11 +185,14 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             heads = self._heads(arcs, sizes)
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
-        sentences = zip(*(values.split(sizes) for values in (heads[inside], labels.indices, scores)), strict=True)
-        return [self._build_tree(*(values.tolist() for values in sentence)) for sentence in sentences]
-
-    def _build_tree(self, heads: list[int], labels: list[int], scores: list[float]) -> Tree:
-        return Tree([(head, self.labels[label]) for head, label in zip(heads, labels, strict=True)], scores)
+        arcs_of_words = [
+            (head, self.labels[label])
+            for head, label in zip(heads[inside].tolist(), labels.indices.tolist(), strict=True)
+        ]
+        ends = grid.lengths.cumsum(0).tolist()
+        bounds = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]  # of each sentence
+        word_scores = scores.tolist()
+        return [Tree(arcs_of_words[start:end], word_scores[start:end]) for start, end in bounds]
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the heads (E, W) decoded from log-probabilities (E, W, 1 + W); 0 in padding."""

@@ -102,7 +102,7 @@ class _Contraction:
     def expand(self, contracted_heads: Ints) -> Ints:
         """Return heads (n,) before the contraction from heads (o + 1,) after it."""
         heads, outside_heads, cycle_head = self.heads.copy(), contracted_heads[:-1], contracted_heads[-1]
-        nodes = np.append(self.outside, -1)
+        nodes = np.append(self.outside, -1)  # -1 is the contracted cycle, which `chosen` replaces
         heads[self.outside] = np.where(outside_heads == len(self.outside), self.chosen, nodes[outside_heads])
         heads[self.entered[cycle_head]] = self.outside[cycle_head]
         return heads

@@ -47,15 +47,12 @@ class Reader(Predictor[Reply]):
     """Predictor of answers; `predict` takes pairs of a question and its context."""
 
     kind = "a question answering model with the outputs"
-
-    def __init__(self, task: Any, runtime: Any) -> None:
-        super().__init__(task, runtime)
-        self.threshold: float | None = task.threshold
+    task: Any  # has a `threshold`
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
         spans = self._decode_examples(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
-        return [_build_reply(pair.second, spans[index], self.threshold) for index, pair in enumerate(pairs)]
+        return [_build_reply(pair.second, spans[index], self.task.threshold) for index, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:
         """Return the answer to one question."""
@@ -76,6 +73,7 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
 
 def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:
     """Return the best span as the answer, or no answer if its margin is above `threshold`."""
+    # with a threshold, no answer is the last candidate
     scores = spans.scores if threshold is None else np.append(spans.scores, spans.null_score)
     exponentials = np.exp(scores - scores.max(initial=-np.inf))
     probabilities = (exponentials / exponentials.sum()).tolist()

@@ -58,15 +58,17 @@ class MarkedText:
         `spaced` puts white space around markers: vocabularies with leading spaces in pieces would insert it after an
         added token anyway.
         """
-        text, copied, starts = "", 0, [0] * len(self.marks)  # `copied`: characters of the original text
-        for index in sorted(range(len(self.marks)), key=self.marks.__getitem__):
-            start, end = self.marks[index]
-            text += self.text[copied:start]
-            text += " " if spaced and text and not text[-1].isspace() else ""
+        text, copied_chars, starts = "", 0, [0] * len(self.marks)  # `copied_chars` of the original text
+        for (start, end), index in sorted((mark, index) for index, mark in enumerate(self.marks)):
+            text += self.text[copied_chars:start]
+            if spaced and text and not text[-1].isspace():
+                text += " "
             starts[index] = len(text)
-            following = self.text[end : end + 1]
-            text, copied = text + markers[index] + (" " if spaced and following.strip() else ""), end
-        return text + self.text[copied:], starts
+            text += markers[index]
+            if spaced and self.text[end : end + 1].strip():  # a character other than white space follows
+                text += " "
+            copied_chars = end
+        return text + self.text[copied_chars:], starts
 
 
 def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -> MarkedText:
@@ -101,10 +103,12 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
     Raise `DomainbertError` if an entity has no markers, or there are several opening markers.
     """
     pairs = (markers[:2], markers[2:])
-    space = r"\s" if all(_entity_pattern(pair, r"\s").search(text) for pair in pairs) else ""
+    has_inner_space = all(_entity_pattern(pair, r"\s").search(text) for pair in pairs)
+    space = r"\s" if has_inner_space else ""
     entities, problems = [], []
     for begin, end in pairs:
-        match, openings = _entity_pattern((begin, end), space).search(text), re.findall(re.escape(begin) + space, text)
+        match = _entity_pattern((begin, end), space).search(text)
+        openings = re.findall(re.escape(begin) + space, text)
         if match is not None and len(openings) == 1:
             entities.append(match)
         else:
@@ -136,14 +140,18 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
         ((tail_end, 0, -tail_start), 3),
         ((head_end, 0, -head_start), 1),
     ]
-    marked, copied, marks = "", 0, [(0, 0)] * 4  # `copied`: characters of `text`
-    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):
-        marked += text[copied:offset]
+    marked, copied_chars, marks = "", 0, [(0, 0)] * 4  # `copied_chars` of `text`
+    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):  # ties: as listed
+        marked += text[copied_chars:offset]
         touches_marker = bool(opens) and any(end == len(marked) > 0 for _, end in marks)
-        marked += " " if touches_marker or not opens else ""
+        if touches_marker or not opens:
+            marked += " "
         marks[index] = (len(marked), len(marked) + len(markers[index]))
-        marked, copied = marked + markers[index] + (" " if opens else ""), offset
-    return MarkedText(marked + text[copied:], (marks[0], marks[1], marks[2], marks[3]))
+        marked += markers[index]
+        if opens:
+            marked += " "
+        copied_chars = offset
+    return MarkedText(marked + text[copied_chars:], (marks[0], marks[1], marks[2], marks[3]))
 
 
 def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:

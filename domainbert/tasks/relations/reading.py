@@ -47,15 +47,18 @@ class MarkerReading:
         """Return the marker reading in a `config.json`; raise `DomainbertError` if it is missing or invalid."""
         try:
             facts = dict(fields[_KEY])
-            kind = facts.pop("markers")
-            keys = {name: facts.pop(name) for name in _FORMAT_FIELDS[:2]}
-            (before_head, after_head), (before_tail, after_tail) = (
-                map(str, facts.pop(key)) for key in _FORMAT_FIELDS[2:]
-            )
-            if facts or kind not in ("text", "tokens") or not all(isinstance(key, str) for key in keys.values()):
+            kind, head_key, tail_key = (facts.pop(name) for name in ("markers", "head_key", "tail_key"))
+            before_head, after_head = map(str, facts.pop("head_markers"))
+            before_tail, after_tail = map(str, facts.pop("tail_markers"))
+            has_other_facts = bool(facts)
+            keys_are_text = isinstance(head_key, str) and isinstance(tail_key, str)
+            if has_other_facts or kind not in ("text", "tokens") or not keys_are_text:
                 raise ValueError(f"found {fields[_KEY]!r:.200}")
             head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
-            return cls(kind, RelationFormat(**keys, head_markers=head_markers, tail_markers=tail_markers))
+            format = RelationFormat(
+                head_key=head_key, tail_key=tail_key, head_markers=head_markers, tail_markers=tail_markers
+            )
+            return cls(kind, format)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise DomainbertError(f"{_KEY}: {error}; expected what finetune writes for relations") from error
 

@@ -48,7 +48,7 @@ class RelationClassifier(Predictor[Relation]):
 
     def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
         """Return the relation of each row in the format of the training set: entities are given by markers in the text
-        or by character offsets."""
+        or by character offsets. A mapping is a single row."""
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
         problems = {
             index: f"found {type(row).__name__}; expected a mapping"
@@ -126,10 +126,11 @@ class RelationExplainer(Explainer["RelationsTask"]):
     @override
     def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def log_probabilities(logits: Tensor) -> Tensor:
+            """Return the log-probability of each relation of the only text."""
             return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
 
         best = int(log_probabilities(logits).argmax())
-        return [AttributionTarget(task.classes[best], lambda changed: log_probabilities(changed)[best])]
+        return [AttributionTarget(task.classes[best], lambda logits: log_probabilities(logits)[best])]
 
 
 class RelationFormatter(ExampleFormatter["RelationsTask"]):
@@ -137,13 +138,8 @@ class RelationFormatter(ExampleFormatter["RelationsTask"]):
 
     @override
     def notes(self, task: RelationsTask, item: RelatedEntities, window: Window) -> list[tuple[str, str]]:
-        notes = super().notes(task, item, window)
-        entities = ("the first entity", "the second entity") if task.at_markers else ("the whole text",)
-        return [(name, target) for name, (_, target) in zip(entities, notes, strict=True)]
-
-    @override
-    def format_target(self, task: RelationsTask, target: Any) -> str:
-        return task.classes[int(target)]
+        positions = ("the first entity", "the second entity") if task.at_markers else ("the whole text",)
+        return [(name, task.classes[int(target)]) for name, target in zip(positions, window.targets, strict=True)]
 
 
 class RelationsTask(TextTask[RelatedEntities, Relation]):
@@ -205,7 +201,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Return contents as token ids, for prediction; other contents than `MarkedText` contain the file's markers."""
+        """Return contents as token ids, for prediction; a content other than a `MarkedText` must contain markers."""
         texts, problems = [], {}
         for index, content in enumerate(contents):
             try:
@@ -260,7 +256,8 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:
         """Return the relation of each text, and all probabilities."""
         rows = torch.softmax(self.class_logits(logits, batch), dim=-1).tolist()
-        return [Relation(self.classes[row.index(max(row))], dict(zip(self.classes, row, strict=True))) for row in rows]
+        text_scores = [dict(zip(self.classes, row, strict=True)) for row in rows]
+        return [Relation(max(scores, key=scores.__getitem__), scores) for scores in text_scores]
 
 
 class StartsRelationsTask(RelationsTask):
