@@ -62,11 +62,6 @@ ATTACHMENT: Mapping[str, SummedStatistic] = {
 and labels."""
 
 
-def attachment_scores(counts: IntArray) -> dict[str, float]:
-    """Return all scores of counts (3, 3), by name."""
-    return {name: float(score(counts)) for name, score in ATTACHMENT.items()}
-
-
 def count_by_label(gold: Trees, predicted: Trees, labels: Sequence[str]) -> IntArray:
     """Return the counts of arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
     label_ids = {label: number for number, label in enumerate(labels)}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import FloatArray, IntArray
+from domainbert.metrics.counts import FloatArray, IntArray, score_counts
 
 BINS = 15
 """Bins of equal width by confidence; 15 as in the paper's tables."""
@@ -109,5 +109,5 @@ def temperature_scores(logits: NDArray[np.floating], gold: IntArray) -> dict[str
     scores = {"temperature": temperature}
     for prefix, divisor in (("", temperature), ("uncalibrated_", 1.0)):
         sums = calibration_sums(softmax_with_temperature(logits, divisor), gold).sum(axis=0)
-        scores |= {f"{prefix}{name}": float(score(sums)) for name, score in CALIBRATION.items()}
+        scores |= {f"{prefix}{name}": score for name, score in score_counts(CALIBRATION, sums).items()}
     return scores

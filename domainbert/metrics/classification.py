@@ -58,9 +58,8 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
     return counts
 
 
-def class_scores(counts: IntArray) -> dict[str, Any]:
-    """Return the validation scores of counts (classes, 3): macro F1 and accuracy."""
-    return {"f1": macro_f1(counts), "accuracy": accuracy(counts)}
+CLASS_STATISTICS: Mapping[str, SummedStatistic] = {"f1": macro_f1, "accuracy": accuracy}
+"""Functions from counts of `count_classes` to scores, by name."""
 
 
 def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
@@ -93,11 +92,6 @@ NULL_CLASS_STATISTICS: Mapping[str, SummedStatistic] = {
     "accuracy": lambda counts: recall(counts[..., -1, :]),
 }
 """Functions from counts of `without_null_class` to scores, by name. Without a null class, micro F1 is the accuracy."""
-
-
-def scores_without_null(counts: NDArray[Any]) -> dict[str, Any]:
-    """Return the validation scores of counts of `without_null_class` (rows, 3)."""
-    return {name: statistic(counts) for name, statistic in NULL_CLASS_STATISTICS.items()}
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:

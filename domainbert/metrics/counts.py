@@ -6,7 +6,7 @@ Counts are first summed over sentences, batches and documents; F1 is never avera
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,6 +91,11 @@ def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str,
         name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
         for name, row in zip(names, counts, strict=True)
     }
+
+
+def score_counts(statistics: Mapping[str, Callable[[NDArray], FloatArray]], counts: NDArray) -> dict[str, float]:
+    """Return the scores of summed counts, by the names of the statistics."""
+    return {name: float(statistic(counts)) for name, statistic in statistics.items()}
 
 
 def count_slices(gold: Set[Any], predicted: Set[Any], num_slices: int, slice_of: Callable[[Any], int]) -> IntArray:

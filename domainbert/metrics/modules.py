@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,18 +21,18 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.answers import score_answer, validation_scores
-from domainbert.metrics.attachment import Trees, attachment_scores, count_arcs
+from domainbert.metrics.attachment import ATTACHMENT, Trees, count_arcs
 from domainbert.metrics.classification import (
+    CLASS_STATISTICS,
+    NULL_CLASS_STATISTICS,
     THRESHOLDS,
-    class_scores,
     count_class_ids,
     count_thresholds,
     f1_by_threshold,
-    scores_without_null,
     without_null_class,
 )
 from domainbert.metrics.classification import threshold_scores as best_threshold_scores
-from domainbert.metrics.counts import FloatArray, IntArray, scores_by_name
+from domainbert.metrics.counts import FloatArray, IntArray, score_counts, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
 from domainbert.metrics.regression import regression_scores
 
@@ -203,7 +204,7 @@ class ClassificationScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__(class_scores, len(labels), 3)
+        super().__init__(partial(score_counts, CLASS_STATISTICS), len(labels), 3)
         self.labels = tuple(labels)
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -226,7 +227,7 @@ class LabelScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str], null_class: str | None = None) -> None:
-        super().__init__(scores_without_null, len(labels) + (null_class not in labels), 3)
+        super().__init__(partial(score_counts, NULL_CLASS_STATISTICS), len(labels) + (null_class not in labels), 3)
         self.labels, self.null_class = tuple(labels), null_class
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -268,7 +269,7 @@ class AttachmentScores(SummedCounts):
     """
 
     def __init__(self) -> None:
-        super().__init__(attachment_scores, 3, 3)
+        super().__init__(partial(score_counts, ATTACHMENT), 3, 3)
 
     def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
         """Add sentences: (head, label) of each word, where head is from 1 and 0 is the root, and whether the word is

@@ -11,8 +11,8 @@ from typing_extensions import override
 
 from domainbert.labelled.items import label_set
 from domainbert.metrics.bootstrap import Statistic
-from domainbert.metrics.classification import NULL_CLASS_STATISTICS, scores_without_null
-from domainbert.metrics.counts import scores, scores_by_name
+from domainbert.metrics.classification import NULL_CLASS_STATISTICS
+from domainbert.metrics.counts import score_counts, scores, scores_by_name
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.metrics.table import Breakdown
 from domainbert.tasks.scoring import CountedScoring
@@ -49,7 +49,7 @@ class NullLabelScoring(CountedScoring):
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
         """Return the scores of one model from its counts; `precision` and `recall` are micro averages."""
         positive = [label for label in self.classes if label != self.null_label]
-        means = {name: float(value) for name, value in scores_without_null(totals).items()}
+        means = score_counts(NULL_CLASS_STATISTICS, totals)
         micro = scores(totals[:-1].sum(axis=0))
         further = {"precision": micro.precision, "recall": micro.recall}
         return {**means, **further, "per_label": scores_by_name(positive, totals[:-1])}

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stagnates) or more epochs"
 """Advice in warnings about a training without result."""
 
+MIN_GAIN = 0.02
+"""Validation score above a trivial baseline up to which a model does not count as better."""
+
 Item = TypeVar("Item")
 Prediction = TypeVar("Prediction")
 

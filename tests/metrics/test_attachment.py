@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from domainbert.metrics.attachment import LENGTHS, attachment_scores, count_arcs, count_by_label, count_by_length
+from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, count_arcs, count_by_label, count_by_length
+from domainbert.metrics.counts import score_counts
 
 
 def test_scores_are_those_of_conll_2018_and_of_allennlp() -> None:
@@ -21,7 +22,7 @@ def test_scores_are_those_of_conll_2018_and_of_allennlp() -> None:
         system.append(chosen)
         ignored.append([draw.random() < 0.2 for _ in range(length)])
     counts = count_arcs(gold, system, ignored)
-    found = attachment_scores(counts.sum(axis=0))
+    found = score_counts(ATTACHMENT, counts.sum(axis=0))
     rows = zip(gold, system, ignored, strict=True)
     words = [word for row in rows for word in zip(*row, strict=True)]
 
@@ -62,9 +63,9 @@ def test_slices_of_wrong_arcs_are_those_of_both_sides() -> None:
 
 
 def test_a_file_of_punctuation_scores_nothing_without_it() -> None:
-    scores = attachment_scores(count_arcs([[(0, "r")]], [[(0, "r")]], [[True]])[0])
+    scores = score_counts(ATTACHMENT, count_arcs([[(0, "r")]], [[(0, "r")]], [[True]])[0])
     assert scores == {"las": 1, "uas": 1, "las_no_punctuation": 0, "uas_no_punctuation": 0, "exact": 1}
-    labelled = attachment_scores(count_arcs([[(0, "r")]], [[(0, "s")]], [[False]])[0])
+    labelled = score_counts(ATTACHMENT, count_arcs([[(0, "r")]], [[(0, "s")]], [[False]])[0])
     assert labelled == {"las": 0, "uas": 1, "las_no_punctuation": 0, "uas_no_punctuation": 1, "exact": 0}
 
 

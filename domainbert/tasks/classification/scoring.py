@@ -14,8 +14,8 @@ from typing_extensions import override
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.calibration import CALIBRATION, calibration_sums, softmax_with_temperature, temperature_scores
-from domainbert.metrics.classification import all_class_scores, class_scores, count_class_ids, count_classes
-from domainbert.metrics.counts import FloatArray, IntArray, accuracy, macro_f1
+from domainbert.metrics.classification import CLASS_STATISTICS, all_class_scores, count_class_ids, count_classes
+from domainbert.metrics.counts import FloatArray, IntArray, score_counts
 from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import Resampling, Summary, collapse_warnings, summarize
 from domainbert.metrics.table import Breakdown, calibration_lines
@@ -37,7 +37,7 @@ class TextPrediction:
 class ClassScoring(CountedScoring):
     """Scoring of texts with one class each: macro F1 and accuracy."""
 
-    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": macro_f1, "accuracy": accuracy}
+    statistics: ClassVar[Mapping[str, Statistic]] = CLASS_STATISTICS
     titles: ClassVar[Mapping[str, str]] = {"f1": "macro F1"}
     further: ClassVar[Mapping[str, str]] = {
         "precision": "macro precision",
@@ -127,9 +127,8 @@ class ClassScoring(CountedScoring):
         def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
             """Return the calibration of a model with and without its temperature; `totals` are its summed counts."""
             uncalibrated_totals = calibration_sums(_without_temperature(*run), gold_ids).sum(axis=0)
-            scores = {name: float(statistic(totals)) for name, statistic in CALIBRATION.items()}
-            uncalibrated = {name: float(statistic(uncalibrated_totals)) for name, statistic in CALIBRATION.items()}
-            return {**scores, "temperature": run[1], "uncalibrated": uncalibrated}
+            uncalibrated = score_counts(CALIBRATION, uncalibrated_totals)
+            return {**score_counts(CALIBRATION, totals), "temperature": run[1], "uncalibrated": uncalibrated}
 
         calibration_summary = summarize(runs, count, score, CALIBRATION, "ece", resampling)
         for name, system in summary["systems"].items():
@@ -145,7 +144,8 @@ class ClassScoring(CountedScoring):
 def plain_scores(rows: FloatArray) -> dict[str, Any]:
     """Return validation scores by name from rows (texts, 1 + classes): the index of the gold class, and the logits."""
     gold, logits = rows[:, 0].astype(np.int64), rows[:, 1:]
-    return class_scores(count_class_ids(gold, logits.argmax(axis=1), logits.shape[1]).sum(axis=0))
+    counts = count_class_ids(gold, logits.argmax(axis=1), num_classes=logits.shape[1])
+    return score_counts(CLASS_STATISTICS, counts.sum(axis=0))
 
 
 def calibrated_scores(rows: FloatArray) -> dict[str, Any]:

@@ -25,14 +25,13 @@ from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.label_weights import resolve_weights
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import ADVICE, Batch, scores_of_rows
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _TEMPERATURE = "domainbert_temperature"  # key of config.json
-_MIN_GAIN = 0.02  # macro F1 above the baseline up to which a model does not count as better
 _LARGE_GAIN = 0.1  # macro F1 above the baseline that is better regardless of accuracy
 
 
@@ -80,7 +79,7 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         self, task: ClassificationTask, items: Sequence[LabelledText], scores: Mapping[str, float]
     ) -> list[str]:
         f1, accuracy = _majority_scores([item.label for item in items])
-        is_near = scores["f1"] <= f1 + _MIN_GAIN
+        is_near = scores["f1"] <= f1 + MIN_GAIN
         is_less_accurate = scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN
         has_one_class = f1 == 1  # then no model can be better
         if has_one_class or not (is_near or is_less_accurate):

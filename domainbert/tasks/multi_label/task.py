@@ -32,7 +32,7 @@ from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import ADVICE, Batch
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 _THRESHOLD = "domainbert_threshold"  # key of config.json
 _DEFAULT_THRESHOLD = 0.5
-_MIN_GAIN = 0.02  # micro F1 above the baseline up to which a model does not count as better
 
 
 class MultiLabeller(Predictor[LabelsOfText]):
@@ -80,7 +79,7 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
         correct = np.cumsum([count for _, count in counts.most_common()])
         num_predicted, num_gold = len(items) * np.arange(1, len(correct) + 1), correct[-1]
         baseline = float((2 * correct / (num_predicted + num_gold)).max())
-        if baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
+        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:
             return []
         achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]

@@ -26,7 +26,7 @@ from domainbert.tasks.parsing.files import Sentence
 from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.trees import best_tree, greedy_heads
-from domainbert.tasks.task import ADVICE, Batch, Task
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, Task
 from domainbert.tasks.words import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _WORDS_KEY = "tokens"  # key of words in JSONL
 _LOG_ZERO = -1e9  # log of probability 0; finite, so that differences are not NaN
-_MIN_GAIN = 0.02  # UAS above the baseline up to which a model does not count as better
 
 
 class WordInputs(Inputs["ParsingTask"]):
@@ -59,7 +58,7 @@ class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
         adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if scores["uas"] > adjacent + _MIN_GAIN or adjacent == 1:
+        if scores["uas"] > adjacent + MIN_GAIN or adjacent == 1:
             return []
         baseline = f"attaching every word to its neighbour gets {100 * adjacent:.1f}"
         return [f"UAS {100 * scores['uas']:.1f} on validation, while {baseline}; {ADVICE}"]

@@ -22,14 +22,13 @@ from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_indices
-from domainbert.tasks.task import ADVICE, Batch, Task
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, Task
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
 _SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
-_MIN_GAIN = 0.02  # F1 above the baseline up to which a model does not count as better
 
 
 class QuestionInputs(Inputs["QuestionAnsweringTask"]):
@@ -50,7 +49,7 @@ class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
         self, task: QuestionAnsweringTask, items: Sequence[Question], scores: Mapping[str, float]
     ) -> list[str]:
         baseline = sum(not item.answers for item in items) / len(items)  # F1 of never answering
-        if baseline == 1 or scores["f1"] > baseline + _MIN_GAIN:
+        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:
             return []
         comparison = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets"
         return [f"{comparison} {100 * baseline:.1f}; {ADVICE}"]

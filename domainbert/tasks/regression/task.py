@@ -37,7 +37,7 @@ from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.scoring import CountedScoring
-from domainbert.tasks.task import ADVICE, Batch
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ OUTPUT = "value"
 _LAST_LAYER = "classifier"  # name of the last layer in the head
 _MIN_RELATIVE_SPREAD = 1e-5  # relative to the largest number; float32 has seven digits
 _MIN_SPREAD = 1e-30  # the smallest normal float32 is 1e-38
-_MIN_GAIN = 0.02  # R2 above the baseline up to which a model does not count as better
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
     @override
     def warnings(self, task: RegressionTask, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
         spread = float(np.std([item.number for item in items]))
-        if scores["r2"] > _MIN_GAIN or spread == 0:
+        if scores["r2"] > MIN_GAIN or spread == 0:
             return []
         achieved = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
         return [f"{achieved}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
