@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.labelled.items import label_set
-from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.classification import NULL_CLASS_STATISTICS
 from domainbert.metrics.counts import score_counts, scores, scores_by_name
 from domainbert.metrics.summary import collapse_warnings
@@ -22,7 +21,7 @@ class NullLabelScoring(CountedScoring):
     """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
     `metrics.classification.without_null_class`."""
 
-    statistics: ClassVar[Mapping[str, Statistic]] = NULL_CLASS_STATISTICS
+    statistics = NULL_CLASS_STATISTICS
     titles: ClassVar[Mapping[str, str]] = {"macro_f1": "macro F1", "micro_f1": "micro F1"}
     further: ClassVar[Mapping[str, str]] = {"precision": "precision", "recall": "recall"}
     breakdowns = (Breakdown("by label", "per_label"),)

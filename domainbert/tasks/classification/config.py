@@ -41,7 +41,7 @@ class ClassificationDetector(FormatDetector["Classification"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder has a classifier; `transformers` takes one output without `problem_type` as regression."""
+        """Whether a folder has a classifier; `transformers` takes one output without `problem_type` as a number."""
         problem, labels = fields.get("problem_type"), fields.get("id2label")
         has_classes = labels is None or len(labels) > 1
         return head == "sequence" and (problem == "single_label_classification" or (problem is None and has_classes))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.labelled.items import Labelled
-from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.calibration import CALIBRATION, calibration_sums, softmax_with_temperature, temperature_scores
 from domainbert.metrics.classification import CLASS_STATISTICS, all_class_scores, count_class_ids, count_classes
 from domainbert.metrics.counts import FloatArray, IntArray, score_counts
@@ -37,7 +36,7 @@ class TextPrediction:
 class ClassScoring(CountedScoring):
     """Scoring of texts with one class each: macro F1 and accuracy."""
 
-    statistics: ClassVar[Mapping[str, Statistic]] = CLASS_STATISTICS
+    statistics = CLASS_STATISTICS
     titles: ClassVar[Mapping[str, str]] = {"f1": "macro F1"}
     further: ClassVar[Mapping[str, str]] = {
         "precision": "macro precision",

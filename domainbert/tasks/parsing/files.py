@@ -120,8 +120,8 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
     check_regular(path)
     problems = Problems(str(path))
     blocks = list(_blocks(path))
-    # number of document marks up to each sentence
-    documents = list(accumulate(int(any(_NEW_DOCUMENT.match(text) for _, text in block)) for block in blocks))
+    begins_document = [any(_NEW_DOCUMENT.match(text) for _, text in block) for block in blocks]
+    documents = list(accumulate(map(int, begins_document)))  # number of document marks up to each sentence
     marked = any(documents)
     sentences: list[Sentence] = []
     for index, block in enumerate(blocks):

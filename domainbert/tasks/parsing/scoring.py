@@ -13,7 +13,6 @@ from typing_extensions import override
 from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.items import label_set
 from domainbert.metrics.attachment import ATTACHMENT, LENGTHS, Arc, count_arcs, count_by_label, count_by_length
-from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import scores_by_name
 from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import collapse_warnings
@@ -31,7 +30,7 @@ class TreeScoring(CountedScoring):
     """Scoring with labelled and unlabelled attachment scores."""
 
     suffix = ".conllu"
-    statistics: ClassVar[Mapping[str, Statistic]] = ATTACHMENT
+    statistics = ATTACHMENT
     titles: ClassVar[Mapping[str, str]] = {
         "uas": "UAS",
         "las_no_punctuation": "LAS, no punctuation",
@@ -72,9 +71,8 @@ class TreeScoring(CountedScoring):
         """Return the wrong arcs as marks of their dependent words; None if all arcs are correct."""
         text, offsets = join_words(item.words)
         gold_marks, marks, scores = [], [], []
-        for gold, predicted, word_range, score in zip(
-            item.arcs, prediction.arcs, offsets, prediction.scores, strict=True
-        ):
+        words = zip(item.arcs, prediction.arcs, offsets, prediction.scores, strict=True)
+        for gold, predicted, word_range, score in words:
             if gold != predicted:
                 kind = _error_kind(gold, predicted)
                 gold_marks.append(Mark(gold[1], *word_range, kind=kind, head=_head_word(item, gold)))

@@ -94,10 +94,13 @@ class AnswerScoring(CountedScoring):
             return None
         spans = sorted({(answer.start, answer.end) for answer in item.answers})
         mark = Mark(_ANSWER, prediction.start, prediction.end, prediction.score)
-        answer = mark.char_range
-        overlaps = answer is not None and any(max(answer[0], start) < min(answer[1], end) for start, end in spans)
+        if mark.char_range is None:  # the model predicts no answer
+            overlaps, predicted = False, []
+        else:
+            first, end = mark.char_range
+            overlaps = any(max(first, gold_start) < min(end, gold_end) for gold_start, gold_end in spans)
+            predicted = [replace(mark, kind=BOUNDARY if overlaps else SPURIOUS)]
         gold = [Mark(_ANSWER, *span, kind=BOUNDARY if overlaps else MISSED) for span in spans]
-        predicted = [replace(mark, kind=BOUNDARY if overlaps else SPURIOUS)] if answer else []
         return Mistake(item.context, gold, predicted, prediction.score, item.question)
 
     @override
@@ -116,8 +119,8 @@ class AnswerScoring(CountedScoring):
     def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
         """Return (exact match, F1, 1) per question: (questions, 2, 3), in row 0 if answerable, otherwise in row 1."""
         counts = np.zeros((len(predictions), 2, 3))
-        kinds = [int(not item.answers) for item in self.test.items]
-        counts[np.arange(len(predictions)), kinds] = self._rows([reply.answer for reply in predictions])
+        is_unanswerable = [int(not item.answers) for item in self.test.items]
+        counts[np.arange(len(predictions)), is_unanswerable] = self._rows([reply.answer for reply in predictions])
         return counts
 
     def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:

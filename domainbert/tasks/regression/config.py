@@ -41,7 +41,7 @@ class RegressionDetector(FormatDetector["Regression"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder has a regression model; `transformers` takes one output without `problem_type` as one."""
+        """Whether a folder has a regression model; `transformers` takes one output without `problem_type` as a number."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
 

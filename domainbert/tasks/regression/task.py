@@ -20,7 +20,6 @@ from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
-from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.regression import STATISTICS, regression_terms
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.tasks.attribution_targets import AttributionTarget
@@ -61,7 +60,7 @@ class Estimate:
 class RegressionScoring(CountedScoring):
     """Scoring of text regression: correlations and errors."""
 
-    statistics: ClassVar[Mapping[str, Statistic]] = STATISTICS
+    statistics = STATISTICS
     titles: ClassVar[Mapping[str, str]] = {
         "pearson": "Pearson",
         "spearman": "Spearman",

@@ -25,7 +25,7 @@ from domainbert.labelled.rows import (
 )
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
-from domainbert.tasks.relations.marked import MarkedText, marked_text
+from domainbert.tasks.relations.marked import NO_MARKERS, MarkedText, marked_text
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class RelationFile(Labelled[RelatedEntities]):
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
         """Return an item in the form that checks read; the unmarked text is the document of all its pairs."""
-        text, marker_starts = item.content.with_markers(("", "", "", ""))
+        text, marker_starts = item.content.with_markers(NO_MARKERS)
         return PlainItem((text,), (item.label,), item.label, tuple(marker_starts), document_name=item.content.unmarked)
 
     def units(self) -> list[Unit]:

@@ -16,6 +16,8 @@ from domainbert.tasks.relations.config import RelationFormat
 Markers = Sequence[str]
 """Four markers: before and after the first entity (head), before and after the second (tail)."""
 
+NO_MARKERS: Markers = ("", "", "", "")
+
 
 @dataclass(frozen=True)
 class MarkedText:
@@ -50,7 +52,7 @@ class MarkedText:
     @property
     def unmarked(self) -> str:
         """Return the text without markers and white space, which does not depend on the marked entities."""
-        return "".join(self.with_markers(("", "", "", ""))[0].split())
+        return "".join(self.with_markers(NO_MARKERS)[0].split())
 
     def with_markers(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
         """Return the text with its markers replaced by `markers`, and the start of each marker.

@@ -136,8 +136,9 @@ def centred_window(word_starts: Sequence[int], num_pieces: int, room: int, first
     """
     if num_pieces <= room:
         return 0, num_pieces
-    start = min(max(first - (room - (end - first)) // 2, 0), num_pieces - room)
-    start = word_starts[bisect_left(word_starts, start)]
+    room_before = (room - (end - first)) // 2
+    earliest_start = min(max(first - room_before, 0), num_pieces - room)
+    start = word_starts[bisect_left(word_starts, earliest_start)]
     return start, min(start + room, num_pieces)
 
 

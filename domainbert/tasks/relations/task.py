@@ -26,6 +26,7 @@ from domainbert.tasks.capabilities import (
     TrainingHooks,
 )
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
+from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations, classes_of, outputs_at_starts
 from domainbert.tasks.relations.files import RelatedEntities
@@ -60,17 +61,16 @@ class RelationClassifier(Predictor[Relation]):
         return self.predict([self.task.inputs.content_of(self.task, row, text_key) for row in rows])
 
 
-def class_logits_at_cls(logits: Tensor, batch: Batch) -> Tensor:
-    """Return logits (texts, classes) in fp32 of a head on [CLS]; a text has one window."""
-    return torch.zeros(len(batch["items"]), logits.shape[-1], device=logits.device).index_add(
-        0, batch["example"], logits.float()
-    )
-
-
 def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
-    """Return logits (texts, classes) from logits (2 x texts, 2 x classes) at the head's and the tail's marker."""
-    halves, row = logits.unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
-    return class_logits_at_cls(halves[row, row % 2], batch)  # even rows are head markers, odd rows tail markers
+    """Return logits (texts, classes), the sum of the logits at both markers, from logits (2 x texts, 2 x classes).
+
+    Even rows are the markers of heads, which use the first half of the columns; odd rows are the markers of tails.
+    """
+    halves, row = logits.float().unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
+    marker_logits = halves[row, row % 2]
+    return marker_logits.new_zeros(len(batch["items"]), marker_logits.shape[-1]).index_add(
+        0, batch["example"], marker_logits
+    )
 
 
 class MarkedInputs(Inputs["RelationsTask"]):
@@ -153,7 +153,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scoring = RelationScoring
-    output_comparison = OutputComparison(class_logits_at_cls)
+    output_comparison = OutputComparison(mean_over_windows)
     explainer = RelationExplainer()
     training_hooks = RelationTrainingHooks()
     inputs = MarkedInputs()
