@@ -132,7 +132,7 @@ def _seconds_of_the_rest(settings: Settings) -> dict[str, Any]:
     from domainbert.metrics.summary import Resampling
     from domainbert.tasks.ner.config import Ner
     from domainbert.tasks.ner.scoring import EntityScoring
-    from domainbert.tasks.words import TaggedWords
+    from domainbert.tasks.word_task import TaggedWords
 
     gold, predicted, _ = generate(settings)
     wanted, found = ([spans_from_tags(tags) for tags in side] for side in (gold, predicted))

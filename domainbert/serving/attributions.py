@@ -17,7 +17,7 @@ from domainbert.data.packing import collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.contents import UnreadableContents
 from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.tasks.capabilities import AttributionTarget
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.align import AlignedText
 from domainbert.tokenization.splitting import align_raw

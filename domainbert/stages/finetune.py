@@ -13,7 +13,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import Inputs, stage
-from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
@@ -92,8 +92,7 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
 
     Write nothing.
     """
-    from domainbert.tasks.formatting import format_items
-    from domainbert.tasks.task import read_task
+    from domainbert.tasks.task import format_items, read_task
     from domainbert.tokenization.extend import with_tokens
 
     train, _, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)

@@ -18,7 +18,6 @@ from domainbert.data.batches import GlobalOrder
 from domainbert.data.packing import IGNORE_INDEX, Window
 from domainbert.encoders.crf import label_logits
 from domainbert.labelled.contents import Content, text_of
-from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.decoding import output_logits
 from domainbert.training.divergence import softmax_divergence
 
@@ -29,6 +28,19 @@ if TYPE_CHECKING:
 
 Batch = Mapping[str, Any]
 AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
+
+
+@dataclass(frozen=True)
+class AttributionTarget:
+    """A predicted label of a text or of a range of its words, with its differentiable score."""
+
+    label: str
+    score: Callable[[Tensor], Tensor]
+    """Function of the logits (N, C) of a batch with only this text: returns the score of the label, a scalar tensor."""
+    words: tuple[int, int] | None = None
+    """First word and end (exclusive); None if the label is of the whole text."""
+    unit: str = "log-probability"
+    """Unit of the score, for messages."""
 
 
 class Explainer(ABC, Generic[AnyTask]):
@@ -52,6 +64,7 @@ class ExampleFormatter(Generic[AnyTask]):
         Both are strings; the target is empty for a position without anything to show.
         """
         names = self.output_names(task, item)
+        # a position without output has the index -1
         descriptions = [names[output] if 0 <= output < len(names) else "" for output in window.outputs.tolist()]
         targets = [self.format_target(task, target) for target in window.targets]
         return list(zip(descriptions, targets, strict=True))
@@ -66,7 +79,10 @@ class ExampleFormatter(Generic[AnyTask]):
 
 
 def _divergence_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-    """Return the Kullback-Leibler divergence of each output, a softmax of its own; `example` is not needed."""
+    """Return the Kullback-Leibler divergence (N,) of each output, whose logits have a softmax.
+
+    `example` is unused: other tasks need it to compare all outputs of an example together.
+    """
     return softmax_divergence(teacher, student)
 
 

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchmetrics import SumMetric
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import entry_ids
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, text_ids
 from domainbert.metrics.headline import LOSS
 from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.tasks.capabilities import OutputComparison
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.extra_losses import fgm_perturbation, perturbed_embeddings, symmetric_divergence
-from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.task import Task
 from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
@@ -30,6 +32,8 @@ from domainbert.training.module import seeded
 
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData
+
+_SMALLEST_NORM = 1e-20  # avoids division by 0; the squares of smaller gradients are 0
 
 
 class FineTuning(TaskModule):
@@ -138,21 +142,21 @@ class FineTuning(TaskModule):
 
     def initial_model(self, task: Task[Any, Any]) -> InitialModel:
         """Return the initial model with a head for a task; raise `DomainbertError` if the folder has no model."""
+        teachers: tuple[str, ...] = ()
         if self.init == "pretrained":
-            folder = self.open()
-            model, folder, new_weights = load_model(folder, task.head_config, task.labels, self.dropout)
+            model, folder, new_weights = load_model(self.open(), task.head_config, task.labels, self.dropout)
             config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
-            if not new_weights:
+            has_new_head = bool(new_weights)
+            if not has_new_head:
                 task.scaling.init_head(task, model.head)
         else:
-            encoder, path = self.encoder, self.folder
-            if encoder is None:
-                encoder, path = self.open().config, self.open().path
-            config, tokenizer, teachers, new_weights = encoder, load_tokenizer(Path(cast(Path, path))), (), [task.head]
+            has_new_head = True
+            config = self.encoder or self.open().config
+            tokenizer = load_tokenizer(Path(self._folder_name))
             vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
             model = build_model(config.with_dropout(self.dropout), vocabulary, task.head_config, len(task.labels))
         tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
-        return InitialModel(model, config, tokenizer, teachers, bool(new_weights))
+        return InitialModel(model, config, tokenizer, teachers, has_new_head)
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
         """Build the model for the labels of the data if it is not built yet; see `TrainedModule.resolve`.
@@ -171,7 +175,7 @@ class FineTuning(TaskModule):
                 self.set_initial_model(initial, data.resolved_task, data.window)
             if stage != "fit":
                 self._facts = dict(self.open().fields)
-        if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
+        if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
             found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
             raise DomainbertError(f"model: {found}; expected the same")
         if stage == "fit":
@@ -199,9 +203,10 @@ class FineTuning(TaskModule):
         if self.r_drop is not None:
             second = self._logits(batch)  # with different dropout: its random numbers depend on the call in a step
             sums["task"] = sums["task"] + self.task.loss(second, batch)
-            assert self.task.output_comparison is not None  # checked by `check_r_drop`
-            pair = (self.task.output_comparison.outputs(each, batch) for each in (logits, second))
-            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(self.task.output_comparison, *pair)
+            comparison = self.task.output_comparison
+            assert comparison is not None  # checked by `set_model`
+            outputs, second_outputs = comparison.outputs(logits, batch), comparison.outputs(second, batch)
+            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(comparison, outputs, second_outputs)
         return sums
 
     def _adversarial_losses(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
@@ -222,7 +227,7 @@ class FineTuning(TaskModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
         logits = self._logits(batch)
-        if SPARE in batch:
+        if SPARE in batch:  # computed only because processes of a sharded model compute together
             return
         self.not_finite.update((~logits.isfinite()).any())
         self.task.update(self.metric, logits, batch, self.validation)
@@ -252,3 +257,37 @@ class FineTuning(TaskModule):
         if self.row is not None:
             tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
         return self.model(tokens, batch["positions"])
+
+
+@contextmanager
+def perturbed_embeddings(embeddings: nn.Embedding, perturbation: Tensor) -> Iterator[None]:
+    """Return a context manager that adds `perturbation` (B, S, E) to the word embeddings of a model."""
+    handle = embeddings.register_forward_hook(lambda _module, _inputs, output: output + perturbation)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tensor:
+    """Return adversarial perturbations (B, S, E) of word embeddings: epsilon g / ||g||_2, with the norm over a text.
+
+    Source: Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise embeddings first, while BERT normalises them
+    afterwards. Each window of a long text counts as a text. `segment_ids` (B, S): see `Packed`.
+    """
+    texts = text_ids(segment_ids).flatten()
+    num_ids = segment_ids.numel() + segment_ids.shape[0]  # see `text_ids`
+    squares = gradient.square().sum(dim=-1).flatten()
+    norms = squares.new_zeros(num_ids).index_add(0, texts, squares).sqrt()
+    return epsilon * gradient / norms.clamp(min=_SMALLEST_NORM)[texts].view(*segment_ids.shape, 1)
+
+
+def symmetric_divergence(output_comparison: OutputComparison, first: Tensor, second: Tensor) -> Tensor:
+    """Return (KL(p || q) + KL(q || p)) / 2 of two predictions, summed over the outputs, from their logits (M, C).
+
+    Source: Wu et al. 2021, arXiv:2106.14448, equation 2.
+    """
+    if output_comparison.divergence is not None:
+        return (output_comparison.divergence(first, second) + output_comparison.divergence(second, first)).sum() / 2
+    log_p, log_q = (logits.float().log_softmax(dim=-1) for logits in (first, second))
+    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2

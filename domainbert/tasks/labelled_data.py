@@ -104,7 +104,6 @@ class LabelledData(TrainingData):
             self.task.check_window(max_length)
         self._sets: dict[str, Labelled[Any]] = {}
         self._examples: dict[str, list[Example]] = {}
-        self._scoring: Scoring | None = None
         self._order: GlobalOrder | None = None
         self._train_task: Task[Any, Any] | None = None  # with the labels of the training set
 
@@ -161,19 +160,18 @@ class LabelledData(TrainingData):
         if source is None:
             return self.labelled("test").contents
         if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
-            key = getattr(getattr(self.task, "format", None), "text_key", "text")
-            return [self.resolved_task.inputs.content_of(self.resolved_task, row, key) for row in source]
-        if isinstance(source, list) and not all(isinstance(item, (Path, LabelledFile)) for item in source):
+            text_key = getattr(self.task.reading, "text_key", "text")
+            return [self.resolved_task.inputs.content_of(self.resolved_task, row, text_key) for row in source]
+        is_list_of_files = isinstance(source, list) and all(isinstance(item, (Path, LabelledFile)) for item in source)
+        if isinstance(source, list) and not is_list_of_files:
             return as_contents(source)
         labelled = source if isinstance(source, Labelled) else read_labelled(self.task, source, name="predict")
         return labelled.contents
 
-    @property
+    @cached_property
     def scoring(self) -> Scoring:
         """Return the scoring of the test set, as in `evaluate`."""
-        if self._scoring is None:
-            self._scoring = self._build_scoring(self.labelled("test"))
-        return self._scoring
+        return self._build_scoring(self.labelled("test"))
 
     def scoring_of(self, indices: Sequence[int]) -> Scoring:
         """Return the scoring of the test items with these indices."""
@@ -209,20 +207,23 @@ class LabelledData(TrainingData):
             self.tokenizer = load_tokenizer(Path(self.model))
 
     def _resolve_window(self, module: FineTuning | None, stage: str) -> None:
-        """Set `window`: `max_length`, the window of the built model, or the number of positions of the encoder.
+        """Set `window` unless it is set: `max_length`, the window of the built model, or the positions of the encoder.
 
-        Do nothing if it is set.
+        Outside of training, the window is at most the length that the tokenizer folder records.
         """
         if "window" in vars(self):
             return
-        window, folder = self.max_length, self.model
-        if window is None and module is not None:
+        if self.max_length is not None:
+            self.window = self.max_length
+            return
+        window = None
+        if module is not None:
             window = module.max_length if module.is_built else module.default_window(self.resolved_task)
-        elif window is None and isinstance(folder, ModelFolder):
-            window = folder.config.max_length
+        elif isinstance(self.model, ModelFolder):
+            window = self.model.config.max_length
         if window is None:
             raise DomainbertError("max_length: found none; expected a number, as model is a tokenizer")
-        if stage != "fit" and self.max_length is None:
+        if stage != "fit":
             window = min(self.tokenizer.model_max_length or window, window)
         self.window = window
 
@@ -230,7 +231,7 @@ class LabelledData(TrainingData):
         """Set `resolved_task`, with the labels of the training set in `fit`, otherwise of the model; check the labels
         of the sets that the stage reads."""
         built = None if module is None or not module.is_built else module.task
-        previous = vars(self).get("resolved_task")
+        previous = vars(self).get("resolved_task")  # None before the first stage
         if stage == "fit":
             self.resolved_task = self._task_of_training(built)
         else:

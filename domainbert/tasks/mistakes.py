@@ -126,7 +126,7 @@ class Excerpt:
 
     text: str
     kept: Sequence[tuple[Stretch, int]]
-    """Kept ranges of the whole text, in order, each with the offset in `text` at which it starts."""
+    """Ranges of the whole text that the excerpt keeps, in order, each with the offset in `text` at which it starts."""
 
     def shift(self, char_range: Stretch) -> Stretch | None:
         """Return the range of the excerpt for a range of the whole text; None if it is omitted."""
@@ -157,14 +157,17 @@ def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]
         return [(0, len(text))]
     kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
     kept = kept or [_extend_to_words(text, 0, MAX_UNCUT)]
-    overlapping = [other for other in uncut if any(max(other[0], start) < min(other[1], end) for start, end in kept)]
-    return kept + overlapping
+    # a range of `uncut` that overlaps a kept range is kept as a whole
+    return kept + [
+        (first, last) for first, last in uncut if any(max(first, start) < min(last, end) for start, end in kept)
+    ]
 
 
 def _extend_to_words(text: str, start: int, end: int) -> Stretch:
-    """Return a range extended to word boundaries, if there are any within `_MAX_WORD` characters."""
+    """Return a range extended to the next spaces, if there are any within `_MAX_WORD` characters."""
     start, end = max(start, 0), min(end, len(text))
-    space_before, space_after = text.rfind(" ", max(start - _MAX_WORD, 0), start), text.find(" ", end, end + _MAX_WORD)
+    space_before = text.rfind(" ", max(start - _MAX_WORD, 0), start)  # -1 if there is none
+    space_after = text.find(" ", end, end + _MAX_WORD)
     return start if space_before < 0 else space_before + 1, end if space_after < 0 else space_after
 
 

@@ -6,8 +6,8 @@ import json
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TextIO
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ def json_line(value: Row) -> str:
     return json.dumps(value, ensure_ascii=False) + "\n"
 
 
-class PredictionWriter(ABC):
+class PredictionWriter(AbstractContextManager["PredictionWriter"], ABC):
     """Writer of predictions into a folder; a context manager.
 
     Attributes:
@@ -39,19 +39,12 @@ class PredictionWriter(ABC):
         """Write the prediction for an input row, both JSON objects; `row[text_key]` is the text."""
 
     def flush(self) -> None:
-        """Flush written rows to the file."""
-        return None
+        """Flush written rows to the file; by default do nothing."""
 
     def close(self) -> None:
-        """Complete and close the file, also after an error in the input."""
-        return None
+        """Complete and close the file, also after an error in the input; by default do nothing."""
 
-    def __enter__(self) -> PredictionWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
 

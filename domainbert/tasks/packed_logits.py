@@ -1,20 +1,26 @@
-"""Compute the logits of examples in packed batches with a token budget; long texts in several parts."""
+"""Logits of examples in packed batches with a token budget; a long text is computed in several parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
+from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.packing import Example, collate
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.training.config import Precision
+from domainbert.training.precision import autocast_dtype
+
+if TYPE_CHECKING:
+    from domainbert.tasks.task_module import TaskModule
 
 _MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # per batch; a small batch fits the caches of a CPU
 _OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`
@@ -38,16 +44,18 @@ def compute_in_parts(
         groups = (example.windows[start : start + windows_per_part] for start in starts)
         parts = [[Example(windows, example.num_outputs)] for windows in groups]
     num_positions = sum(len(window.positions) for example in examples for window in example.windows)
-    outputs, end = list[Tensor](), 0
+    outputs: list[Tensor] = []  # the fields and the logits of all parts
+    num_filled = 0
     for part in parts:
         batch, logits = compute(part)
         values = [*(batch[name] for name in _OUTPUT_FIELDS), logits]
-        # allocated once: thousands of small results would fragment the memory
-        outputs = outputs or [value.new_empty(num_positions, *value.shape[1:]) for value in values]
+        if not outputs:  # allocated once: thousands of small results would fragment the memory
+            outputs = [value.new_empty(num_positions, *value.shape[1:]) for value in values]
         for output, value in zip(outputs, values, strict=True):
-            output[end : end + len(value)] = value
-        end += len(logits)
-    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, outputs, strict=False))}, outputs[-1]
+            output[num_filled : num_filled + len(value)] = value
+        num_filled += len(logits)
+    *fields, all_logits = outputs
+    return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, fields, strict=True))}, all_logits
 
 
 def packed_logits(
@@ -66,6 +74,7 @@ def packed_logits(
     cast = torch.autocast(device.type, dtype) if dtype else nullcontext()
 
     def compute(items: Sequence[int], part: Sequence[Example]) -> Computed:
+        """Compute one batch; `items` are the indices of the examples `part`."""
         batch = collate(part, items, tokenizer)
         on_device = {name: _to_device(torch.from_numpy(values), device) for name, values in batch.items()}
         with torch.inference_mode():
@@ -84,3 +93,33 @@ def packed_logits(
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on the device; copies from pinned memory are asynchronous."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
+
+
+class ModuleRuntime:
+    """Runtime of a predictor for the model of a LightningModule; the encoder has the precision of the Trainer."""
+
+    def __init__(self, module: TaskModule, precision: str) -> None:
+        self.model, self.tokenizer, self.max_length = module.model, module.tokenizer, module.max_length
+        self.config, self.labels, self.device = module.config, module.task.labels, module.device
+        scaling = module.task.scaling
+        self.dtype = None if scaling.full_precision else autocast_dtype(cast(Precision, precision))
+        self.scale = scaling.output_scale(module.task)
+
+    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """Yield each batch with the logits (N, labels) at its positions, in the units of the saved model.
+
+        Raise `DomainbertError` if logits are not finite.
+        """
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
+                for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype):
+                    if not logits.isfinite().all():
+                        raise DomainbertError("the logits of the model are NaN or infinite; train it again")
+                    if self.scale is not None:
+                        shift, factor = self.scale
+                        logits = logits * factor + shift
+                    yield batch, logits
+        finally:
+            self.model.train(was_training)

@@ -15,12 +15,15 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.contents import located_errors, words_of_content
-from domainbert.labelled.items import Labelled
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.sets import check_set_known
 from domainbert.metrics.bootstrap import Statistic, score_once
+from domainbert.metrics.classification import NULL_CLASS_STATISTICS
+from domainbert.metrics.counts import score_counts, scores_by_name
+from domainbert.metrics.counts import scores as label_scores
 from domainbert.metrics.diagnostics import Pair, accuracy_by_length, confusion, reliability
 from domainbert.metrics.slices import Slices
-from domainbert.metrics.summary import Resampling, Summary, summarize
+from domainbert.metrics.summary import Resampling, Summary, collapse_warnings, summarize
 from domainbert.metrics.table import Breakdown, score_lines, slice_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
@@ -92,11 +95,10 @@ class Scoring(ABC):
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for item, prediction in zip(self.test.items, predictions, strict=True):
                 row = self.row(item, prediction)
-                stream.write(
-                    row
-                    if isinstance(row, str)
-                    else json_line({**(item.slices if self.config.slice_keys else {}), **row})
-                )
+                if not isinstance(row, str):
+                    slices = item.slices if self.config.slice_keys else {}
+                    row = json_line({**slices, **row})
+                stream.write(row)
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
         """Return the errors of a model on an item; None without errors, and by default."""
@@ -117,7 +119,7 @@ class Scoring(ABC):
         """
         self.labels = set(known)
         self.predictions = {"model": {"model": list(predictions)}}
-        scores = self.summary(Resampling(1, 0))["systems"]["model"]
+        scores = self.summary(Resampling(resamples=1, seed=0))["systems"]["model"]
         omitted = {"seeds", "errors", f"{self.headline.key}_by_seed"}
         return {name: score for name, score in scores.items() if name not in omitted and not name.startswith("by_")}
 
@@ -201,7 +203,10 @@ class CountedScoring(Scoring):
         """Return counts (items, labels, counts), to be summed over items; scores are functions of these sums."""
 
     def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
-        """Return the scores of one model; `totals` (labels, counts) are its counts summed over items."""
+        """Return the scores of one model; `totals` (labels, counts) are the counts of the model summed over items.
+
+        The default applies `statistics` to the counts of the items, and does not read `totals`.
+        """
         counts = self.count(predictions)
         return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
@@ -215,9 +220,16 @@ class CountedScoring(Scoring):
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        slices, by_unit = self.slices(self.headline.averaged_key), replace(resampling, units=self.test.unit_ids)
-        options = self.statistics, self.headline.key, by_unit, slices, self.undefined
-        summary = summarize(self.predictions, self.count, self.scores, *options)
+        summary = summarize(
+            self.predictions,
+            self.count,
+            self.scores,
+            self.statistics,
+            self.headline.key,
+            replace(resampling, units=self.test.unit_ids),
+            self.slices(self.headline.averaged_key),
+            self.undefined,
+        )
         undefined = [
             f"{name}: {score} is undefined: {reason}"
             for name, system in summary["systems"].items()
@@ -257,3 +269,54 @@ class MeanScoring(CountedScoring):
         """Return counts (items, 1, 2): the score of each item, and 1."""
         scores = [self.item_score(*pair) for pair in zip(self.test.items, predictions, strict=True)]
         return np.stack([scores, np.ones(len(scores))], axis=-1)[:, None]
+
+
+class NullLabelScoring(CountedScoring):
+    """Macro and micro F1 without the negative label, and accuracy over all labels; `count` returns the counts of
+    `metrics.classification.without_null_class`."""
+
+    statistics = NULL_CLASS_STATISTICS
+    titles: ClassVar[Mapping[str, str]] = {"macro_f1": "macro F1", "micro_f1": "micro F1"}
+    further: ClassVar[Mapping[str, str]] = {"precision": "precision", "recall": "recall"}
+    breakdowns = (Breakdown("by label", "per_label"),)
+
+    @property
+    def null_label(self) -> str | None:
+        """Return the null label, the value of the setting that `NullLabelEvaluation` names; None if there is none."""
+        (setting,) = self.config.evaluation.training_settings
+        label: str | None = getattr(self.config, setting)
+        return label
+
+    @abstractmethod
+    def labels_of(self, prediction: Any) -> Iterable[str]:
+        """Return the labels in the prediction of an item."""
+
+    @property
+    def classes(self) -> list[str]:
+        """Return all labels of the models, sorted."""
+        return sorted(self.labels)
+
+    @override
+    def scores(self, predictions: Sequence[Any], totals: NDArray[Any]) -> dict[str, Any]:
+        """Return the scores of one model from its counts; `precision` and `recall` are micro averages."""
+        scored_labels = [label for label in self.classes if label != self.null_label]
+        counts_of_labels = totals[:-1]  # the last row counts all labels, for accuracy
+        micro = label_scores(counts_of_labels.sum(axis=0))
+        return {
+            **score_counts(NULL_CLASS_STATISTICS, totals),
+            "precision": micro.precision,
+            "recall": micro.recall,
+            "per_label": scores_by_name(scored_labels, counts_of_labels),
+        }
+
+    def warnings(self) -> list[str]:
+        """Return warnings about models that predict a single label although gold has several."""
+        return collapse_warnings(
+            self.predictions, self.labels_of, label_set(self.test.items), "predicts one label only"
+        )
+
+    @override
+    def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
+        """Return the reasons for undefined scores; accuracy is always defined."""
+        reasons = super().undefined(counts[..., :-1, :])  # without the row for accuracy
+        return {name: reason for name, reason in reasons.items() if name != "accuracy"}

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from domainbert.base.choices import class_path, import_sibling, sibling_class
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.layout import printable, table
+from domainbert.data.batches import GlobalOrder
+from domainbert.data.formatting import INDENT, format_pieces, format_window, with_special_tokens
 from domainbert.data.packing import Example
 from domainbert.encoders.config import HeadConfig
 from domainbert.labelled.contents import Content, located_errors
@@ -115,8 +118,7 @@ class Task(ABC, Generic[Item, Prediction]):
         return {}
 
     def attach_head(self, head: nn.Module) -> None:
-        """Store the head if the loss needs more than its logits, such as a CRF."""
-        return None
+        """Store the head, if the loss or decoding needs more than logits, such as a CRF; by default do nothing."""
 
     @abstractmethod
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -209,14 +211,56 @@ def encode_file(
         return task.encode(file.items, tokenizer, max_length)
 
 
+def format_items(
+    task: Task[Any, Any], train: Labelled[Any], tokenizer: DomainTokenizer, window: int, order: GlobalOrder, count: int
+) -> list[str]:
+    """Return lines that show the first `count` training items in training order: windows, and targets by position.
+
+    `window` is the window length in tokens. Raise `DomainbertError` as `encode_file`, for these items.
+    """
+    batches = (order.batch(step)[1] for step in range(-(-count // order.batch_size)))
+    indices = [int(index) for batch in batches for index in batch][:count]
+    with located_errors(lambda position: train.location(indices[position])):
+        examples = task.encode([train.items[index] for index in indices], tokenizer, window)
+    lines = []
+    for number, (index, example) in enumerate(zip(indices, examples, strict=True), 1):
+        lines.append(f"example {number}, {printable(train.location(index))}: {example.num_tokens:,} tokens")
+        lines += _format_item(task, train.items[index], example, tokenizer)
+    return lines
+
+
+def _format_item(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainTokenizer) -> list[str]:
+    lines = []
+    for number, window in enumerate(example.windows, 1):
+        if len(example.windows) > 1:
+            lines.append(f"{INDENT}window {number} of {len(example.windows)}, {window.num_tokens} tokens")
+        lines += format_window(window, tokenizer)
+        pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
+        rows = [("token", "piece", "target", "of")]
+        notes = task.example_formatter.notes(task, item, window)
+        for position, (description, target) in zip(window.positions.tolist(), notes, strict=True):
+            if target:
+                token = position + 1  # after the first special token
+                rows.append((str(token), pieces[token], printable(target), printable(description)))
+        lines += [f"{INDENT}{line}" for line in table(rows)]
+    return lines
+
+
+def task_from_fields(
+    config_class: type[TaskConfig], labels: Sequence[str], fields: Mapping[str, Any]
+) -> Task[Any, Any]:
+    """Return the task of a `config.json` with the content `fields`; `labels` are the names of the outputs."""
+    task = task_class(config_class).from_model_folder(labels, fields)
+    if (splitting := fields.get(SPLITTING_KEY)) is not None:
+        task.word_splitting = check_splitting(splitting)
+    return task
+
+
 def task_from_model_folder(folder: ModelFolder) -> Task[Any, Any]:
     """Return the task of a model folder; raise `DomainbertError` if it has no task or an invalid `config.json`."""
     try:
-        if kind := task_kind(folder.head, folder.fields):
-            task = task_class(kind).from_model_folder(folder.labels, folder.fields)
-            if (splitting := folder.fields.get(SPLITTING_KEY)) is not None:
-                task.word_splitting = check_splitting(splitting)
-            return task
+        if config_class := task_kind(folder.head, folder.fields):
+            return task_from_fields(config_class, folder.labels, folder.fields)
     except DomainbertError as error:
         raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
     raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")

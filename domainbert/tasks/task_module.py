@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
+from torch.distributed import all_gather_object, get_world_size, is_initialized
 from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
@@ -22,12 +23,12 @@ from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.extra_losses_config import RDropConfig
-from domainbert.tasks.runtime import ModuleRuntime, flatten_scores, gather_predictions
+from domainbert.tasks.loss_config import RDropConfig
+from domainbert.tasks.packed_logits import ModuleRuntime
 from domainbert.tasks.slices import SlicedMetric
-from domainbert.tasks.task import Task, task_class
+from domainbert.tasks.task import Task, task_from_fields
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.splitting import SPLITTING_KEY, check_splitting
+from domainbert.tokenization.splitting import SPLITTING_KEY
 from domainbert.training.checkpoints import is_sharded, whole_weights
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import from_plain
@@ -59,10 +60,7 @@ class TaskModule(TrainedModule):
     Attributes:
         task: the task with its labels, in training units.
         config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
-        validation: labelled items; the validation batches contain their indices.
-        entries: vocabulary entries that occur in the data, during training.
-        row: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
-        scores: metrics of the last validation.
+        validation, entries, row, scores: see `FineTuning`.
     """
 
     data_class = "LabelledData"
@@ -109,8 +107,9 @@ class TaskModule(TrainedModule):
 
     def set_model(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
         """Set the model and its task; raise `DomainbertError` if the task does not support `r_drop`."""
-        if self.r_drop is not None:
-            check_r_drop(task)
+        if self.r_drop is not None and task.output_comparison is None:
+            reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
+            raise DomainbertError(f"r_drop: {CRF_R_DROP_ERROR if task.head == 'crf' else reason}")
         self.task = task
         self.set_models(model)
         task.attach_head(model.head)
@@ -144,7 +143,8 @@ class TaskModule(TrainedModule):
         self.row = None if self.entries is None else self.entries.row
         self.num_excluded = 0
         if self.row is not None:
-            self.num_excluded = int((self.row < 0).sum()) * self.model.encoder.input_embeddings.embedding_dim
+            num_excluded_entries = int((self.row < 0).sum())
+            self.num_excluded = num_excluded_entries * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
         """Restore all vocabulary entries after training."""
@@ -153,7 +153,8 @@ class TaskModule(TrainedModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
-        indices, scoring = batch["items"].tolist(), copy(self._data.scoring)
+        indices = batch["items"].tolist()
+        scoring = copy(self._data.scoring)  # shallow, to replace the test set by the items of the batch
         scoring.test = replace(scoring.test, items=[scoring.test.items[index] for index in indices])
         self._tested.update(zip(indices, scoring.predict(self.predictor), strict=True))
 
@@ -182,16 +183,15 @@ class TaskModule(TrainedModule):
 
     def _task_from_fields(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
         """Return the task of a `config.json`, as saved with the model or in a checkpoint."""
-        task = task_class(type(self.task_config)).from_model_folder(labels, fields)
+        task = task_from_fields(type(self.task_config), labels, fields)
         task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
-        if (splitting := fields.get(SPLITTING_KEY)) is not None:
-            task.word_splitting = check_splitting(splitting)
         return task
 
     def _fields(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return the `config.json` of the model."""
-        head = (self.task.head, self.task.labels, self.teacher_names)
-        return folder_fields(self.model, self.config, self.tokenizer, *head, facts)
+        return folder_fields(
+            self.model, self.config, self.tokenizer, self.task.head, self.task.labels, self.teacher_names, facts
+        )
 
     @property
     def _data(self) -> LabelledData:
@@ -221,10 +221,20 @@ class TaskModule(TrainedModule):
     def _write_folder(
         self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]
     ) -> None:
-        head = (self.task.head, card, self.task.labels, self.max_length)
         weights = weights if self.entries is None else self.entries.restore_weights(weights)
-        contents = self.task.scaling.folder_weights(self.task, weights), self.teacher_names, self._task_facts(scores)
-        save_model(folder, self.model, self.config, self.tokenizer, *head, *contents)
+        save_model(
+            folder,
+            self.model,
+            self.config,
+            self.tokenizer,
+            self.task.head,
+            card,
+            self.task.labels,
+            self.max_length,
+            self.task.scaling.folder_weights(self.task, weights),
+            self.teacher_names,
+            self._task_facts(scores),
+        )
 
     def _default_card(self, scores: Mapping[str, float]) -> str:
         facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}
@@ -244,16 +254,17 @@ class TaskModule(TrainedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the labels and other plain values that `load_from_checkpoint` needs."""
         facts = self._task_facts(self.scores)
+        # weights whose units in a model folder differ from training, for prediction from the checkpoint
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
-        finished = self.task.scaling.folder_weights(self.task, weights)
-        changed = {f"model.{name}": value for name, value in finished.items() if value is not weights.get(name)}
+        folder_weights = self.task.scaling.folder_weights(self.task, weights)
+        rescaled = {f"model.{name}": value for name, value in folder_weights.items() if value is not weights.get(name)}
         checkpoint[_CHECKPOINT_KEY] = {
             "labels": list(self.task.labels),
             "max_length": self.max_length,
             "scores": self.scores,
             "facts": facts,
             "fields": self._fields(facts),
-            "finished": changed,
+            "finished": rescaled,
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -274,13 +285,13 @@ class TaskModule(TrainedModule):
             self.set_initial_model(self.initial_model(task), task, saved["max_length"])
             checkpoint["state_dict"] |= saved["finished"]
         is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
-        self._facts = None if is_fit else saved["facts"]
+        self._facts = None if is_fit else saved["facts"]  # None: `fit` computes the facts of its own training
         self._rebuild_predictor()
 
     def _rebuild_predictor(self) -> None:
         """Build the task of the predictor anew, outside of inference mode, as it may change the head's buffers."""
         self._saved_task = None
-        _ = self.predictor
+        _ = self.predictor  # its getter sets `_saved_task`
 
 
 def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
@@ -299,8 +310,21 @@ def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: A
             state[name] = entries.used_embeddings(state[name])
 
 
-def check_r_drop(task: Task[Any, Any]) -> None:
-    """Raise `DomainbertError` if two predictions of a task cannot be compared output by output."""
-    if task.output_comparison is None:
-        reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
-        raise DomainbertError(f"r_drop: {CRF_R_DROP_ERROR if task.head == 'crf' else reason}")
+def gather_predictions(predictions: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the predictions of all processes, by index of the test item."""
+    if not is_initialized():
+        return dict(predictions)
+    parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
+    all_gather_object(parts, dict(predictions))
+    return {index: prediction for part in parts for index, prediction in part.items()}
+
+
+def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the numbers in nested scores by path, such as `f1` or `per_type/GENE/f1`; other values are omitted."""
+    numbers: dict[str, float] = {}
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            numbers |= flatten_scores(value, f"{prefix}{name}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers[f"{prefix}{name}"] = float(value)
+    return numbers

@@ -28,7 +28,7 @@ from domainbert.tokenization.load import DomainTokenizer
 Item = TypeVar("Item", bound=LabelledItem)
 
 _PAIR_KEY = "domainbert_text_pair_key"  # key of config.json
-_DEFAULT_KEY = "text_pair"
+_DEFAULT_PAIR_KEY = "text_pair"  # in rows to predict
 _SINGLE, _PAIRS = "single texts", "pairs of texts"  # kinds of content, see `Inputs.kinds`
 
 
@@ -43,12 +43,12 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
 
     @override
     def content_of(self, task: TextTask[Any, Any], row: Mapping[str, Any], text_key: str) -> Content:
-        first, key = text_of(row, text_key), task.pair_key or _DEFAULT_KEY
-        second, kinds = row.get(key), self.kinds(task)
+        first, pair_key = text_of(row, text_key), task.pair_key or _DEFAULT_PAIR_KEY
+        second, readable = row.get(pair_key), self.kinds(task)
         is_pair = isinstance(second, str)
-        if (_PAIRS if is_pair else _SINGLE) not in kinds:
+        if (_PAIRS if is_pair else _SINGLE) not in readable:
             problem = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{problem} under {key!r}; expected {kinds[0]} for this model")
+            raise DomainbertError(f"{problem} under {pair_key!r}; expected {readable[0]} for this model")
         return TextPair(first, str(second)) if is_pair else first
 
 
@@ -121,12 +121,12 @@ class TextTask(Task[Item, Prediction]):
         """Return contents and their targets as examples; raise `UnreadableContents` for invalid contents."""
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
-        aligned, arrays = iter(align_text(tokenizer, list(chain(*texts)))), map(np.asarray, targets)
-        num_special = tokenizer.template.num_special_tokens(pair=True) if any(len(parts) > 1 for parts in texts) else 0
+        aligned = iter(align_text(tokenizer, list(chain(*texts))))  # all texts in one call, which is faster
+        num_special = tokenizer.template.num_special_tokens(pair=True) if any(len(pair) > 1 for pair in texts) else 0
         room_for_text(max_length, num_special)  # raises an error of the settings before the errors of pairs
         examples, problems = [], {}
-        for index, (parts, target) in enumerate(zip(texts, arrays, strict=True)):
-            if len(parts) == 1:
+        for index, (text_or_pair, target) in enumerate(zip(texts, map(np.asarray, targets), strict=True)):
+            if len(text_or_pair) == 1:
                 examples.append(text_example(next(aligned), target, max_length))
                 continue
             try:
@@ -148,7 +148,7 @@ class TextTask(Task[Item, Prediction]):
 
 
 def _texts(content: Content) -> tuple[str, ...]:
-    """Return the two texts of a pair, or the text of another content."""
+    """Return the two texts of a pair, or a tuple with the only text of another content."""
     if isinstance(content, TextPair):
         return content.first, content.second
     return (text_in(content),)

@@ -13,7 +13,7 @@ from domainbert.tasks.classification.files import ClassFile, LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.scoring import EntityScoring
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 PATH = Path("données.jsonl")
 Classes = Mapping[str, Mapping[str, Sequence[str]]]

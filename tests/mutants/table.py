@@ -110,7 +110,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders/test_text_dropout.py", "tests/training/test_dropout.py"),
         ("tests/stages/test_finetune.py",),
     ),
-    "tasks/label_weights.py": (("tests/tasks/test_class_weights.py",), ()),
+    "tasks/loss_config.py": (("tests/tasks/test_class_weights.py",), ()),
     "tasks/slices.py": (("tests/tasks/test_slices.py",), ("tests/stages/test_crooked_data.py",)),
     "tasks/classification/task.py": (
         ("tests/tasks/test_classification.py", "tests/tasks/test_class_weights.py"),
@@ -124,7 +124,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (_OPINIONS, "tests/distillation/test_losses.py", "tests/tasks/test_extra_losses.py"),
         ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py"),
     ),
-    "tasks/extra_losses.py": (("tests/tasks/test_extra_losses.py",), ("tests/stages/test_finetune_settings.py",)),
     "tasks/finetuning.py": (
         (
             "tests/tasks/test_extra_losses.py",
@@ -159,7 +158,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
     "tasks/relations/reading.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
-    "tasks/word_losses.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
+    "tasks/word_task.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
     "tasks/ner/confidence.py": (("tests/tasks/test_schemes.py",), _PREDICTING),
     "tasks/ner/pretokens.py": (("tests/tasks/test_schemes.py",), _STAGES),
     "tasks/ner/task.py": (

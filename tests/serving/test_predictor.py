@@ -25,7 +25,7 @@ from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.packed_logits import compute_in_parts
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_text
 from domainbert.training import precision
 

@@ -22,7 +22,7 @@ from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.training.config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome

@@ -17,7 +17,7 @@ from domainbert.serving import cost
 from domainbert.stages.evaluate import _seed_folders, evaluate
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 TYPES = ("drug", "gene")
 

@@ -25,7 +25,7 @@ from domainbert.stages.distill_task import distill_task
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import task_class, task_from_model_folder

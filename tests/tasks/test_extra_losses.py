@@ -25,8 +25,8 @@ from domainbert.labelled.entities import Sentence
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
-from domainbert.tasks.extra_losses import fgm_perturbation, perturbed_embeddings, symmetric_divergence
-from domainbert.tasks.extra_losses_config import AdversarialConfig, RDropConfig
+from domainbert.tasks.finetuning import fgm_perturbation, perturbed_embeddings, symmetric_divergence
+from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.ner.config import Ner

@@ -30,7 +30,7 @@ from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.task import read_task
 from domainbert.tasks.token_labels.config import TokenLabels
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 NAMES = ("negative", "neutral", "positive")
 ODD_WORDS = (

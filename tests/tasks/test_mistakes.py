@@ -45,7 +45,7 @@ from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import WordScoring
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 PATH = Path("données.jsonl")
 MARKERS = ("<<", ">>", "[[", "]]")

@@ -30,7 +30,7 @@ from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 LABELS = ("I-INT", "I-OUT", "I-PAR", "O")
 ABSTRACTS = """-DOCSTART- (1)

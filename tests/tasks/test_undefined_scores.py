@@ -18,7 +18,7 @@ from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.regression.files import NumberFile
 from domainbert.tasks.regression.task import Estimate, NumberedText, RegressionScoring
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 
 
 def entity_scoring(tags: str) -> EntityScoring:

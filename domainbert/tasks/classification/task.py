@@ -17,13 +17,18 @@ from domainbert.data.batches import BalancedOrder, GlobalOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATION_TITLES
-from domainbert.tasks.attribution_targets import AttributionTarget
-from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
+from domainbert.tasks.capabilities import (
+    AttributionTarget,
+    DistillationTargets,
+    Explainer,
+    OutputComparison,
+    TrainingHooks,
+)
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction, calibrated_scores, plain_scores
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import resolve_weights
+from domainbert.tasks.loss_config import resolve_weights
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, scores_of_rows
 from domainbert.tasks.text_task import TextTask

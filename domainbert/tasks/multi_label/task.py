@@ -18,8 +18,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import threshold_name
-from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import (
+    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
     Explainer,
@@ -27,7 +27,7 @@ from domainbert.tasks.capabilities import (
     TrainingHooks,
 )
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.label_weights import resolve_weights
+from domainbert.tasks.loss_config import resolve_weights
 from domainbert.tasks.multi_label.config import PROBLEM_TYPE, MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText
 from domainbert.tasks.multi_label.scoring import LabelsOfText, MultiLabelScoring

@@ -3,9 +3,7 @@ information extraction", section 3)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,27 +11,8 @@ from torch import Tensor
 
 from domainbert.encoders.crf import Crf
 from domainbert.labelled.tag_schemes import continues_entity, spans_from_tags
-from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
 
 Ints = NDArray[np.int64]
-
-
-def entity_targets(
-    crf: Crf, labels: Sequence[str], tags: Sequence[str], batch: Mapping[str, Any]
-) -> list[AttributionTarget]:
-    """Return the attribution targets of the only sentence in a batch: its entities, each with the log of its
-    `Lattice.scores`. `tags` are the predicted tags of the words, `labels` the outputs of the model."""
-
-    def score(start: int, stop: int, logits: Tensor) -> Tensor:
-        allowed = {word: [label == tags[word] for label in labels] for word in range(start, stop)}
-        if stop < len(tags):  # the next word does not continue the entity
-            allowed[stop] = [not continues_entity(tags[stop - 1], label) for label in labels]
-        return log_probability(crf, logits, batch, allowed)
-
-    return [
-        AttributionTarget(kind, partial(score, start, stop), (start, stop))
-        for start, stop, kind in spans_from_tags(tags)
-    ]
 
 
 class Lattice:
@@ -92,17 +71,21 @@ class Lattice:
     def _entity_probabilities(self, labels: Ints, starts: Ints, stops: Ints) -> NDArray[np.float64]:
         """Return the probability (S,) of entities at words `starts` to `stops` (S,), given all word labels (W,)."""
         rows, words = self._rows, self._words
-        steps = self._transitions[np.roll(labels, 1), labels] * self._emissions[rows, words, labels]
-        steps /= self._scale[rows, words]
-        steps[starts] = self._forward[rows[starts], words[starts], labels[starts]]
-        pairs = np.stack([starts, stops], axis=1).ravel()
-        inside = np.multiply.reduceat(np.append(steps, 1.0), pairs)[::2]  # product of the steps of each entity
+        # (W,) factor of each word, given the label of the word before; the first word of an entity has the forward sum
+        factors = self._transitions[np.roll(labels, 1), labels] * self._emissions[rows, words, labels]
+        factors /= self._scale[rows, words]
+        factors[starts] = self._forward[rows[starts], words[starts], labels[starts]]
+        # (S,) `reduceat` multiplies from each bound to the next: in even places from a start to its stop
+        bounds = np.stack([starts, stops], axis=1).ravel()
+        inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]
+
+        # (S,) sum over all labels of the next word that end the entity, and all sequences after it
         rows, words, labels = rows[stops - 1], words[stops - 1], labels[stops - 1]  # of the last word of each entity
         following = np.minimum(words + 1, self._emissions.shape[1] - 1)
-        rest = self._transitions[labels] * self._emissions[rows, following] * self._backward[rows, following]
-        ends = (rest * self._ends[labels]).sum(axis=1) / self._scale[rows, following]
+        continuations = self._transitions[labels] * self._emissions[rows, following] * self._backward[rows, following]
+        after = (continuations * self._ends[labels]).sum(axis=1) / self._scale[rows, following]
         is_last = words + 1 == self.lengths[rows]
-        return np.minimum(inside * np.where(is_last, self._backward[rows, words, labels], ends), 1.0)
+        return np.minimum(inside * np.where(is_last, self._backward[rows, words, labels], after), 1.0)
 
     def _forward_sums(self, start: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return forward sums (E, L, C), normalised to 1 at each word, and their scales (E, L)."""
@@ -110,8 +93,8 @@ class Lattice:
         current = start * self._emissions[:, 0]
         for word in range(self._emissions.shape[1]):
             if word:
-                inside = (word < self.lengths)[:, np.newaxis]
-                current = np.where(inside, (current @ self._transitions) * self._emissions[:, word], current)
+                is_word = (word < self.lengths)[:, np.newaxis]  # padding repeats the last sums of a sentence
+                current = np.where(is_word, (current @ self._transitions) * self._emissions[:, word], current)
             scale[:, word] = current.sum(axis=1)
             current = current / scale[:, word, np.newaxis]
             forward[:, word] = current
@@ -120,12 +103,13 @@ class Lattice:
     def _backward_sums(self, end: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return backward sums (E, L, C); forward times backward is the marginal probability."""
         backward = np.empty_like(self._emissions)
-        closed = end / (self._forward[:, -1] @ end)[:, np.newaxis]  # padding repeats the last sums of a sentence
-        backward[:, -1] = current = closed
+        # in padding, `_forward` repeats the sums of the last word, so -1 is the last word of every sentence
+        last = end / (self._forward[:, -1] @ end)[:, np.newaxis]
+        backward[:, -1] = current = last
         for word in range(self._emissions.shape[1] - 1, 0, -1):
-            inside = (word < self.lengths)[:, np.newaxis]
-            moved = (self._emissions[:, word] * current) @ self._transitions.T / self._scale[:, word, np.newaxis]
-            backward[:, word - 1] = current = np.where(inside, moved, closed)
+            is_word = (word < self.lengths)[:, np.newaxis]
+            previous = (self._emissions[:, word] * current) @ self._transitions.T / self._scale[:, word, np.newaxis]
+            backward[:, word - 1] = current = np.where(is_word, previous, last)
         return backward
 
 

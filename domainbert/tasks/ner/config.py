@@ -28,8 +28,8 @@ class NerDetector(FormatDetector["Ner"]):
     @override
     def detect(self, kind: type[Ner], sample: Sample) -> DetectedTask | None:
         if (tagged := tagged_sample(sample)) is not None:
-            typed = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
-            if not typed and not is_without_types(tagged.tags):
+            has_typed_tags = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
+            if not has_typed_tags and not is_without_types(tagged.tags):
                 return None
             format = NerFormat(**tagged.columns)
             return DetectedTask(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
@@ -101,9 +101,9 @@ def _is_export(sample: Sample) -> bool:
     """Whether a sample is a brat folder, or a JSON list of spaCy or Label Studio."""
     if sample.kind == "folder":
         return any(sample.path.glob("*.ann"))
-    first_text = sample.value[0] if isinstance(sample.value, list) and sample.value else None
-    if isinstance(first_text, list):
-        return len(first_text) == 2 and isinstance(first_text[0], str) and isinstance(first_text[1], dict)
-    return isinstance(first_text, dict) and any(
-        isinstance(first_text.get(key), list) for key in (*ENTITY_KEYS, "annotations")
+    first_value = sample.value[0] if isinstance(sample.value, list) and sample.value else None
+    if isinstance(first_value, list):  # spaCy: [text, {"entities": [...]}]
+        return len(first_value) == 2 and isinstance(first_value[0], str) and isinstance(first_value[1], dict)
+    return isinstance(first_value, dict) and any(
+        isinstance(first_value.get(key), list) for key in (*ENTITY_KEYS, "annotations")
     )

@@ -4,7 +4,7 @@ Free of torch."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -67,25 +67,27 @@ def _read_all_types(path: Path | Rows, format: NerFormat) -> NerFile:
     check_regular(path)
     if tool := detect_tool(path, format):
         return read_export(path, tool, format)
-    requested: Literal["auto", "conll", "jsonl"] = "auto"
-    if format.kind == "conll" or format.kind == "jsonl":
-        requested = format.kind
+    requested = format.kind if format.kind == "conll" or format.kind == "jsonl" else "auto"
     if file_kind(path, requested, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
 
 
 def _select_types(file: NerFile, format: NerFormat) -> NerFile:
-    """Return the file with only the entities of `format.types`; the others are counted in its notes."""
+    """Return the file with only the entities of `format.types`; the notes of the file count entities left out."""
     if format.types is None:
         return file
-    others = Counter(kind for sentence in file.sentences for kind in sentence.labels if not format.keeps(kind))
     sentences = []
     for sentence in file.sentences:
-        spans = [span for span in sentence.spans if format.keeps(span[2])]
-        sentences.append(replace(sentence, tags=tags_from_spans(spans, len(sentence.words))))
-    file.notes.left_out.update({f"entities of the type {kind}": n for kind, n in others.items()})
+        selected = [span for span in sentence.spans if format.keeps(span[2])]
+        sentences.append(replace(sentence, tags=tags_from_spans(selected, len(sentence.words))))
+        file.notes.left_out.update(_left_out(label) for label in sentence.labels if not format.keeps(label))
     return replace(file, items=sentences)
+
+
+def _left_out(entity_type: str) -> str:
+    """Return the name under which notes count the entities of a type that is not selected."""
+    return f"entities of the type {entity_type}"
 
 
 def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
@@ -97,7 +99,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     """
     problems = Problems(str(path))
     export = read_tool(path, tool, format, problems)
-    keys = _Keys(format.text_key, ENTITY_KEYS[0], True)
+    keys = _Keys(format.text_key, ENTITY_KEYS[0], is_text=True)
     if not export.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
@@ -140,8 +142,8 @@ def _row_kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
     return "rows" if isinstance(path, Rows) else "jsonl"
 
 
-def _location_in_list(row: str, key: str, index: int) -> str:
-    return f"{row}: {key}[{index}]"
+def _location_in_list(row_location: str, key: str, index: int) -> str:
+    return f"{row_location}: {key}[{index}]"
 
 
 def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
@@ -174,19 +176,21 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
 def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     """Return the keys that the format sets, otherwise the keys of the first row."""
     if format.entity_key is not None:
-        return _Keys(format.text_key, format.entity_key, True)
+        return _Keys(format.text_key, format.entity_key, is_text=True)
     words, tags = list_keys(where, first_row, format)
     if isinstance(format.tag_column, str):
-        return _Keys(words, tags, False)
+        return _Keys(words, tags, is_text=False)
     label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first_row]
     if len(label_keys) > 1:
         found = " and ".join(map(repr, label_keys))
         raise DomainbertError(
             f"{where}: found the keys {found}; expected one, or tag_column or entity_key to select one"
         )
-    if tags not in label_keys and (label_keys or (format.text_key in first_row and words not in first_row)):
-        return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], True)
-    return _Keys(words, tags, False)
+    has_entities = bool(label_keys) and tags not in label_keys
+    lacks_entities = not label_keys and format.text_key in first_row and words not in first_row  # an error, later
+    if has_entities or lacks_entities:
+        return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], is_text=True)
+    return _Keys(words, tags, is_text=False)
 
 
 def _words_of_text(
@@ -206,10 +210,9 @@ def _words_of_text(
         locate: function that maps the index of an entity to its path and line.
     """
     list_problem = problem_with_list(row, keys.labels)
-    hint = "" if keys.labels in row else " (set entity_key, for example to 'label' for older exports of doccano)"
-    raise_problems(
-        problem_with_text(row, keys.content, may_be_empty=True), f"{list_problem}{hint}" if list_problem else ""
-    )
+    if keys.labels not in row:
+        list_problem = f"{list_problem} (set entity_key, for example to 'label' for older exports of doccano)"
+    raise_problems(problem_with_text(row, keys.content, may_be_empty=True), list_problem)
     text: str = row[keys.content]
     words = words_of[text]
     problems, entities, spans = [], [], []
@@ -222,24 +225,30 @@ def _words_of_text(
         if format.keeps(entity.type):
             entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
         else:
-            notes.left_out[f"entities of the type {entity.type}"] += 1
+            notes.left_out[_left_out(entity.type)] += 1
     entities.sort(key=lambda entity: (entity.start, entity.end))
-    for left, right in pairwise(entities):
-        if right.start < left.end:
-            pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
-            last = max(left.list_index, right.list_index)
-            problems.append(
-                f"{locate(last)}: {pair} overlap; expected entities that do not overlap: a word has one tag (for "
-                "nested entities, train a model per layer and select its types with format.types)"
-            )
+    problems += _overlap_problems(text, entities, locate)
     for entity in entities:
         try:
             spans.append((*words_inside(text, entity.stretch, words), entity.type))
         except DomainbertError as error:
-            blank = text[entity.start : entity.end] != text[entity.start : entity.end].strip()
-            problems.append(f"{locate(entity.list_index)}: {error}{' (or format.trim: true)' if blank else ''}")
+            inside = text[entity.start : entity.end]
+            hint = " (or format.trim: true)" if inside != inside.strip() else ""
+            problems.append(f"{locate(entity.list_index)}: {error}{hint}")
     raise_problems(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
+
+
+def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[int], str]) -> Iterator[str]:
+    """Yield an error for each two neighbours in `entities`, sorted by position, that overlap."""
+    for left, right in pairwise(entities):
+        if right.start < left.end:
+            pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
+            yield (
+                f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not "
+                "overlap: a word has one tag (for nested entities, train a model per layer and select its types with "
+                "format.types)"
+            )
 
 
 def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
@@ -247,7 +256,8 @@ def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
     inside = text[entity.start : entity.end]
     start = entity.start + len(inside) - len(inside.lstrip())
     trimmed = entity._replace(start=start, end=start + len(inside.strip()))
-    changed["entities with white space at their ends, which was trimmed"] += trimmed != entity
+    if trimmed != entity:
+        changed["entities with white space at their ends, which was trimmed"] += 1
     return trimmed
 
 
@@ -257,9 +267,10 @@ def _parse_entity(text: str, value: Any, index: int) -> _Entity:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
         raise DomainbertError(f"is {shown(value)}; expected an object with start, end and label, or a list of them")
-    kinds = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
-    kind = kinds.pop() if len(kinds) == 1 else None
-    if not kind:
+    # an entity may have both keys, if their values are equal
+    entity_types = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
+    entity_type = entity_types.pop() if len(entity_types) == 1 else None
+    if not entity_type:
         found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
         raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
-    return _Entity(*read_char_span(text, value), kind, index)
+    return _Entity(*read_char_span(text, value), entity_type, index)

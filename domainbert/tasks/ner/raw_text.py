@@ -9,7 +9,7 @@ from domainbert.labelled.entities import Sentence
 from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.metrics.counts import f1_of_sets
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, running_text
 
@@ -40,25 +40,22 @@ def raw_text_scores(
     entities = tagger.predict([texts[index] for index in different])
     for index, sentence_entities in zip(different, entities, strict=True):
         predicted[index] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
+
+    # the words of the pipeline: pre-tokens for WordPiece, words between spaces for other vocabularies
     prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
-    units = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")  # as in the pipeline
-    labels = tagger.argmax_labels(units)
-    systems = {
-        "f1": predicted,
-        "argmax_f1": [
-            _in_characters(_spans_of_words(words, unit.word_offsets, unit_labels), words)
-            for words, unit, unit_labels in zip(offsets, units, labels, strict=True)
-        ],
-        "pipeline_f1": [
-            set(pipeline_entities(unit.word_offsets[:num_read], unit_labels[:num_read]))
-            for unit, unit_labels in zip(units, labels, strict=True)
-            # the pipeline truncates texts; 2 tokens are [CLS] and [SEP]
-            for num_read in [bisect_left(unit.first_piece, tagger.max_length - 2)]
-        ],
-    }
+    aligned = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")
+    argmax_spans, pipeline_spans = [], []
+    for text_words, pipeline_words, labels in zip(offsets, aligned, tagger.argmax_labels(aligned), strict=True):
+        spans = _spans_of_words(text_words, pipeline_words.word_offsets, labels)
+        argmax_spans.append(_in_characters(spans, text_words))
+        # the pipeline truncates texts to one window; 2 tokens are [CLS] and [SEP]
+        num_read = bisect_left(pipeline_words.first_piece, tagger.max_length - 2)
+        pipeline_spans.append(set(pipeline_entities(pipeline_words.word_offsets[:num_read], labels[:num_read])))
+
+    systems = {"f1": predicted, "argmax_f1": argmax_spans, "pipeline_f1": pipeline_spans}
     scores = {
-        name: f1_of_sets(gold, [{span for span in spans if keeps(span[2])} for spans in run])
-        for name, run in systems.items()
+        name: f1_of_sets(gold, [{span for span in spans if keeps(span[2])} for spans in spans_by_text])
+        for name, spans_by_text in systems.items()
     }
     return scores | {"words_split_differently": num_lost / max(sum(map(len, offsets)), 1)}
 
@@ -87,19 +84,22 @@ def _find_differences(
 ) -> tuple[list[int], int]:
     """Return the indices of sentences with other words or pieces in raw text, and the number of words that raw text
     does not have."""
-    raw = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
+    texts_aligned = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
+    words_aligned = align_words(tagger.tokenizer, words)
     different, num_lost = [], 0
-    for index, (from_text, from_words) in enumerate(zip(raw, align_words(tagger.tokenizer, words), strict=True)):
+    for index, (from_text, from_words) in enumerate(zip(texts_aligned, words_aligned, strict=True)):
         num_lost += len(set(offsets[index]).difference(from_text.word_offsets))
-        same_pieces = all(getattr(from_text, key) == value for key, value in vars(from_words).items())
+        # `from_text` has the attributes of `from_words`, and `word_offsets`
+        same_pieces = all(getattr(from_text, name) == value for name, value in vars(from_words).items())
         if from_text.word_offsets != offsets[index] or not same_pieces:
             different.append(index)
     return different, num_lost
 
 
-def _spans_of_words(words: Offsets, units: Offsets, labels: Sequence[str]) -> list[Span]:
-    """Return the entities in words, where each word has the label of the unit that starts with it, or O."""
-    label_at = {start: label for (start, _), label in zip(units, labels, strict=True)}
+def _spans_of_words(words: Offsets, labelled_words: Offsets, labels: Sequence[str]) -> list[Span]:
+    """Return the entities in `words`: a word has the label of the labelled word that starts at the same character, or O
+    if no labelled word starts there."""
+    label_at = {start: label for (start, _), label in zip(labelled_words, labels, strict=True)}
     return spans_from_tags(to_iob2([label_at.get(start, "O") for start, _ in words]))
 
 

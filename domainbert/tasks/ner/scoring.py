@@ -26,8 +26,7 @@ from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.raw_text import raw_text_scores
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.scoring import CountedScoring
-from domainbert.tasks.tagged_scoring import TaggedScoring
-from domainbert.tasks.words import TaggedWords
+from domainbert.tasks.word_task import TaggedScoring, TaggedWords
 
 
 class EntityScoring(TaggedScoring, CountedScoring):
@@ -72,13 +71,13 @@ class EntityScoring(TaggedScoring, CountedScoring):
     @override
     def predict(self, predictor: Any) -> list[TaggedWords]:
         """Return the tags of each sentence, without entities of types that `format.types` does not select."""
-        predictions, keeps = super().predict(predictor), self.config.format.keeps
-        if self.config.format.types is None:
+        predictions, format = super().predict(predictor), self.config.format
+        if format.types is None:
             return predictions
-        kept = [[span for span in spans if keeps(span[2])] for spans in _spans(predictions)]
+        selected = [[span for span in spans if format.keeps(span[2])] for spans in _spans(predictions)]
         return [
             tagged._replace(tags=tags_from_spans(spans, len(tagged.tags)))
-            for tagged, spans in zip(predictions, kept, strict=True)
+            for tagged, spans in zip(predictions, selected, strict=True)
         ]
 
     @override
@@ -131,11 +130,11 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors of a sentence, or None; the severity of a missed entity is its words' probability of O."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
-        wrong = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]
-        if not wrong:
+        wrong_spans = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]
+        if not wrong_spans:
             return None
-        scores = prediction.scores
-        severity = max(min(scores[slice(*span[:2])]) for span in wrong if span)
+        scores = prediction.scores  # all words of an entity have the score of the entity
+        severity = max(min(scores[span[0] : span[1]]) for span in wrong_spans if span)
         text, offsets = join_words(item.words)
         gold = [_mark(pair.gold, offsets, pair.kind) for pair in pairs if pair.gold]
         predicted = [_mark(pair.predicted, offsets, pair.kind, scores) for pair in pairs if pair.predicted]
@@ -163,11 +162,11 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def lines(self, summary: Summary) -> list[str]:
-        note = "stray I- tags in the predictions were read as B-"
-        repaired = [f"{name}: {count:,} {note}" for name, count in self._repaired.items() if count]
         systems = summary["systems"]
-        raw = [f"{name}: {raw_text_line(system)}" for name, system in systems.items() if "raw_text" in system]
-        return [*super().lines(summary), *error_lines(systems), *([""] if raw or repaired else []), *raw, *repaired]
+        notes = [f"{name}: {raw_text_line(system)}" for name, system in systems.items() if "raw_text" in system]
+        repair_note = "stray I- tags in the predictions were read as B-"
+        notes += [f"{name}: {count:,} {repair_note}" for name, count in self._repaired.items() if count]
+        return [*super().lines(summary), *error_lines(systems), *(["", *notes] if notes else [])]
 
 
 def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:

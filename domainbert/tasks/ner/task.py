@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 from typing_extensions import override
@@ -12,27 +13,30 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
-from domainbert.labelled.contents import Content
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.labelled.tag_schemes import ModelScheme, labels_of_types, scheme_of_labels, spans_from_tags
-from domainbert.tasks.attribution_targets import AttributionTarget
+from domainbert.labelled.tag_schemes import (
+    ModelScheme,
+    continues_entity,
+    labels_of_types,
+    scheme_of_labels,
+    spans_from_tags,
+)
 from domainbert.tasks.capabilities import (
+    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
     Explainer,
-    OutputComparison,
     TrainingHooks,
 )
-from domainbert.tasks.decoding import decode_labels, uniform_crf
-from domainbert.tasks.ner.confidence import Lattice, entity_targets
+from domainbert.tasks.decoding import decode_labels, log_probability, uniform_crf
+from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.ner.tagger import Entity, Tagger
-from domainbert.tasks.task import ADVICE, Batch, Task
-from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import TaggedWords, aligned_contents
+from domainbert.tasks.task import ADVICE, Batch
+from domainbert.tasks.word_task import TaggedWords, WordTask
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -58,7 +62,14 @@ class EntityExplainer(Explainer["NerTask"]):
     @override
     def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         (tags,) = task.best_tags(logits, batch)
-        return entity_targets(task.decoding_crf, task.labels, tags, batch)
+        targets = []
+        for start, stop, entity_type in spans_from_tags(tags):
+            allowed = {word: [label == tags[word] for label in task.labels] for word in range(start, stop)}
+            if stop < len(tags):  # the next word must not continue the entity
+                allowed[stop] = [not continues_entity(tags[stop - 1], label) for label in task.labels]
+            score = partial(log_probability, task.decoding_crf, batch=batch, allowed=allowed)
+            targets.append(AttributionTarget(entity_type, score, (start, stop)))
+        return targets
 
 
 class TagFormatter(ExampleFormatter["NerTask"]):
@@ -76,26 +87,20 @@ class TagFormatter(ExampleFormatter["NerTask"]):
         return names
 
 
-class NerTask(Task[Sentence, list[Entity]]):
+class NerTask(WordTask[Sentence, Entity]):
     """Named entity recognition; `labels` are `O`, and `B-X` and `I-X` for every type, in BIOES also `E-X` and `S-X`.
 
     Attributes:
         scheme: tag scheme; None if the model folder does not record it, so that any tag sequence is valid.
-        crf: the CRF of the head, if it has one.
         valid: CRF that decodes a linear head into valid tag sequences.
     """
 
-    head = "tokens"
-    loss_divisor = "num_targets"
     predictor = Tagger
-    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
     explainer = EntityExplainer()
     training_hooks = EntityTrainingHooks()
     scoring = EntityScoring
     example_formatter = TagFormatter()
-    distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     scheme: ModelScheme | None
-    crf: Crf | None = None
     valid: Crf | None
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -144,12 +149,6 @@ class NerTask(Task[Sentence, list[Entity]]):
         return encode_words(aligned, ids, self.labels, max_length)
 
     @override
-    def encode_contents(
-        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
-    ) -> list[Example]:
-        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
-        return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
-
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
         """Return words as token ids, for prediction; outputs are words, in BIOES pre-tokens, see `tags_of_words`."""
         if self.scheme == "BIOES":
@@ -162,10 +161,6 @@ class NerTask(Task[Sentence, list[Entity]]):
             return tagged
         (tags, scores), (_, firsts) = tagged, split_words(words)
         return TaggedWords(word_tags(tags, firsts), [scores[first] for first in firsts])
-
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return the cross-entropy of the pre-tokens, or the CRF's negative log-likelihood; see `word_loss`."""
-        return word_loss(logits, batch, self.crf)
 
     def metric(self) -> Metric:
         """Return the metric of strict entity F1."""
@@ -229,6 +224,6 @@ class CrfNerTask(NerTask):
 
     @override
     def attach_head(self, head: nn.Module) -> None:
-        self.crf = crf_of(head)
+        super().attach_head(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)

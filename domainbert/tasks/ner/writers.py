@@ -23,7 +23,9 @@ class ProdigyWriter(FileWriter):
 
     @override
     def write(self, row: Row, result: Row) -> None:
-        spans = [{"start": e["start"], "end": e["end"], "label": e["type"]} for e in result["entities"]]
+        spans = [
+            {"start": entity["start"], "end": entity["end"], "label": entity["type"]} for entity in result["entities"]
+        ]
         meta = {key: value for key, value in row.items() if key != self.text_key}
         task = {"text": row[self.text_key], "spans": spans, **({"meta": meta} if meta else {})}
         self.stream.write(json_line(task))

@@ -11,7 +11,7 @@ from typing_extensions import override
 from domainbert.labelled.contents import Content, as_contents
 from domainbert.metrics.attachment import Arc
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.words import aligned_contents, text_and_offsets
+from domainbert.tasks.word_task import aligned_contents, text_and_offsets
 
 
 class Tree(NamedTuple):

@@ -27,7 +27,7 @@ from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
 from domainbert.tasks.parsing.trees import best_tree, greedy_heads
 from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, Task
-from domainbert.tasks.words import aligned_contents
+from domainbert.tasks.word_task import aligned_contents
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -22,8 +22,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.regression import STATISTICS, regression_terms
 from domainbert.metrics.summary import collapse_warnings
-from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import (
+    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
     Explainer,

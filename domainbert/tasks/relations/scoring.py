@@ -12,9 +12,9 @@ from typing_extensions import override
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.mistakes import Mark, Mistake, label_marks
-from domainbert.tasks.null_label_scoring import NullLabelScoring
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
+from domainbert.tasks.scoring import NullLabelScoring
 
 _ENTITY_LABELS = ("head", "tail")
 
@@ -31,7 +31,6 @@ class RelationScoring(NullLabelScoring):
     """Scoring of relations between two entities, without the null label in F1."""
 
     config: Relations
-    setting = "negative"
 
     @property
     @override

@@ -16,8 +16,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, text_in
 from domainbert.labelled.items import Labelled, label_set
-from domainbert.tasks.attribution_targets import AttributionTarget
 from domainbert.tasks.capabilities import (
+    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
     Explainer,

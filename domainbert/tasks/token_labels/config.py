@@ -28,9 +28,12 @@ class TokenLabelsDetector(FormatDetector["TokenLabels"]):
     def detect(self, kind: type[TokenLabels], sample: Sample) -> DetectedTask | None:
         tagged = tagged_sample(sample)
         labels = set(tagged.tags) if tagged else set()
-        if tagged is None or not 2 <= len(labels) <= _MAX_LABELS or 2 * len(labels) > len(tagged.tags):
+        if tagged is None or not 2 <= len(labels) <= _MAX_LABELS:
             return None
-        begins_entity = any(label[:2] in ("B-", "S-", "U-") for label in labels) or {"B"} <= labels <= set("BIESLUO")
+        if 2 * len(labels) > len(tagged.tags):  # a column of words, which hardly repeat
+            return None
+        is_without_types = {"B"} <= labels <= set("BIESLUO")
+        begins_entity = is_without_types or any(label[:2] in ("B-", "S-", "U-") for label in labels)
         outside = _DEFAULT_OUTSIDE if _DEFAULT_OUTSIDE in labels else None
         reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins_entity else ", none with B-")
         task = kind(format=TaggedFormat(**tagged.columns), outside=outside)

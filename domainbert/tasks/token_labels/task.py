@@ -12,30 +12,25 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from typing_extensions import override
 
 from domainbert.data.examples import word_example
 from domainbert.data.packing import Example
-from domainbert.encoders.crf import Crf, crf_of
-from domainbert.labelled.char_spans import join_words
-from domainbert.labelled.contents import Content, as_contents
+from domainbert.encoders.crf import Crf
+from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.items import Labelled, label_counts, label_set
 from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
-from domainbert.tasks.attribution_targets import AttributionTarget, log_probability
-from domainbert.tasks.capabilities import DistillationTargets, Explainer, OutputComparison, TrainingHooks
+from domainbert.tasks.capabilities import AttributionTarget, Explainer, TrainingHooks
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
-from domainbert.tasks.decoding import decode_words
+from domainbert.tasks.decoding import decode_words, log_probability
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
-from domainbert.tasks.null_label_scoring import NullLabelScoring
-from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.tagged_scoring import TaggedScoring
-from domainbert.tasks.task import ADVICE, Batch, Task
+from domainbert.tasks.scoring import NullLabelScoring
+from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.token_labels.config import TokenLabels
-from domainbert.tasks.word_losses import word_loss
-from domainbert.tasks.words import TaggedWords, aligned_contents, text_and_offsets
+from domainbert.tasks.word_task import TaggedScoring, TaggedWords, WordPredictor, WordTask
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -54,37 +49,21 @@ class LabelledWord:
     score: float
 
 
-class WordLabeller(Predictor[list[LabelledWord]]):
+class WordLabeller(WordPredictor[LabelledWord]):
     """Predictor of labels for the pre-tokens of raw text, or for lists of words, which are joined by single spaces."""
 
     kind = "a token classifier with the labels"
 
-    def _predict(self, texts: Sequence[Content]) -> list[list[LabelledWord]]:
-        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
-        predicted = []
-        for content, words, labelled in zip(texts, aligned, self._label(aligned), strict=True):
-            text, offsets = text_and_offsets(content, words)
-            rows = zip(offsets, *labelled, strict=True)
-            predicted.append(
-                [LabelledWord(start, end, text[start:end], label, score) for (start, end), label, score in rows]
-            )
-        return predicted
+    @override
+    def build(self, text: str, offsets: Sequence[Stretch], tagged: TaggedWords) -> list[LabelledWord]:
+        return [
+            LabelledWord(start, end, text[start:end], label, score)
+            for (start, end), label, score in zip(offsets, tagged.tags, tagged.scores, strict=True)
+        ]
 
     @override
     def as_json(self, prediction: list[LabelledWord]) -> dict[str, Any]:
         return {"words": [asdict(word) for word in prediction]}
-
-    def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-        """Return the label of each word."""
-        return [tagged.tags for tagged in self.tag_words(sentences)]
-
-    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
-        """Return the label of each word, and its probability."""
-        return self._label(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
-
-    def _label(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        decoded = self._decode_examples(_encode(aligned, None, len(self.labels), self.max_length))
-        return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
 
 
 class WordScoring(TaggedScoring, NullLabelScoring):
@@ -92,7 +71,6 @@ class WordScoring(TaggedScoring, NullLabelScoring):
 
     config: TokenLabels
     titles: ClassVar[Mapping[str, str]] = {"micro_f1": "micro F1"}  # macro F1 is the headline "mean token F1"
-    setting = "outside"
 
     @property
     @override
@@ -114,10 +92,13 @@ class WordScoring(TaggedScoring, NullLabelScoring):
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
             _, _, word_ranges, scores = zip(*group, strict=True)
             kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
-            char_range = word_ranges[0][0], word_ranges[-1][1]
-            gold_marks += [Mark(gold, *char_range, kind=kind)] if gold != self.null_label else []
-            marks += [Mark(predicted, *char_range, score, kind)] if predicted != self.null_label else []
-            severities += [score] if gold != predicted else []
+            start, end = word_ranges[0][0], word_ranges[-1][1]
+            if gold != self.null_label:
+                gold_marks.append(Mark(gold, start, end, kind=kind))
+            if predicted != self.null_label:
+                marks.append(Mark(predicted, start, end, score, kind))
+            if gold != predicted:
+                severities.append(score)
         return Mistake(text, gold_marks, marks, max(severities)) if severities else None
 
     @override
@@ -150,7 +131,8 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
-        baseline = 0.0 if label == task.null_label else 2 * share / (1 + share) / len(counts.keys() - {task.null_label})
+        f1_of_label = 2 * share / (1 + share)  # if every word gets the label: precision is `share`, recall is 1
+        baseline = 0.0 if label == task.null_label else f1_of_label / len(counts.keys() - {task.null_label})
         if share == 1 or scores["macro_f1"] > baseline:
             return []
         achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
@@ -164,28 +146,21 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
     def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         ((ids, _),) = decode_words(logits, batch, task.crf)
         crf = task.crf or Crf(len(task.labels))
-
-        def score(word: int, logits: Tensor) -> Tensor:
-            return log_probability(crf, logits, batch, {word: (np.arange(len(task.labels)) == ids[word]).tolist()})
-
-        return [
-            AttributionTarget(task.labels[label], partial(score, word), (word, word + 1))
-            for word, label in enumerate(ids.tolist())
-        ]
+        targets = []
+        for word, label_id in enumerate(ids.tolist()):
+            allowed = {word: [index == label_id for index in range(len(task.labels))]}
+            score = partial(log_probability, crf, batch=batch, allowed=allowed)
+            targets.append(AttributionTarget(task.labels[label_id], score, (word, word + 1)))
+        return targets
 
 
-class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
+class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
     """Token classification with a linear head."""
 
-    head = "tokens"
-    loss_divisor = "num_targets"
     predictor = WordLabeller
     scoring = WordScoring
-    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
     explainer = WordExplainer()
     training_hooks = WordTrainingHooks()
-    distillation_targets = DistillationTargets()
-    crf: Crf | None = None
 
     def __init__(self, labels: Sequence[str], null_label: str | None = None) -> None:
         super().__init__(labels)
@@ -213,18 +188,13 @@ class TokenLabelsTask(Task[TaggedSentence, list[LabelledWord]]):
         label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
-        return _encode(aligned, labels, len(self.labels), max_length)
+        same_label = np.arange(len(self.labels))  # all pre-tokens of a word have the label of the word
+        pairs = zip(aligned, labels, strict=True)
+        return [word_example(words, label_ids, same_label, max_length) for words, label_ids in pairs]
 
     @override
-    def encode_contents(
-        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
-    ) -> list[Example]:
-        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
-        return _encode(aligned_contents(tokenizer, contents, self.word_splitting), None, len(self.labels), max_length)
-
-    @override
-    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
-        return word_loss(logits, batch, self.crf)
+    def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
+        return [word_example(words, None, np.arange(len(self.labels)), max_length) for words in aligned]
 
     def metric(self) -> Metric:
         """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
@@ -250,16 +220,3 @@ class CrfTokenLabelsTask(TokenLabelsTask):
 
     head = "crf"
     output_comparison = None
-
-    @override
-    def attach_head(self, head: nn.Module) -> None:
-        self.crf = crf_of(head)
-
-
-def _encode(
-    aligned: Sequence[AlignedWords], labels: Sequence[Sequence[int]] | None, num_labels: int, max_length: int
-) -> list[Example]:
-    """Return sentences as token ids and targets; all pre-tokens of a word have its label as target."""
-    same_label = np.arange(num_labels)  # maps the label of a word to the label of its later pre-tokens
-    targets = labels if labels is not None else [None] * len(aligned)
-    return [word_example(words, ids, same_label, max_length) for words, ids in zip(aligned, targets, strict=True)]

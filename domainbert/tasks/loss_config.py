@@ -1,14 +1,17 @@
-"""Weights of labels in a loss, from the settings of a task. Free of torch."""
+"""Settings of losses: weights of labels, and additional losses. Free of torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.base.fields import Range
+from domainbert.base.fields import Range, check_fields
 
-LabelWeights = Literal["balanced"] | dict[str, Annotated[float, Range(0, 1e6, exclude_low=True)]]
+Positive = Annotated[float, Range(0, 1e6, exclude_low=True)]
+
+LabelWeights = Literal["balanced"] | dict[str, Positive]
 """Weights from the label counts of the training set, or by label name."""
 
 
@@ -34,3 +37,25 @@ def resolve_weights(
         return None
     by_name: Mapping[str, float] = {label: balanced(label) for label in labels} if isinstance(weights, str) else weights
     return [by_name.get(label, 1.0) for label in labels]
+
+
+@dataclass(frozen=True)
+class AdversarialConfig:
+    """Adversarial training (FGM): add the loss with word embeddings perturbed along its gradient."""
+
+    epsilon: Positive = 1.0
+    """L2 norm of the perturbation, over all tokens of a text."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+@dataclass(frozen=True)
+class RDropConfig:
+    """R-Drop: read each text twice with different dropout, and penalise the divergence of the two predictions."""
+
+    alpha: Positive = 1.0
+    """Weight of the divergence, which is added to the losses of both predictions."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)

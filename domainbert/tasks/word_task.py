@@ -1,0 +1,173 @@
+"""Base classes of tasks with a tag or label for each word: loss, prediction and scoring."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from typing_extensions import override
+
+from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import IGNORE_INDEX, Example
+from domainbert.encoders.crf import Crf, SizedGrid, crf_of
+from domainbert.labelled.char_spans import Stretch, join_words
+from domainbert.labelled.contents import Content, as_contents, words_of_content
+from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence
+from domainbert.tasks.capabilities import DistillationTargets, OutputComparison
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.predictor import Predictor
+from domainbert.tasks.scoring import Scoring
+from domainbert.tasks.task import Batch, Task
+from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.splitting import WordSplitting, align_raw
+
+Item = TypeVar("Item")
+Part = TypeVar("Part")
+"""A part of a predicted text, such as an entity or a labelled word."""
+
+
+class TaggedWords(NamedTuple):
+    """Tags of the words of a sentence, and the probability of each tag."""
+
+    tags: list[str]
+    scores: list[float]
+
+
+def aligned_contents(
+    tokenizer: DomainTokenizer, contents: Sequence[Content], splitting: WordSplitting | None
+) -> list[AlignedWords]:
+    """Return the pieces and words of each content; `splitting` defines the words of a text."""
+    texts = [content for content in contents if isinstance(content, str)]
+    words = [words_of_content(content) for content in contents if not isinstance(content, str)]
+    from_texts, from_words = iter(align_raw(tokenizer, texts, splitting)), iter(align_words(tokenizer, words))
+    return [next(from_texts if isinstance(content, str) else from_words) for content in contents]
+
+
+def text_and_offsets(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
+    """Return the text of a content and the character ranges of its words; a list of words is joined by spaces."""
+    if isinstance(words, AlignedText) and isinstance(content, str):
+        return content, words.word_offsets
+    return join_words(words_of_content(content))
+
+
+class WordTask(Task[Item, list[Part]]):
+    """A task with a linear or CRF head on the first piece of each word.
+
+    Attributes:
+        crf: the CRF of the head; None for a linear head.
+    """
+
+    head = "tokens"
+    loss_divisor = "num_targets"
+    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
+    distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
+    crf: Crf | None = None
+
+    @override
+    def attach_head(self, head: nn.Module) -> None:
+        self.crf = crf_of(head)
+
+    @abstractmethod
+    def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
+        """Return sentences that are split into pieces as examples without targets, for prediction."""
+
+    @override
+    def encode_contents(
+        self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
+    ) -> list[Example]:
+        """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
+        return self.encode_aligned(aligned_contents(tokenizer, contents, self.word_splitting), max_length)
+
+    @override
+    def loss(self, logits: Tensor, batch: Batch) -> Tensor:
+        """Return the loss summed over a micro-batch, a scalar, from logits (N, labels) at the positions.
+
+        It is the cross-entropy of the pre-tokens, or for a CRF the negative log-likelihood of the words' labels plus
+        the cross-entropy of positions that continue a word, which are not part of the CRF's sequence.
+        """
+        targets = batch["targets"]
+        if self.crf is None:
+            return _cross_entropy(logits, targets)
+        is_labelled_word = (batch["outputs"] >= 0) & (targets != IGNORE_INDEX)
+        continuation_targets = targets.masked_fill(batch["outputs"] >= 0, IGNORE_INDEX)
+        with torch.autocast(logits.device.type, enabled=False):
+            continuations = _cross_entropy(logits, continuation_targets)
+            longest = batch["longest"] if "longest" in batch else max(0, int(batch["outputs"].max())) + 1
+            outputs = batch["outputs"].masked_fill(~is_labelled_word, -1)
+            grid = SizedGrid(batch["example"], outputs, len(batch["items"]), longest)
+            emissions, labels = grid.fill(logits.float()), grid.fill(targets)
+            losses = self.crf.log_partition(emissions, grid.lengths) - self.crf.score(emissions, labels, grid.lengths)
+        return continuations + losses.where(grid.lengths > 0, 0.0).sum()
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    return functional.cross_entropy(logits.float(), targets, ignore_index=IGNORE_INDEX, reduction="sum")
+
+
+class WordPredictor(Predictor[list[Part]]):
+    """Predictor for the pre-tokens of raw text, or for lists of words, which are joined by single spaces."""
+
+    task: WordTask[Any, Part]
+
+    @abstractmethod
+    def build(self, text: str, offsets: Sequence[Stretch], tagged: TaggedWords) -> list[Part]:
+        """Return the prediction for a text from the character ranges and the tags of its words."""
+
+    @override
+    def _predict(self, texts: Sequence[Content]) -> list[list[Part]]:
+        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
+        return [
+            self.build(*text_and_offsets(content, words), tagged)
+            for content, words, tagged in zip(texts, aligned, self._tag(aligned), strict=True)
+        ]
+
+    def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
+        """Return the tags of the words of each sentence."""
+        return [tagged.tags for tagged in self.tag_words(sentences)]
+
+    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
+        """Return the tags of the words of each sentence, and the probability of each tag."""
+        return self._tag(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
+
+    def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
+        decoded = self._decode_examples(self.task.encode_aligned(aligned, self.max_length))
+        return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
+
+
+class TaggedScoring(Scoring):
+    """Scoring of sentences in documents; predictions are tags of words from `tag_words` of a predictor."""
+
+    test: TaggedFile[Any]
+
+    def __init__(self, config: TaskConfig, test: TaggedFile[Any], train: TaggedFile[Any] | None = None) -> None:
+        super().__init__(config, test, train)
+        self.suffix = ".conll" if test.kind == "conll" and test.fits_columns else ".jsonl"
+
+    def predict(self, predictor: Any) -> list[TaggedWords]:
+        """Return the tags of every sentence; a sentence without words has none and is not given to the model."""
+        sentences, empty = self.test.items, TaggedWords([], [])
+        remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
+        tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
+        for sentence, (tags, _) in zip(sentences, tagged, strict=True):
+            if len(sentence.words) != len(tags):
+                raise DomainbertError(
+                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(tags)} tags predicted"
+                )
+        return tagged
+
+    @override
+    def row(self, item: TaggedSentence, prediction: TaggedWords) -> dict[str, Any]:
+        return {"tokens": item.words, "gold": item.tags, "predicted": prediction.tags}
+
+    def write(self, path: Path, predictions: Sequence[TaggedWords]) -> None:
+        """Write CoNLL for conlleval if the test set is CoNLL and all its sentences fit columns, otherwise JSONL."""
+        if self.suffix == ".conll":
+            self.test.write(path, [prediction.tags for prediction in predictions])
+        else:
+            super().write(path, predictions)
