@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.packing import Example, collate
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import Precision
-from domainbert.training.precision import autocast_dtype
-
-if TYPE_CHECKING:
-    from domainbert.tasks.task_module import TaskModule
 
 _MAX_TOKENS, _MAX_TOKENS_ON_CPU = 8_192, 2_048  # per batch; a small batch fits the caches of a CPU
 _OUTPUT_FIELDS = ("example", "outputs", "targets")  # read by tasks, together with `items`
@@ -93,33 +87,3 @@ def packed_logits(
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """Return a tensor on the device; copies from pinned memory are asynchronous."""
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)
-
-
-class ModuleRuntime:
-    """Runtime of a predictor for the model of a LightningModule; the encoder has the precision of the Trainer."""
-
-    def __init__(self, module: TaskModule, precision: str) -> None:
-        self.model, self.tokenizer, self.max_length = module.model, module.tokenizer, module.max_length
-        self.config, self.labels, self.device = module.config, module.task.labels, module.device
-        scaling = module.task.scaling
-        self.dtype = None if scaling.full_precision else autocast_dtype(cast(Precision, precision))
-        self.scale = scaling.output_scale(module.task)
-
-    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """Yield each batch with the logits (N, labels) at its positions, in the units of the saved model.
-
-        Raise `DomainbertError` if logits are not finite.
-        """
-        was_training = self.model.training
-        self.model.eval()
-        try:
-            with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
-                for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, self.dtype):
-                    if not logits.isfinite().all():
-                        raise DomainbertError("the logits of the model are NaN or infinite; train it again")
-                    if self.scale is not None:
-                        shift, factor = self.scale
-                        logits = logits * factor + shift
-                    yield batch, logits
-        finally:
-            self.model.train(was_training)

@@ -320,3 +320,14 @@ class NullLabelScoring(CountedScoring):
         """Return the reasons for undefined scores; accuracy is always defined."""
         reasons = super().undefined(counts[..., :-1, :])  # without the row for accuracy
         return {name: reason for name, reason in reasons.items() if name != "accuracy"}
+
+
+def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
+    """Return the numbers in nested scores by path, such as `f1` or `per_type/GENE/f1`; other values are omitted."""
+    numbers: dict[str, float] = {}
+    for name, value in scores.items():
+        if isinstance(value, Mapping):
+            numbers |= flatten_scores(value, f"{prefix}{name}/")
+        elif isinstance(value, (int, float)) and not isinstance(value, bool):
+            numbers[f"{prefix}{name}"] = float(value)
+    return numbers

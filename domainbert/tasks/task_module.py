@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 from torch.distributed import all_gather_object, get_world_size, is_initialized
@@ -15,6 +16,7 @@ from torch.distributed.tensor import DTensor
 from torchmetrics import Metric
 
 from domainbert.base.errors import DomainbertError
+from domainbert.data.packing import Example
 from domainbert.encoders.config import EncoderConfig, HeadConfig, check_length
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
@@ -24,15 +26,17 @@ from domainbert.models.folder import ModelFolder
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.loss_config import RDropConfig
-from domainbert.tasks.packed_logits import ModuleRuntime
+from domainbert.tasks.packed_logits import packed_logits
+from domainbert.tasks.scoring import flatten_scores
 from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task, task_from_fields
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY
 from domainbert.training.checkpoints import is_sharded, whole_weights
-from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import from_plain
 from domainbert.training.module import TrainedModule
+from domainbert.training.precision import autocast_dtype
 
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData
@@ -178,8 +182,29 @@ class TaskModule(TrainedModule):
         if self._saved_task is None:
             self._saved_task = self._task_from_fields(self.task.labels, self._fields(self._task_facts(self.scores)))
             self._saved_task.attach_head(self.model.head)
-        precision = self.trainer.precision if self._trainer is not None else "32-true"
-        return self._saved_task.predictor(self._saved_task, ModuleRuntime(self, str(precision)))
+        return self._saved_task.predictor(self._saved_task, self)
+
+    def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
+        """Yield each batch with the logits (N, labels) at its positions, in the units of the saved model.
+
+        The encoder has the precision of the Trainer. Raise `DomainbertError` if logits are not finite.
+        """
+        precision = cast(Precision, self.trainer.precision) if self._trainer is not None else "32-true"
+        scaling = self.task.scaling
+        dtype, scale = None if scaling.full_precision else autocast_dtype(precision), scaling.output_scale(self.task)
+        was_training = self.model.training
+        self.model.eval()
+        try:
+            with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
+                for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, dtype):
+                    if not logits.isfinite().all():
+                        raise DomainbertError("the logits of the model are NaN or infinite; train it again")
+                    if scale is not None:
+                        shift, factor = scale
+                        logits = logits * factor + shift
+                    yield batch, logits
+        finally:
+            self.model.train(was_training)
 
     def _task_from_fields(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
         """Return the task of a `config.json`, as saved with the model or in a checkpoint."""
@@ -317,14 +342,3 @@ def gather_predictions(predictions: Mapping[int, Any]) -> dict[int, Any]:
     parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
     all_gather_object(parts, dict(predictions))
     return {index: prediction for part in parts for index, prediction in part.items()}
-
-
-def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers in nested scores by path, such as `f1` or `per_type/GENE/f1`; other values are omitted."""
-    numbers: dict[str, float] = {}
-    for name, value in scores.items():
-        if isinstance(value, Mapping):
-            numbers |= flatten_scores(value, f"{prefix}{name}/")
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            numbers[f"{prefix}{name}"] = float(value)
-    return numbers

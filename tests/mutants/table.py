@@ -160,7 +160,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/token_labels/task.py": (("tests/tasks/test_token_labels.py",), ()),
     "tasks/word_task.py": (("tests/tasks/test_crf_loss.py", "tests/tasks/test_token_labels.py"), _STAGES),
     "tasks/ner/confidence.py": (("tests/tasks/test_schemes.py",), _PREDICTING),
-    "tasks/ner/pretokens.py": (("tests/tasks/test_schemes.py",), _STAGES),
     "tasks/ner/task.py": (
         ("tests/tasks/test_ner.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_schemes.py"),
         _STAGES,

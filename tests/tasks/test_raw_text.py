@@ -11,7 +11,7 @@ import torch
 from domainbert import load_tagger
 from domainbert.metrics.counts import f1_of_sets
 from domainbert.tasks.ner.files import read_ner
-from domainbert.tasks.ner.raw_text import pipeline_entities, raw_text_scores
+from domainbert.tasks.ner.scoring import pipeline_entities, raw_text_scores
 from domainbert.tokenization.splitting import running_text
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/predict-from-python.md"

@@ -23,8 +23,7 @@ from domainbert.labelled.tag_schemes import (
 )
 from domainbert.tasks.decoding import decode_labels, uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
-from domainbert.tasks.ner.pretokens import word_tags
-from domainbert.tasks.ner.task import CrfNerTask, NerTask
+from domainbert.tasks.ner.task import CrfNerTask, NerTask, word_tags
 
 SCHEMES = ("IOB2", "BIOES")
 LENGTHS = (4, 1, 3)

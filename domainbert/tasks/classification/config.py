@@ -14,9 +14,8 @@ from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.infer_columns import row_keys
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import DetectedTask, FormatDetector
+from domainbert.tasks.config import DetectedTask, FormatDetector, TextTaskConfig
 from domainbert.tasks.loss_config import LabelWeights, check_weighted
-from domainbert.tasks.text_config import TextTaskConfig
 
 
 @dataclass(frozen=True)

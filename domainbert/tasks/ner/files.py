@@ -45,10 +45,6 @@ class _Entity(NamedTuple):
     list_index: int
     """Index in the list of entities."""
 
-    @property
-    def stretch(self) -> Stretch:
-        return self.start, self.end
-
 
 def read(config: Ner, path: Path | Rows) -> NerFile:
     """Return the sentences of a file, for `TaskConfig.read`."""
@@ -230,7 +226,7 @@ def _words_of_text(
     problems += _overlap_problems(text, entities, locate)
     for entity in entities:
         try:
-            spans.append((*words_inside(text, entity.stretch, words), entity.type))
+            spans.append((*words_inside(text, entity[:2], words), entity.type))
         except DomainbertError as error:
             inside = text[entity.start : entity.end]
             hint = " (or format.trim: true)" if inside != inside.strip() else ""
@@ -243,7 +239,7 @@ def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[
     """Yield an error for each two neighbours in `entities`, sorted by position, that overlap."""
     for left, right in pairwise(entities):
         if right.start < left.end:
-            pair = " and ".join(f"{entity.type} {format_char_span(text, entity.stretch)}" for entity in (left, right))
+            pair = " and ".join(f"{entity.type} {format_char_span(text, entity[:2])}" for entity in (left, right))
             yield (
                 f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not "
                 "overlap: a word has one tag (for nested entities, train a model per layer and select its types with "

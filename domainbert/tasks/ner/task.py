@@ -1,4 +1,9 @@
-"""Named entity recognition: a linear or CRF head with IOB2 or BIOES tags of words."""
+"""Named entity recognition: a linear or CRF head with IOB2 or BIOES tags of words.
+
+The words of raw text are its pre-tokens, so a model must learn tags that are valid for pre-tokens: the single word
+"men's" with the tag S-x has the pre-token tags B-x I-x E-x. Unlike in IOB2, the tag of a word then differs from the tag
+of its first pre-token. A BIOES model therefore tags pre-tokens, and the tags of words are derived from them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
@@ -17,10 +23,13 @@ from domainbert.labelled.entities import Sentence
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
+    Span,
     continues_entity,
     labels_of_types,
     scheme_of_labels,
     spans_from_tags,
+    tags_from_spans,
+    to_iob2,
 )
 from domainbert.tasks.capabilities import (
     AttributionTarget,
@@ -32,7 +41,6 @@ from domainbert.tasks.capabilities import (
 from domainbert.tasks.decoding import decode_labels, log_probability, uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.config import Ner
-from domainbert.tasks.ner.pretokens import pretoken_tags, split_words, word_tags
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.ner.tagger import Entity, Tagger
 from domainbert.tasks.task import ADVICE, Batch
@@ -227,3 +235,27 @@ class CrfNerTask(NerTask):
         super().attach_head(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
+
+
+def split_words(words: AlignedWords) -> tuple[AlignedWords, list[int]]:
+    """Return the pieces with each pre-token as a word, and for each original word the index of its first pre-token."""
+    begins_pretoken = np.asarray(words.starts_pretoken, dtype=bool)
+    begins_pretoken[words.first_piece] = True
+    pretoken_of = np.cumsum(begins_pretoken) - 1  # index of each piece's pre-token
+    firsts = [int(pretoken_of[piece]) for piece in words.first_piece]
+    first_pieces = np.flatnonzero(begins_pretoken).tolist()
+    starts_pretoken = begins_pretoken.tolist()
+    return AlignedWords(words.input_ids, pretoken_of.tolist(), starts_pretoken, first_pieces, words.extra), firsts
+
+
+def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: int) -> list[str]:
+    """Return the BIOES tags of pre-tokens for entities given in words; `firsts` as from `split_words`."""
+    bounds = [*firsts, num_pretokens]  # of the pre-tokens of each word
+    pretoken_spans = [(bounds[start], bounds[end], entity_type) for start, end, entity_type in spans]
+    return tags_from_spans(pretoken_spans, num_pretokens, "BIOES")
+
+
+def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:
+    """Return IOB2 tags of words from tags of pre-tokens: a word is in the entity of its first pre-token."""
+    iob2 = to_iob2(tags)
+    return to_iob2([iob2[first] for first in firsts])

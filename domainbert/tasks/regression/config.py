@@ -12,8 +12,7 @@ from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
 from domainbert.labelled.infer_columns import row_keys
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.config import DetectedTask, FormatDetector
-from domainbert.tasks.text_config import TextTaskConfig
+from domainbert.tasks.config import DetectedTask, FormatDetector, TextTaskConfig
 
 PROBLEM_TYPE = "regression"
 """Value of `problem_type` in `config.json`, as in `transformers`."""

@@ -8,7 +8,7 @@ from domainbert.labelled.formats import RowFormat
 from domainbert.labelled.items import TextFile, TextItem
 from domainbert.labelled.rows import read_texts
 from domainbert.metrics.headline import Headline
-from domainbert.tasks.text_config import TextTaskConfig
+from domainbert.tasks.config import TextTaskConfig
 
 
 @dataclass(frozen=True)
