@@ -79,23 +79,46 @@ class Attention(nn.Module):
         return attend(query, key, value, segments, bias=bias, window=self.window, scale=self.scale, dropout=rate)
 
 
-class SelfAttention(nn.Module):
-    """Multi-head self-attention with one matrix product for queries, keys and values."""
+class MultiHead(nn.Module):
+    """Base of self-attention layers: the linear layers of multi-head attention, and `attend`.
 
-    def __init__(self, hidden_size: int, num_heads: int, attention_dropout: float) -> None:
+    Args:
+        hidden_size, num_heads: H, and the number of heads of width D = H / heads.
+        dropout, window, scale: see `attend`; dropout is applied in training.
+        bias: whether the linear layers have a bias.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        dropout: float,
+        window: int | None = None,
+        scale: float | None = None,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.attend = Attention(attention_dropout)
-        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size)
-        self.output = nn.Linear(hidden_size, hidden_size)
+        self.attend = Attention(dropout, window, scale)
+        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Return queries, keys and values by head: (B, S, H) -> (3, B, heads, S, D)."""
+        return self.query_key_value(hidden).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+
+    def join_heads(self, mixed: Tensor, positions: Tensor | None) -> Tensor:
+        """Join the heads and project them: (B, heads, S, D) -> (B, S, H), or (N, H) at `positions`."""
+        return self.output(select(mixed.transpose(1, 2).flatten(2), positions))
+
+
+class SelfAttention(MultiHead):
+    """Multi-head self-attention."""
 
     def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
-        batch, length, width = hidden.shape
-        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
-        mixed = self.attend(query, key, value, segments)
-        return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
+        query, key, value = self.project(hidden)
+        return self.join_heads(self.attend(query, key, value, segments), positions)
 
 
 class FeedForward(nn.Module):

@@ -12,7 +12,7 @@ from torch.nn import functional
 from domainbert.encoders.base import TokenEmbeddings
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, PostNormLayer, Segments
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, PostNormLayer, Segments
 from domainbert.encoders.packed import Packed, drop, select
 
 _BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
@@ -93,7 +93,7 @@ def bucket(distance: int, num_buckets: int, max_distance: int) -> int:
     return index if distance > 0 else -index
 
 
-class DisentangledSelfAttention(nn.Module):
+class DisentangledSelfAttention(MultiHead):
     """Self-attention on the content and the relative position of tokens (He et al. 2021, section 3.1).
 
     The score of query i and key j is (q_i k_j + q_i Kr_d + k_j Qr_d) / sqrt(3 D), where Kr_d and Qr_d are projections
@@ -101,23 +101,18 @@ class DisentangledSelfAttention(nn.Module):
     """
 
     def __init__(self, config: DebertaV2Config) -> None:
-        super().__init__()
-        width, self.num_heads, self.terms = config.hidden_size, config.num_attention_heads, config.terms
-        self.scale = ((1 + len(self.terms)) * (width // self.num_heads)) ** -0.5
-        self.attend = Attention(config.attention_probs_dropout_prob, scale=self.scale)
-        self.query_key_value = nn.Linear(width, 3 * width)
-        self.output = nn.Linear(width, width)
+        width, num_heads, terms = config.hidden_size, config.num_attention_heads, config.terms
+        scale = ((1 + len(terms)) * (width // num_heads)) ** -0.5
+        super().__init__(width, num_heads, config.attention_probs_dropout_prob, scale=scale)
+        self.terms, self.scale = terms, scale
         self.distances = None if config.share_att_key else nn.Linear(width, len(self.terms) * width)
         self.distance_dropout = config.hidden_dropout_prob
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
-        batch, length, width = hidden.shape
-        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
-        query, key, value = heads.permute(2, 0, 3, 1, 4).unbind(0)  # each (B, heads, S, D)
+        query, key, value = self.project(hidden)
         bias = self._position_scores(query, key, context)
-        mixed = self.attend(query, key, value, context.segments, bias)
-        return self.output(select(mixed.transpose(1, 2).reshape(batch, length, width), positions))
+        return self.join_heads(self.attend(query, key, value, context.segments, bias), positions)
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
         """Return the scaled terms with distances, in fp32 or wider, as in Microsoft's code: (B, heads, S, S)."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.layers import ACTIVATIONS, Attention, Dropout, Segments
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, Segments
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.packed import select
 
@@ -43,28 +43,21 @@ class Context(NamedTuple):
     local_rotation: Rotation
 
 
-class RotarySelfAttention(nn.Module):
+class RotarySelfAttention(MultiHead):
     """Multi-head self-attention with rotary positions, within a window or (None) over the whole text."""
 
     def __init__(self, config: ModernBertConfig, window: int | None) -> None:
-        super().__init__()
-        width, bias = config.hidden_size, config.attention_bias
-        self.num_heads = config.num_attention_heads
-        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
-        self.attend = Attention(config.attention_dropout, window)
-        self.output = nn.Linear(width, width, bias=bias)
+        sizes = config.hidden_size, config.num_attention_heads
+        super().__init__(*sizes, config.attention_dropout, window, bias=config.attention_bias)
         self.dropout = Dropout(config.attention_dropout)
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
-        batch, length, width = hidden.shape
-        heads = self.query_key_value(hidden).view(batch, length, 3, self.num_heads, width // self.num_heads)
-        heads = heads.permute(2, 0, 3, 1, 4)  # (3, B, heads, S, D)
+        heads = self.project(hidden)
         rotation = context.global_rotation if self.attend.window is None else context.local_rotation
-        query, key = rotation.rotate(heads[:2]).unbind(0)
+        query, key = rotation.rotate(heads[:2])
         mixed = self.attend(query, key, heads[2], context.segments)
-        mixed = select(mixed.transpose(1, 2).reshape(batch, length, width), positions)
-        return self.dropout(self.output(mixed), positions)
+        return self.dropout(self.join_heads(mixed, positions), positions)
 
 
 class GatedFeedForward(nn.Module):
