@@ -128,6 +128,7 @@ class EncoderConfig(ABC):
         )
 
     def _field(self, size: str) -> str:
+        """Return the name of the attribute with this size of `Sizes`."""
         field = self.size_fields.get(size, size)
         return field if hasattr(self, field) else size
 
@@ -146,8 +147,9 @@ class EncoderConfig(ABC):
     def resized(self, sizes: Sizes) -> Self:
         """Return a copy with other sizes; `config.resized(config.sizes)` equals `config`."""
         values = dataclasses.asdict(sizes) | {"max_length": sizes.max_length + self.position_offset}
-        fields = {field.name for field in dataclasses.fields(self)}
-        return self.replaced(**{self._field(size): n for size, n in values.items() if self._field(size) in fields})
+        values_by_attribute = {self._field(size): value for size, value in values.items()}
+        names = {field.name for field in dataclasses.fields(self)}  # without the sizes that this family fixes
+        return self.replaced(**{name: value for name, value in values_by_attribute.items() if name in names})
 
     def with_layers(self, layers: Sequence[int]) -> Self:
         """Return a copy with a selection of layers, by index.
@@ -165,6 +167,7 @@ class EncoderConfig(ABC):
         sizes = self.sizes
         width = max(1, round(share * sizes.hidden_size))
         max_heads = max(1, round(share * sizes.num_heads))
+        # the hidden size must be a multiple of the number of heads
         heads = next(count for count in range(max_heads, 0, -1) if width % count == 0)
         intermediate_size = max(1, round(share * sizes.intermediate_size))
         return self.resized(

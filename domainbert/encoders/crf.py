@@ -43,13 +43,14 @@ class Crf(nn.Module):
         is_open = [is_bioes and label[:2] in ("B-", "I-") for label in labels]
 
         def may_follow(label: int, previous: int) -> bool:
+            """Return whether label number `label` is allowed directly after label number `previous`."""
             if continues[label]:
                 return labels[previous] in ("B-" + labels[label][2:], "I-" + labels[label][2:])
             return not is_open[previous]
 
         indices = range(len(labels))
+        self._allowed = {}  # clears the cache of `_allowed_on`
         # no buffers: torch cannot load a sharded module with buffers
-        self._allowed = {}
         self.allowed = torch.tensor([[may_follow(label, previous) for label in indices] for previous in indices])
         self.allowed_first = torch.tensor([not flag for flag in continues])
         self.allowed_last = torch.tensor([not flag for flag in is_open])
@@ -76,7 +77,7 @@ class Crf(nn.Module):
                 parameter.copy_(parameter[order])
             self.transitions.copy_(self.transitions[order][:, order])
         order = order.to(self.allowed.device)
-        self._allowed = {}
+        self._allowed = {}  # clears the cache of `_allowed_on`
         self.allowed, self.allowed_first = self.allowed[order][:, order], self.allowed_first[order]
         self.allowed_last = self.allowed_last[order]
 
@@ -104,10 +105,12 @@ class Crf(nn.Module):
         local = emissions.detach().transpose(0, 1).cpu().numpy()  # (L, E, C)
         inside = _word_mask(lengths, len(local)).T.cpu().numpy()
         best, path = np.empty(local.shape, local.dtype), np.empty(local.shape[:2], dtype=np.int64)
+        # best score of a label sequence that ends at a word with a label, word by word
         best[0] = start + local[0]
         for step in range(1, len(local)):
             scores = best[step - 1].T[:, :, np.newaxis] + moves[:, np.newaxis]  # (from, E, to)
             best[step] = np.where(inside[step, :, np.newaxis], scores.max(axis=0) + local[step], best[step - 1])
+        # the labels of the best sequence, from the last word back to the first
         path[-1] = (best[-1] + end).argmax(axis=1)
         for step in range(len(local) - 1, 0, -1):
             source = (best[step - 1] + moves.T[path[step]]).argmax(axis=1)

@@ -86,6 +86,7 @@ class Family(ABC, Generic[C]):
 
     def tied(self, config: C) -> Mapping[str, str]:
         """Return the Hugging Face names of originals by the names of their copies, which are read but not written."""
+        # not strict: some families have no copy of the bias
         return dict(zip(self.output_copies, self.vocabulary_tensors(config), strict=False))
 
     def vocabulary_tensors(self, config: C) -> Sequence[str]:

@@ -147,10 +147,10 @@ def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions:
     texts = text_ids(segment_ids).flatten()
     if pooling == "max":
         index = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])  # (B * S, H)
-        num_ids = segment_ids.numel() + segment_ids.shape[0]  # see `text_ids`
+        num_ids = segment_ids.numel() + segment_ids.shape[0]  # B * (S + 1), the limit of `text_ids`
         lowest = hidden.new_full((num_ids, hidden.shape[-1]), -torch.inf)
         return lowest.scatter_reduce(0, index, hidden.flatten(0, 1), "amax")[texts[positions]]
-    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S)
+    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S), 1 for the tokens of a text
     return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
 
 
@@ -182,7 +182,8 @@ class EncoderWithHead(nn.Module):
         """
         if pairs is not None:
             return self._with_pairs(tokens, positions, pairs)
-        return self.logits(self.head_input(tokens, positions))[: len(positions)]
+        logits = self.logits(self.head_input(tokens, positions))
+        return logits[: len(positions)]  # without the rows that `pad_positions` may have added
 
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Return the input of the head (N, H) at `positions` (N,).

@@ -269,12 +269,12 @@ def attend(
         return _variable_length_attention(query, key, value, segments, window, scale, dropout)
     mask = segments.mask if window is None else segments.window_mask
     assert mask is not None
-    if mask.ndim == 3:
+    if mask.ndim == 3:  # from `block_mask`
         assert bias is None and not dropout
         return attend_in_blocks(query, key, value, mask, scale)
-    wide = bias is not None and bias.dtype != query.dtype
-    biased = bias is not None or segments.bias is not None
-    if query.device.type == "cpu" and (dropout or wide or _is_short(query, biased)):
+    bias_is_wider = bias is not None and bias.dtype != query.dtype
+    has_bias = bias is not None or segments.bias is not None
+    if query.device.type == "cpu" and (dropout or bias_is_wider or _is_short(query, has_bias)):
         scaled = query / math.sqrt(query.shape[-1]) if scale is None else query * scale
         scores = scaled @ key.transpose(-1, -2)  # (B, heads, S, S)
         scores = scores if bias is None else scores + bias  # of the wider type
@@ -286,11 +286,11 @@ def attend(
     )
 
 
-def _is_short(query: Tensor, biased: bool) -> bool:
+def _is_short(query: Tensor, has_bias: bool) -> bool:
     """Return whether rows are short enough for explicit attention on a CPU."""
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
-        return biased or length <= _EXPLICIT_LENGTH[query.itemsize]
+        return has_bias or length <= _EXPLICIT_LENGTH[query.itemsize]
     return query.itemsize == 2 and rows > 1 and rows * heads * length * length * query.itemsize <= _EXPLICIT_BYTES
 
 

@@ -177,25 +177,27 @@ class TextDraws:
         # from torch's generator because activation checkpointing restores the state of that generator.
         call_number = int(torch.empty((), dtype=torch.int64).random_())
         states = continue_bits(self._segment_states, call_number)
-        padded = *shape[:-1], -(-shape[-1] // _LANES) * _LANES
-        words = padded[-1] // _LANES
+        words = -(-shape[-1] // _LANES)  # 64-bit numbers for the last dimension
         positions = self.positions if positions is None else positions
-        if len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
-            token_positions = pad_positions(positions)[: shape[0]].numpy()
-            texts = np.searchsorted(self._segment_starts, token_positions, side="right") - 1
-            starts = advance_states(states[texts], (token_positions - self._segment_starts[texts]) * words)
-            return draw_numbers(starts, np.full(len(token_positions), words)).view(np.int16).reshape(padded)
-        if len(shape) == 3 and shape[:2] == self.shape:
-            return draw_numbers(states, self._segment_sizes * words).view(np.int16).reshape(padded)
         if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
             return self._attention_bits(states[self._is_text], shape[1])
-        raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
+        if len(shape) == 3 and shape[:2] == self.shape:
+            numbers = draw_numbers(states, self._segment_sizes * words)
+        elif len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
+            # the numbers of a token, in the sequence of its segment, come after those of the tokens before it
+            tokens = pad_positions(positions)[: shape[0]].numpy()
+            segments = np.searchsorted(self._segment_starts, tokens, side="right") - 1
+            token_states = advance_states(states[segments], (tokens - self._segment_starts[segments]) * words)
+            numbers = draw_numbers(token_states, np.full(len(tokens), words))
+        else:
+            raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
+        return numbers.view(np.int16).reshape(*shape[:-1], words * _LANES)
 
     def _attention_bits(self, states: UInts, heads: int) -> NDArray[np.int16]:
         """Return random bits (B, heads, S, S), from a generator state per text; 0 between different texts."""
         batch, length = self.shape
         sizes = self._segment_sizes[self._is_text]
-        widths = -(-sizes // _LANES) * _LANES
+        widths = -(-sizes // _LANES) * _LANES  # sizes rounded up
         counts = heads * sizes * widths
         text_bits = draw_numbers(states, counts // _LANES).view(np.int16)
         if len(sizes) == batch and (sizes == length).all():
@@ -205,7 +207,7 @@ class TextDraws:
         text_starts = self._segment_starts[self._is_text]
         for start, size, width, stop, count in zip(text_starts, sizes, widths, text_stops, counts, strict=True):
             row, column = divmod(int(start), length)
-            text = slice(column, column + size)
+            text = slice(column, column + size)  # columns of the text in its row
             bits[row, :, text, text] = text_bits[stop - count : stop].reshape(heads, size, width)[..., :size]
         return bits
 

@@ -66,6 +66,7 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
     block_numbers = itertools.count(1)  # each block has one attention, so the n-th call belongs to block n
 
     def record_projections(module: Attention, inputs: tuple[Any, ...]) -> None:
+        """Record the inputs of an attention: query, key, value, segments and, in some families, a bias."""
         if (number := next(block_numbers)) in layers:
             queries, keys, values = (states.view_as(states) for states in inputs[:3])
             bias = inputs[4] if len(inputs) > 4 else inputs[3].bias

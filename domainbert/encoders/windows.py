@@ -77,7 +77,9 @@ class _BlocksWithWindows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        """Add the gradients of all copies of a state: (heads * n, D, k) -> (heads, length, D)."""
         length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
+        # the k keys of a block, in parts of a block's length; part 0 of a block begins at the block's first key
         parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
         summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
         for index, part in enumerate(parts):

@@ -36,7 +36,10 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
         tensors = {model_family.prefix + name: tensor for name, tensor in tensors.items()}
     tensors = {model_family.canonical_name(name, config): tensor for name, tensor in tensors.items()}
     for copy, source in model_family.tied(config).items():
-        if copy in tensors and torch.equal(tensors[copy], tensors.setdefault(source, tensors[copy])):
+        if copy not in tensors:
+            continue
+        tensors.setdefault(source, tensors[copy])
+        if torch.equal(tensors[copy], tensors[source]):
             del tensors[copy]
     return tensors
 
@@ -68,8 +71,8 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
             f"{path}: unexpected weights: {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the weights "
             f"of the {config.model_type} encoder that config.json describes"
         )
-    for copy, source in model_family.tied(config).items() if predicts_entries(config, head) else ():
-        if copy in unused:
+    for copy, source in model_family.tied(config).items():
+        if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
                 f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings"
             )
@@ -115,7 +118,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     file = find_weights(folder)
     tensors = _read_shards(file) if file.name.endswith(INDEX) else _read_file(file)
-    return {re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", key)): t for key, t in tensors.items()}
+    current_names = {name: re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)) for name in tensors}
+    return {current_names[name]: tensor for name, tensor in tensors.items()}
 
 
 def non_finite_problem(tensors: Mapping[str, Tensor]) -> str | None:

@@ -19,7 +19,7 @@ from domainbert.stages.vocab import count_words
 if TYPE_CHECKING:
     from torch import Generator
 
-    from domainbert.models.transfer.mixing import Mixing
+    from domainbert.models.transfer import Mixing
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.matching import Origin
@@ -76,7 +76,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
 
     from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
-    from domainbert.models.transfer.mixing import mix_vectors
+    from domainbert.models.transfer import mix_vectors
     from domainbert.tokenization.matching import Origin, origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import vocabulary_of
@@ -160,8 +160,7 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
 def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
     """Return the weights of the old embeddings in each new embedding, by the `method` of the settings."""
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
-    from domainbert.models.transfer.focus import similarity_mixing
-    from domainbert.models.transfer.mixing import mean_mixing, random_mixing
+    from domainbert.models.transfer import mean_mixing, random_mixing, similarity_mixing
 
     if settings.method == "random":
         return random_mixing(matches)

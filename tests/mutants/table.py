@@ -203,8 +203,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "tokenization/template.py": (("tests/tokenization/test_template.py",), _PREDICTING),
     "tokenization/matching.py": (("tests/tokenization/test_matching.py",), ("tests/stages/test_transfer.py",)),
-    "models/transfer/mixing.py": (("tests/models/transfer",), ("tests/stages/test_transfer.py",)),
-    "models/transfer/focus.py": (("tests/models/transfer",), ("tests/stages/test_transfer.py",)),
+    "models/transfer.py": (
+        ("tests/models/test_mixing.py", "tests/models/test_focus.py"),
+        ("tests/stages/test_transfer.py",),
+    ),
     "training/throughput.py": (("tests/training/test_throughput.py",), ("tests/stages/test_pretrain.py",)),
     "serving/cost.py": (("tests/serving/test_cost.py",), ("tests/stages/test_evaluate.py",)),
     "tuning/space.py": (("tests/tuning/test_space.py",), ("tests/tuning/test_study.py",)),

@@ -107,5 +107,6 @@ class AlbertConfig(PostNormConfig):
         )
         groups = min(self.num_hidden_groups, count // inner)
         single_group = self.replaced(num_hidden_groups=1)  # valid for any number of layers
+        # the method of the base class, called on this copy
         resized = super(AlbertConfig, single_group).resized(dataclasses.replace(sizes, num_layers=count // inner))
         return resized.replaced(num_hidden_groups=groups)

@@ -106,6 +106,7 @@ class ModernTokenHead(TokenHead):
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout)
+        # further layers, before those of `TokenHead`
         self.dense, self.norm = _dense(config), layer_norm(config)
         self.activation = ACTIVATIONS[config.classifier_activation]
 
@@ -119,7 +120,7 @@ class ModernSequenceHead(SequenceHead):
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout, config.classifier_activation)
-        self.pooler, self.norm = _dense(config), layer_norm(config)
+        self.pooler, self.norm = _dense(config), layer_norm(config)  # the pooler of BERT always has a bias
         self.pooling = config.classifier_pooling
 
     def forward(self, hidden: Tensor) -> Tensor:
@@ -174,7 +175,8 @@ class ModernBertFamily(Family[ModernBertConfig]):
         if kind == "masked_lm":
             head = ModernMaskedLMHead(encoder.input_embeddings, config)
         else:
-            head = (ModernSequenceHead if kind == "sequence" else ModernTokenHead)(config, num_labels)
+            head_class = ModernSequenceHead if kind == "sequence" else ModernTokenHead
+            head = head_class(config, num_labels)
         _initialise(head, config)
         return head
 

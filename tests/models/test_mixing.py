@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.models.transfer import mixing as mixing_module
-from domainbert.models.transfer.mixing import build_mixing, mean_mixing, mean_weights, mix_vectors, random_mixing
+from domainbert.models import transfer
+from domainbert.models.transfer import build_mixing, mean_mixing, mean_weights, mix_vectors, random_mixing
 from domainbert.tokenization.matching import Origin
 
 ORIGINS = [Origin("copied", (3,)), Origin("composed", (0, 1, 1)), Origin("new", ()), Origin("composed", (4,))]
@@ -82,5 +82,5 @@ def test_rows_are_mixed_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     given = dense.any(axis=1)
     np.testing.assert_allclose(whole[torch.from_numpy(given)], dense[given] @ table.numpy(), atol=1e-6)
     for size in (1, 3, 16):
-        monkeypatch.setattr(mixing_module, "_ROWS_AT_ONCE", size)
+        monkeypatch.setattr(transfer, "_MIXED_ROWS", size)
         assert torch.equal(mix_vectors(mixing, table, generator(1)), whole)

@@ -1,6 +1,11 @@
 """Computes the vectors of a new vocabulary as weighted means of old vectors: a sparse matrix whose rows sum to 1.
 
 The same matrix is used for the word embeddings and for the bias of a masked-LM head.
+
+FOCUS (Dobler and de Melo 2023, EMNLP, section 3): a new entry is a weighted mean of similar shared entries. Similarity
+is the cosine of static embeddings trained on the corpus with the new tokenizer, and the weights are its sparsemax.
+There are two differences from the paper: the static embeddings (`static_embeddings`), and an entry too rare for an
+embedding is the mean of its pieces, which the paper draws at random.
 """
 
 from __future__ import annotations
@@ -15,7 +20,8 @@ from torch import Tensor
 
 from domainbert.tokenization.matching import Origin
 
-_ROWS_AT_ONCE = 4096
+_COMPARED_ROWS = 512  # new entries compared with all shared entries at once
+_MIXED_ROWS = 4096  # new entries whose vectors are summed at once
 
 Weights = Mapping[int, float]
 """Weights of old entries for one new entry: old id to weight, with sum 1; empty for a random vector."""
@@ -73,6 +79,49 @@ def random_mixing(origins: Sequence[Origin]) -> Mixing:
     return build_mixing([mean_weights(origin) if origin.kind == "copied" else {} for origin in origins])
 
 
+def sparsemax(scores: Tensor) -> Tensor:
+    """Return the sparsemax (N, M) of each row of `scores`: weights with sum 1, many of them 0 (Martins and Astudillo
+    2016, algorithm 1)."""
+    ordered = scores.sort(dim=-1, descending=True).values
+    sums = ordered.cumsum(dim=-1)
+    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+    num_positive = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)
+    threshold = (sums.gather(-1, num_positive - 1) - 1) / num_positive
+    return (scores - threshold).clamp(min=0)
+
+
+def similarity_mixing(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
+    """Return the mixing that copies shared entries and mixes the others from similar shared entries: the method
+    `focus`.
+
+    Similarity is computed from the static embeddings (entries, D) of the new entries, with length 1, or 0 for an entry
+    without one, which is the mean of its pieces.
+    """
+    has_embedding = embeddings.norm(dim=1) > 0
+    shared = [index for index, origin in enumerate(origins) if origin.kind == "copied" and has_embedding[index]]
+    not_shared = [index for index, origin in enumerate(origins) if origin.kind != "copied" and has_embedding[index]]
+    rows: list[Weights] = [mean_weights(origin) for origin in origins]
+    if not shared:
+        return build_mixing(rows)
+    anchors = embeddings[shared].double()
+    for start in range(0, len(not_shared), _COMPARED_ROWS):
+        indices = not_shared[start : start + _COMPARED_ROWS]
+        weights = sparsemax(embeddings[indices].double() @ anchors.T)
+        for index, row in zip(indices, weights, strict=True):
+            rows[index] = _weights_by_old_id(row, shared, origins)
+    return build_mixing(rows)
+
+
+def _weights_by_old_id(row: Tensor, shared: Sequence[int], origins: Sequence[Origin]) -> dict[int, float]:
+    """Convert weights of shared entries (shared,) to weights by old id; two shared entries may be copies of the same
+    old entry ("Bank", "bank")."""
+    weights: dict[int, float] = {}
+    for index in row.nonzero().flatten().tolist():
+        old = origins[shared[index]].pieces[0]
+        weights[old] = weights.get(old, 0.0) + float(row[index])
+    return weights
+
+
 def mix_vectors(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Tensor:
     """Return the table of the new entries, (new entries, H) or (new entries,), from word embeddings (old entries, H) or
     a bias (old entries,).
@@ -84,8 +133,8 @@ def mix_vectors(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Te
     columns, weights = torch.from_numpy(mixing.columns), torch.from_numpy(mixing.weights)
     flat = table.reshape(len(table), -1)
     result = torch.empty(mixing.num_rows, flat.shape[1], dtype=table.dtype)
-    for start in range(0, mixing.num_rows, _ROWS_AT_ONCE):
-        offsets = torch.from_numpy(mixing.offsets[start : start + _ROWS_AT_ONCE + 1])
+    for start in range(0, mixing.num_rows, _MIXED_ROWS):
+        offsets = torch.from_numpy(mixing.offsets[start : start + _MIXED_ROWS + 1])
         first, stop = int(offsets[0]), int(offsets[-1])
         terms = flat[columns[first:stop]].double() * weights[first:stop, None]
         summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)

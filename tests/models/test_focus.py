@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.models.transfer.focus import similarity_mixing, sparsemax
+from domainbert.models.transfer import similarity_mixing, sparsemax
 from domainbert.tokenization.matching import Origin
 
 

@@ -1,1 +1,0 @@
-"""Vectors for the entries of a new vocabulary, computed from the vectors of an old one."""
