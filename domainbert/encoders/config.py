@@ -278,6 +278,16 @@ class PostNormConfig(EncoderConfig):
     layer_norm_eps: PositiveFraction = 1e-12
     """Added to the variance in layer normalisation."""
 
+    def __post_init__(self) -> None:
+        """Check that the values are consistent."""
+        super().__post_init__()
+        rows, offset = self.max_position_embeddings, self.position_offset
+        require(
+            not offset or rows >= offset + 3,
+            f"max_position_embeddings: found {rows}; expected {offset + 3} or more, because the first {offset} are not "
+            "used",
+        )
+
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

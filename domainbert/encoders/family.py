@@ -17,7 +17,7 @@ from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 
 C = TypeVar("C", bound=EncoderConfig)
 
-_BERT_LAYER = {
+BERT_LAYER = {
     "attention.query_key_value": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "attention.output": ("attention.output.dense",),
     "attention_norm": ("attention.output.LayerNorm",),
@@ -25,6 +25,10 @@ _BERT_LAYER = {
     "feed_forward.contract": ("output.dense",),
     "feed_forward_norm": ("output.LayerNorm",),
 }
+"""Modules of a layer to the Hugging Face names that most families have."""
+
+LABEL_HEADS = {"tokens": {"head.classifier": "classifier"}, "span": {"head.classifier": "qa_outputs"}}
+"""Modules of the heads for tokens and spans to the Hugging Face names that most families have."""
 
 
 class Family(ABC, Generic[C]):
@@ -51,7 +55,7 @@ class Family(ABC, Generic[C]):
     ignored_tensors: ClassVar[Sequence[str]] = ()
     tables: ClassVar[Sequence[str]] = ("word", "position", "token_type")
     layers: ClassVar[str] = "encoder.layer"
-    layer: ClassVar[Mapping[str, tuple[str, ...]]] = _BERT_LAYER
+    layer: ClassVar[Mapping[str, tuple[str, ...]]] = BERT_LAYER
     heads: ClassVar[Mapping[str, Mapping[str, str]]]
     shared_head_prefixes: ClassVar[tuple[str, ...]] = ()
     output_bias: ClassVar[str]

@@ -42,22 +42,11 @@ class AlbertConfig(PostNormConfig):
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 
     hidden_size: Width = 4096
-    """Width of the hidden states."""
-
     num_attention_heads: Heads = 64
-    """Heads per layer; must divide `hidden_size`."""
-
     intermediate_size: Width = 16384
-    """Width of the feed-forward layers."""
-
     hidden_act: Activation = "gelu_new"
-    """Activation of the feed-forward layers."""
-
     hidden_dropout_prob: Dropout = 0.0
-    """Dropout on hidden states."""
-
     attention_probs_dropout_prob: Dropout = 0.0
-    """Dropout on attention probabilities."""
 
     embedding_size: Width = 128
     """Width of the embeddings; a linear layer projects them to `hidden_size`."""

@@ -11,7 +11,7 @@ from typing_extensions import override
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, with_weight_and_bias
 
@@ -25,11 +25,10 @@ _LAYER = {
 }
 _MASKED_LM = {"head.dense": "predictions.dense", "head.norm": "predictions.LayerNorm"}
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": _MASKED_LM,
     "pretraining": {**_MASKED_LM, "head.pooler": "albert.pooler", "head.classifier": "sop_classifier.classifier"},
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "albert.pooler", "head.classifier": "classifier"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 
 

@@ -7,22 +7,21 @@ from typing_extensions import override
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import LABEL_HEADS, Family
 
 _MASKED_LM = {
     "head.dense": "cls.predictions.transform.dense",
     "head.norm": "cls.predictions.transform.LayerNorm",
 }
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": _MASKED_LM,
     "pretraining": {
         **_MASKED_LM,
         "head.pooler": "bert.pooler.dense",
         "head.classifier": "cls.seq_relationship",
     },
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "bert.pooler.dense", "head.classifier": "classifier"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 
 

@@ -33,22 +33,14 @@ class DebertaV2Config(PostNormConfig):
     architectures = standard_classes("DebertaV2")
 
     hidden_size: Width = 1536
-    """Width of the hidden states."""
-
     num_hidden_layers: Layers = 24
-    """Number of transformer layers."""
-
     num_attention_heads: Heads = 24
-    """Heads per layer; must divide `hidden_size`."""
-
     intermediate_size: Width = 6144
-    """Width of the feed-forward layers."""
 
     type_vocab_size: Annotated[int, Range(0, 1000)] = 0
     """Number of token types (sentence A and B of a pair); 0 ignores them."""
 
     layer_norm_eps: PositiveFraction = 1e-7
-    """Added to the variance in layer normalisation."""
 
     relative_attention: bool = False
     """Add relative positions to the attention scores."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from torch import nn
 from typing_extensions import override
@@ -17,29 +18,21 @@ from domainbert.encoders.deberta_v2.layers import (
     DistanceEmbeddings,
     WordEmbeddings,
 )
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import BERT_LAYER, LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import PostNormLayer, choose_kernel
 from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
 from domainbert.encoders.packed import Packed
 
-_LAYER = {
-    "attention.query_key_value": tuple(f"attention.self.{name}_proj" for name in ("query", "key", "value")),
-    "attention.output": ("attention.output.dense",),
-    "attention_norm": ("attention.output.LayerNorm",),
-    "feed_forward.expand": ("intermediate.dense",),
-    "feed_forward.contract": ("output.dense",),
-    "feed_forward_norm": ("output.LayerNorm",),
-}
+_PROJECTIONS = tuple(f"attention.self.{name}_proj" for name in ("query", "key", "value"))
 _DISTANCES = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": {
         "head.dense": "cls.predictions.transform.dense",
         "head.norm": "cls.predictions.transform.LayerNorm",
     },
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "pooler.dense", "head.classifier": "classifier"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 _MICROSOFT, _TRANSFORMERS = "lm_predictions.lm_head.", "cls.predictions."
 
@@ -101,6 +94,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
     """
 
     prefix = "deberta."
+    layer: ClassVar[Mapping[str, tuple[str, ...]]] = {**BERT_LAYER, "attention.query_key_value": _PROJECTIONS}
     ignored_tensors = ("deberta.embeddings.position_embeddings.weight",)  # of the enhanced mask decoder
     heads = _HEADS
     output_bias = f"{_TRANSFORMERS}bias"
@@ -135,26 +129,24 @@ class DebertaV2Family(Family[DebertaV2Config]):
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
         """Return the Hugging Face names by parameter of the encoder; many parts exist only in some configurations."""
-        tables = {"word": True, "position": config.position_biased_input, "token_type": config.type_vocab_size > 0}
-        names: NameMap = {
-            f"encoder.embeddings.{name}.weight": (f"deberta.embeddings.{name}_embeddings.weight",)
-            for name, present in tables.items()
-            if present
-        }
+        names = super().encoder_names(config)
+        if not config.position_biased_input:
+            del names["encoder.embeddings.position.weight"]
+        if not config.type_vocab_size:
+            del names["encoder.embeddings.token_type.weight"]
         if config.word_width != config.hidden_size:
             names["encoder.embeddings.project.weight"] = ("deberta.embeddings.embed_proj.weight",)
-        modules: dict[str, str | tuple[str, ...]] = {"encoder.embeddings.norm": "deberta.embeddings.LayerNorm"}
-        layer: dict[str, tuple[str, ...]] = dict(_LAYER)
+        modules: dict[str, str | tuple[str, ...]] = {}
         if config.relative_attention:
             names["encoder.distances.embeddings.weight"] = ("deberta.encoder.rel_embeddings.weight",)
             if not config.share_att_key:
-                layer["attention.distances"] = tuple(_DISTANCES[term] for term in config.terms)
+                part = {"attention.distances": tuple(_DISTANCES[term] for term in config.terms)}
+                modules |= map_layers("encoder.layers", self.layer_names(config), part)
         if config.norm_rel_ebd == "layer_norm":
             modules["encoder.distances.norm"] = "deberta.encoder.LayerNorm"
         if config.conv_kernel_size:
             modules["encoder.layers.0.conv"] = "deberta.encoder.conv.conv"
             modules["encoder.layers.0.conv_norm"] = "deberta.encoder.conv.LayerNorm"
-        modules |= map_layers("encoder.layers", self.layer_names(config), layer)
         return names | with_weight_and_bias(modules)
 
     @override

@@ -8,7 +8,7 @@ from typing_extensions import override
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.distilbert.config import DistilBertConfig
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 
 _LAYER = {
@@ -20,10 +20,9 @@ _LAYER = {
     "feed_forward_norm": ("output_layer_norm",),
 }
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": {"head.dense": "vocab_transform", "head.norm": "vocab_layer_norm"},
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "pre_classifier", "head.classifier": "classifier"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 
 

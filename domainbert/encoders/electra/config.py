@@ -29,13 +29,8 @@ class ElectraConfig(PostNormConfig):
     architectures: ClassVar[Architectures] = {**standard_classes("Electra"), "replaced": ("ElectraForPreTraining",)}
 
     hidden_size: Width = 256
-    """Width of the hidden states."""
-
     num_attention_heads: Heads = 4
-    """Heads per layer; must divide `hidden_size`."""
-
     intermediate_size: Width = 1024
-    """Width of the feed-forward layers."""
 
     embedding_size: Width = 128
     """Width of the embeddings; a linear layer projects them to another `hidden_size`."""

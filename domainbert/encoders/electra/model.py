@@ -10,19 +10,18 @@ from typing_extensions import override
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.electra.config import ElectraConfig
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, with_weight_and_bias
 
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": {"head.dense": "generator_predictions.dense", "head.norm": "generator_predictions.LayerNorm"},
-    "tokens": {"head.classifier": "classifier"},
     "replaced": {
         "head.dense": "discriminator_predictions.dense",
         "head.classifier": "discriminator_predictions.dense_prediction",
     },
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 
 

@@ -41,16 +41,6 @@ class MPNetConfig(PostNormConfig):
 
     type_vocab_size: ClassVar[int] = 0  # type: ignore[misc]  # a class variable, so no field: there are no token types
 
-    def __post_init__(self) -> None:
-        """Check that the values are consistent."""
-        super().__post_init__()
-        rows, minimum = self.max_position_embeddings, self.position_offset + 3
-        require(
-            rows >= minimum,
-            f"max_position_embeddings: found {rows}; expected {minimum} or more, because the first "
-            f"{self.position_offset} are not used",
-        )
-
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import BERT_LAYER, LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.layers import Segments, choose_kernel, initialise
 from domainbert.encoders.mpnet.config import NUM_BUCKETS, PAD_ID, MPNetConfig
@@ -20,18 +20,15 @@ from domainbert.encoders.names import NameMap
 from domainbert.encoders.packed import Packed
 
 _LAYER = {
+    **BERT_LAYER,
     "attention.query_key_value": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
     "attention.output": ("attention.attn.o",),
     "attention_norm": ("attention.LayerNorm",),
-    "feed_forward.expand": ("intermediate.dense",),
-    "feed_forward.contract": ("output.dense",),
-    "feed_forward_norm": ("output.LayerNorm",),
 }
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"},
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 _PER_DIRECTION = NUM_BUCKETS // 2  # buckets of positive distances, and of the others
 _EXACT = _PER_DIRECTION // 2  # buckets of a single distance

@@ -37,16 +37,6 @@ class RobertaConfig(PostNormConfig):
     classifier_dropout: Dropout | None = None
     """Dropout in a task's head; None is `hidden_dropout_prob`."""
 
-    def __post_init__(self) -> None:
-        """Check that the values are consistent."""
-        super().__post_init__()
-        minimum = self.position_offset + 3
-        require(
-            self.max_position_embeddings >= minimum,
-            f"max_position_embeddings: found {self.max_position_embeddings}; expected {minimum} or more, because the "
-            f"first {self.position_offset} are not used",
-        )
-
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

@@ -11,15 +11,14 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
-from domainbert.encoders.family import Family
+from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.roberta.config import RobertaConfig
 
 _HEADS = {
+    **LABEL_HEADS,
     "masked_lm": {"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"},
-    "tokens": {"head.classifier": "classifier"},
     "sequence": {"head.pooler": "classifier.dense", "head.classifier": "classifier.out_proj"},
-    "span": {"head.classifier": "qa_outputs"},
 }
 
 
