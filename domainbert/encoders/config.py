@@ -121,11 +121,9 @@ class EncoderConfig(ABC):
     def __post_init__(self) -> None:
         """Check that the values are consistent."""
         check_fields(self)
-        sizes, (width, heads) = self.sizes, map(self._field, ("hidden_size", "num_heads"))
-        require(
-            sizes.hidden_size % sizes.num_heads == 0,
-            f"{width}: found {sizes.hidden_size}; expected a multiple of {heads}={sizes.num_heads}",
-        )
+        width, heads = self.sizes.hidden_size, self.sizes.num_heads
+        message = f"found {width}; expected a multiple of {self._field('num_heads')}={heads}"
+        require(width % heads == 0, f"{self._field('hidden_size')}: {message}")
 
     def _field(self, size: str) -> str:
         """Return the name of the attribute with this size of `Sizes`."""

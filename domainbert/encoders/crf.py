@@ -187,6 +187,7 @@ class WordGrid:
 
     def __init__(self, example: Tensor, outputs: Tensor) -> None:
         predicts = (outputs >= 0).nonzero().flatten()
+        # orders the words by sentence, then by word
         rank = example[predicts] * (int(outputs.max()) + 1) + outputs[predicts]
         self.positions = predicts[rank.argsort()]
         """(words,) indices into the N positions, by sentence and word."""

@@ -228,7 +228,8 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 
     from domainbert.encoders.heads import EncoderWithHead
 
-    model, folder, *_ = _read_model(path, families.TOKENS, ("O",), None)
+    any_head, any_labels = families.TOKENS, ("O",)  # the head is replaced below
+    model, folder, *_ = _read_model(path, any_head, any_labels, None)
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
@@ -243,16 +244,18 @@ def _read_model(
     need_weights(folder)
     config = folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
-    own_head = HeadConfig.of(head).completed(folder.head_config)
-    model = families.build_model(config, folder.vocabulary, own_head, len(labels))
-    kind, names = own_head.kind, families.name_map(config, own_head.kind)
+    head_config = HeadConfig.of(head).completed(folder.head_config)
+    model = families.build_model(config, folder.vocabulary, head_config, len(labels))
+    kind, names = head_config.kind, families.name_map(config, head_config.kind)
+
     tensors = load_tensors(folder.path, config)
     unused = find_unused_weights(folder.path, tensors, config, kind)
-    same_head = (folder.labels, folder.head_config) == (labels, own_head)
-    if not same_head and not predicts_entries(config, kind):
+    has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
+    if not has_same_head and not predicts_entries(config, kind):  # keep only what all heads share
         family = families.family(config)
-        loaded = family.prefix, *family.shared_head_prefixes
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(loaded)}
+        shared_prefixes = family.prefix, *family.shared_head_prefixes
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
+
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}

@@ -194,7 +194,7 @@ class ModernBertConfig(EncoderConfig):
             "local_rope_theta": values.get("global_rope_theta", cls.global_rope_theta),
             "initializer_cutoff_factor": 3.0,
         }
-        nulls = {key: value for key, value in null_values.items() if values.get(key, ...) is None}
+        nulls = {key: value for key, value in null_values.items() if key in values and values[key] is None}
         return super().from_json(values | nulls)
 
 
