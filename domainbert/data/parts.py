@@ -44,7 +44,7 @@ class Parts:
 
     Args:
         split: name of the split.
-        facts: the list of parts in `prepared.json`.
+        facts: counts, files and plans of each part, as in `prepared.json`, and its `folder`.
         files: returns local paths of files.
         window: number of parts that training mixes.
     """
@@ -61,27 +61,27 @@ class Parts:
 
     def counts(self, name: str) -> Ints:
         """Return the number of `documents`, `tokens` or `characters` of each part: (parts,)."""
-        return np.array([part["splits"][self.split][name] for part in self.facts])
+        return np.array([part[name] for part in self.facts])
 
     @property
     def row_lengths(self) -> list[int]:
         """Row lengths of the stored plans, ascending."""
-        return sorted(map(int, self.facts[0]["splits"][self.split]["plans"]))
+        return sorted(map(int, self.facts[0]["plans"]))
 
     def plan_counts(self, length: int, name: str) -> Ints:
         """Return the number of `rows` or `pieces` of each part in the plans of rows of `length` tokens: (parts,)."""
-        return np.array([part["splits"][self.split]["plans"][str(length)][name] for part in self.facts])
+        return np.array([part["plans"][str(length)][name] for part in self.facts])
 
     def _open_tokens(self, number: int) -> PreparedSplit:
         """Return the token stream of a part."""
         part = self.facts[number]
         folder = f"{part['folder']}/{self.split}"
-        return PreparedSplit(self._path(folder, file) for file in part["splits"][self.split]["files"])
+        return PreparedSplit(self._path(folder, file) for file in part["files"])
 
     def _open_plan(self, length: int, number: int) -> dict[str, Ints]:
         """Return the plan (see `read_plan`) of the rows of `length` tokens of a part."""
         part = self.facts[number]
-        return read_plan(self._path(part["folder"], part["splits"][self.split]["plans"][str(length)]["file"]))
+        return read_plan(self._path(part["folder"], part["plans"][str(length)]["file"]))
 
     def _path(self, folder: str, file: Mapping[str, Any]) -> Path:
         return self.files.path(FileFacts(f"{folder}/{file['name']}", file["bytes"], file["sha256"]))
@@ -283,7 +283,8 @@ class _StoredColumn:
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
     """Return the training and the validation split of a corpus; `parts` is the list of parts in `prepared.json`."""
-    return [
-        PartedSplit(Parts(split, parts, files, window), counts)
-        for split, counts in zip(SPLITS, token_counts, strict=True)
-    ]
+    splits = []
+    for split, counts in zip(SPLITS, token_counts, strict=True):
+        facts = [part["splits"][split] | {"folder": part["folder"]} for part in parts]
+        splits.append(PartedSplit(Parts(split, facts, files, window), counts))
+    return splits
