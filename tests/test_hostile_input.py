@@ -201,7 +201,7 @@ def model_folder(tmp_path: Path) -> Path:
     from domainbert.encoders.config import VocabularyFacts
     from domainbert.encoders.families import build_model
     from domainbert.models.saving import save_model
-    from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+    from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
     from domainbert.tokenization.load import DomainTokenizer
 
     config = BertConfig(8, 1, 2, 16, max_position_embeddings=16)

@@ -48,7 +48,7 @@ ROOMS = [
         TokenizerKindConfig,
         "tokenization/kinds",
         3,
-        ("stages/vocab.py", "tokenization/bert.py", "tokenization/from_texts.py"),
+        ("stages/vocab.py", "tokenization/align.py", "tokenization/from_texts.py"),
     ),
     # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
     Room(

@@ -22,7 +22,7 @@ from domainbert.pretraining.batches import PackedRowsReader, TrainRows, Validati
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer

@@ -16,7 +16,7 @@ from domainbert.data.splits import PreparedCorpus
 from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 WORDS = ["men", "rate", "bank", "##s", "##ing", "'", "s", *(f"w{number}" for number in range(38))]

@@ -157,6 +157,13 @@ _DESCRIPTIONS: dict[Any, str] = {
 }
 
 
+class CheckedFields:
+    """Base of a dataclass that validates its fields with `check_fields` when it is constructed."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
 def check_fields(instance: object) -> None:
     """Raise one `DomainbertError` that lists all fields of a dataclass whose values do not match type and range."""
     problems = Problems(type(instance).__name__)

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.paths import check_regular
 from domainbert.corpus.files import format_suffix, read_lines
+from domainbert.corpus.rows import Rows
 
 Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv", "rows"]
 TextFormat = Literal["auto", "lines", "jsonl", "conll"]
@@ -84,6 +86,20 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         if len(first) >= _MAX_LINES or characters >= _MAX_CHARACTERS or _is_enough(content):
             break
     return first
+
+
+def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
+    """Return the format of a file, as set by the user or detected from its first lines.
+
+    Raise `DomainbertError` if the format is not one of `expected`, or the path is a stream, whose first lines the
+    detection would consume. `setting` is the key of the format in messages. Rows in memory are allowed where JSONL is.
+    """
+    if isinstance(path, Rows):
+        if "jsonl" not in expected:
+            raise DomainbertError(f"{path}: rows in memory; expected a file")
+        return FileKind("rows")
+    check_regular(path)
+    return detect_kind(path, read_first_lines(path), expected, setting) if format == "auto" else FileKind(format)
 
 
 def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.template import Template
+from domainbert.tokenization.special_tokens import Template
 
 IGNORE_INDEX = -100  # target of a position without a target, the default of `torch.nn.functional.cross_entropy`
 Batch = dict[str, Any]

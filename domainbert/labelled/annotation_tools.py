@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import find_files, read_text
 from domainbert.corpus.rows import array_rows
 from domainbert.labelled.char_spans import text_mismatch
@@ -34,7 +33,6 @@ from domainbert.labelled.row_values import (
 
 Tool = Literal["json", "label_studio", "brat"]
 
-_ARRAY = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of a JSON array of objects or lists, or of an empty array
 _TEXT_BOUND = re.compile(r"T\S*\t(\S+) ([0-9]{1,9}) ([0-9]{1,9})((?:;\d+ \d+)*)\t(.*)")
 _OTHERS = {  # brat's annotations other than entities, by the first character of the line
     "R": "relations",
@@ -59,18 +57,6 @@ class ToolRows:
     """Counts of the annotations left out, by plural name."""
     locate_entity: Callable[[int, int], str] | None = None
     """Maps a row's line and an entity index to `path:line`; None if the row's line locates all its entities."""
-
-
-def detect_tool(path: Path, format: NerFormat) -> Tool | None:
-    """Return the tool that wrote a file or folder, from `format.kind` or the first lines; None for CoNLL and JSONL."""
-    if format.kind == "brat" or (format.kind == "auto" and path.is_dir()):
-        return "brat"
-    if format.kind == "json" or format.kind == "label_studio":
-        return format.kind
-    if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
-        return None
-    _, first_value = next(array_rows(path, Problems(str(path))), (1, None))
-    return "label_studio" if isinstance(first_value, dict) and "data" in first_value else "json"
 
 
 def read_tool(path: Path, tool: Tool, format: NerFormat, problems: Problems) -> ToolRows:

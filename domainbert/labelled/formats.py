@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Column, check_fields, renamed_from
+from domainbert.base.fields import CheckedFields, Column, renamed_from
 
 ENTITY_KEYS = ("entities", "spans", "ents")
 """Keys of entity lists: of domainbert, Prodigy and spaCy."""
@@ -63,7 +63,7 @@ class TextFormat(RowFormat):
 
 
 @dataclass(frozen=True)
-class TaggedColumns:
+class TaggedColumns(CheckedFields):
     """Columns of words and tags in a CoNLL or JSONL file, and the names of numeric tags."""
 
     token_column: Column | str = 0
@@ -80,9 +80,6 @@ class TaggedColumns:
 
     label_names_file: Path | None = None
     """JSON file with the tag names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
-from domainbert.labelled.label_names import NAMES_KEY, is_visible, parse_list
+from domainbert.labelled.items import is_visible
+from domainbert.labelled.label_names import NAMES_KEY, parse_list
 from domainbert.labelled.rows import is_prodigy_answer
 
 _PAIR_KEYS = (

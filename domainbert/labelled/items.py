@@ -140,6 +140,15 @@ class Labelled(Generic[AnyItem]):
         return [item.content for item in self.items]
 
 
+def is_visible(label: str) -> bool:
+    r"""Whether a label has no surrounding white space and no invisible characters.
+
+    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
+    [True, False, False, False]
+    """
+    return bool(label) and label == label.strip() and label.isprintable()
+
+
 def label_counts(items: Iterable[Item]) -> dict[str, int]:
     """Return the number of items' labels by label, sorted by label."""
     return dict(sorted(Counter(label for item in items for label in item.labels).items()))

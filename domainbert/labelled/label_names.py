@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
+from domainbert.labelled.items import is_visible
 from domainbert.labelled.row_values import Row, is_whole_number, problem_with_text, shown
 
 NAMES_KEY = "label_names"
@@ -22,15 +23,6 @@ _LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
 _WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
 _TOO_MANY_DIGITS = 10  # a label number is shorter; Python refuses to parse thousands of digits
 _EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
-
-
-def is_visible(label: str) -> bool:
-    r"""Whether a label has no surrounding white space and no invisible characters.
-
-    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
-    [True, False, False, False]
-    """
-    return bool(label) and label == label.strip() and label.isprintable()
 
 
 def parse_list(text: str) -> list[Any] | None:

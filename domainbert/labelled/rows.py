@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import check_regular
-from domainbert.corpus.file_kind import FileKind, Kind, detect_kind, read_first_lines
+from domainbert.corpus.file_kind import Kind, file_kind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows, csv_rows, json_rows
 from domainbert.labelled.conll import read_words
@@ -30,20 +30,6 @@ from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 _ANSWER_KEY, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
-
-
-def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
-    """Return the format of a file, as set by the user or detected from its first lines.
-
-    Raise `DomainbertError` if the format is not one of `expected`, or the path is a stream, whose first lines the
-    detection would consume. `setting` is the key of the format in messages. Rows in memory are allowed where JSONL is.
-    """
-    if isinstance(path, Rows):
-        if "jsonl" not in expected:
-            raise DomainbertError(f"{path}: rows in memory; expected a file")
-        return FileKind("rows")
-    check_regular(path)
-    return detect_kind(path, read_first_lines(path), expected, setting) if format == "auto" else FileKind(format)
 
 
 def has_json_values(kind: Kind) -> bool:

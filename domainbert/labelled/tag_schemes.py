@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.items import is_visible
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 ModelScheme = Literal["IOB2", "BIOES"]

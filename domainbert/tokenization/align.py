@@ -16,8 +16,9 @@ from typing import Any
 
 from tokenizers import Encoding, Tokenizer
 
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend, encode_text
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.words import encode_text
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from domainbert.tokenization.kind import TokenizerKind
@@ -24,6 +24,9 @@ class TokenizerKindConfig(ABC):
 
     files = Path(__file__).parent / "layouts"
     """Folder of YAML files, each a kind with the special tokens of a family of models."""
+
+    model: ClassVar[str | None] = None
+    """Class in `tokenizers.models` of the tokenizers of this kind; None: `TokenizerKind.accepts` compares all."""
 
     @abstractmethod
     def build(self) -> TokenizerKind:

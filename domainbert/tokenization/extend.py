@@ -10,7 +10,7 @@ from itertools import zip_longest
 from tokenizers import AddedToken, Tokenizer
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.kind import tokens_by_id
 from domainbert.tokenization.load import DomainTokenizer
 
 

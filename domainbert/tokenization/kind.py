@@ -15,8 +15,7 @@ from tokenizers import Encoding, Tokenizer, decoders, processors
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.tokenization.config import TokenizerKindConfig
-from domainbert.tokenization.special_tokens import usual_special_tokens
-from domainbert.tokenization.template import Template, bert_template
+from domainbert.tokenization.special_tokens import Template, bert_template, usual_special_tokens
 from domainbert.tokenization.train import TrainingWords
 from domainbert.tokenization.words import WordCounter
 
@@ -168,12 +167,15 @@ class TokenizerKind(ABC):
         model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
 
 
-def registered_kinds() -> list[TokenizerKind]:
-    """Return all kinds, sorted by name, with kinds of imported user packages first."""
+def registered_kinds(model: str | None = None) -> list[TokenizerKind]:
+    """Return all kinds, or the kinds whose tokenizers may have this `model` (a class name of `tokenizers.models`).
+
+    The kinds are sorted by name, with kinds of imported user packages first.
+    """
     choices_of(TokenizerKindConfig)  # imports the kinds of this package
-    kinds = concrete_subclasses(TokenizerKindConfig)
-    kinds = sorted(kinds, key=lambda kind: (kind.__module__.startswith("domainbert."), kind.__name__))
-    return [kind().build() for kind in kinds]
+    configs = concrete_subclasses(TokenizerKindConfig)
+    configs = sorted(configs, key=lambda config: (config.__module__.startswith("domainbert."), config.__name__))
+    return [config().build() for config in configs if model is None or config.model in (None, model)]
 
 
 def expected_kinds(*more: str) -> str:
@@ -184,4 +186,10 @@ def expected_kinds(*more: str) -> str:
 
 def kind_of(backend: Tokenizer) -> TokenizerKind | None:
     """Return the kind of a tokenizer, or None if no kind accepts it."""
-    return next((kind for kind in registered_kinds() if kind.accepts(backend)), None)
+    return next((kind for kind in registered_kinds(type(backend.model).__name__) if kind.accepts(backend)), None)
+
+
+def tokens_by_id(backend: Tokenizer) -> list[str]:
+    """Return the vocabulary, added tokens included, in the order of its ids; "" for an unused id."""
+    tokens = {token_id: token for token, token_id in backend.get_vocab(with_added_tokens=True).items()}
+    return [tokens.get(token_id, "") for token_id in range(max(tokens, default=-1) + 1)]

@@ -17,9 +17,9 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.tokenization.bert import SPECIAL_TOKENS, encode_text, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds
-from domainbert.tokenization.template import Ints, template_of
+from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
+from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
+from domainbert.tokenization.words import encode_text
 
 _FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -80,7 +80,7 @@ class DomainTokenizer:
         self.backend = _with_special_flag(backend, self._tokens_without_role, False)
         self.special_tokens = dict(special_tokens)
         self.model_max_length = model_max_length
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in SPECIAL_TOKENS)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in TOKEN_NAMES)
         self.special_ids = frozenset(ids.values()) | self.template.special_ids
 
     @cached_property
@@ -277,7 +277,7 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
     """Return the special token of each role, from the first source that has the role, as a string or an object with
     `content`. Roles that no source has are left out."""
     special_tokens: dict[str, str] = {}
-    for role in SPECIAL_TOKENS:
+    for role in TOKEN_NAMES:
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue

@@ -12,11 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from domainbert.tokenization.bert import encode_text
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.matching import kind_shares, origins
 from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
-from domainbert.tokenization.words import count_words, plain_words
+from domainbert.tokenization.words import count_words, encode_text, plain_words
 
 _MAX_LONG_WORDS = 20  # in `WordStatistics.longest_split`
 _MAX_SHORTENED = 20  # in `TransferView.fallen`

@@ -14,8 +14,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Pieces, Surface, expected_kinds, kind_of
+from domainbert.tokenization.kind import Pieces, Surface, expected_kinds, kind_of, tokens_by_id
 from domainbert.tokenization.load import DomainTokenizer, read_backend
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, usual_special_tokens

@@ -14,7 +14,6 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.trainers import Trainer
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import tokens_by_id
 
 SIZE_MULTIPLE = 64  # of vocabulary sizes, for fast matrix products with the output matrix
 MAX_ALPHABET = 1000  # characters other than printable ASCII that become pieces, in WordPiece
@@ -82,7 +81,7 @@ def train_backend(
         vocab_size=target.size, min_frequency=min_frequency, special_tokens=list(seeds), show_progress=False
     )
     tokenizer.train_from_iterator(_repeated_words(words.counts), trainer)
-    target.check(len(tokens_by_id(tokenizer)))
+    target.check(tokenizer.get_vocab_size())
     return tokenizer
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from domainbert.tokenization.bert import encode_text
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError
 
 _MAX_DISTINCT = 250_000  # strings of a level
 _HASH_BITS = 64
@@ -159,3 +159,13 @@ def count_words(strings: Mapping[str, int], split: Callable[[str], list[str]]) -
         for word in split(string):
             words[word] += count
     return words
+
+
+def encode_text(text: str) -> bytes:
+    """Return a text as UTF-8; `DomainbertError` for an unpaired surrogate (JSON's "\\ud800"), which `tokenizers`
+    rejects."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        excerpt = ascii(text[max(error.start - 20, 0) : error.start + 20])
+        raise DomainbertError(f"the text {excerpt} {HALF_SURROGATE}") from error

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from domainbert.stages.check import check
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -17,7 +17,7 @@ from domainbert.checks.repeated_lines import RepeatedLines
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.tasks.classification.config import Classification
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 WORDS = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, room_for_text, text_ids
 from domainbert.data.splits import plan_rows
-from domainbert.tokenization.template import bert_template
+from domainbert.tokenization.special_tokens import bert_template
 
 
 def best_fit_by_search(lengths: list[int], capacity: int) -> list[int]:

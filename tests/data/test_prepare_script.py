@@ -20,7 +20,7 @@ import pytest
 
 from domainbert.data.prepared import open_prepared
 from domainbert.stages.prepare import prepare
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from tests.toy_corpus import WORDS
 

@@ -22,7 +22,7 @@ from domainbert.data.parallel_encoding import encode_documents, split_text, toke
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedSplit
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 WORDS = ["the", "bank", "rate", "##s", "rose", ".", "a"]

@@ -25,7 +25,7 @@ from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 from tests.encoders.conftest import NUM_LABELS, VOCAB_SIZE, Reference, deberta_v2

@@ -26,7 +26,7 @@ from domainbert.encoders.recording import record
 from domainbert.models.folder import load_model, open_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 

@@ -12,7 +12,7 @@ from domainbert.encoders.layers import ACTIVATIONS
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.serving.onnx.graph import PlainModel
-from domainbert.tokenization.template import bert_template
+from domainbert.tokenization.special_tokens import bert_template
 from tests.encoders.conftest import REFERENCES, logits_of, parameters_of
 
 TOLERANCE = {"atol": 1e-5, "rtol": 0}

@@ -24,7 +24,7 @@ from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
 from domainbert.models.folder import load_model, open_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 CONFIG = RobertaConfig(24, 2, 3, 40, max_position_embeddings=20, type_vocab_size=1, initializer_range=0.3)

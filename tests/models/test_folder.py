@@ -19,7 +19,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_encoder, load_model, open_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 CONFIG = BertConfig(

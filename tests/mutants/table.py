@@ -201,7 +201,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/tokenization/test_unigram.py",),
         ("tests/stages/test_kinds.py",),
     ),
-    "tokenization/template.py": (("tests/tokenization/test_template.py",), _PREDICTING),
+    "tokenization/special_tokens.py": (("tests/tokenization/test_special_tokens.py",), _PREDICTING),
     "tokenization/matching.py": (("tests/tokenization/test_matching.py",), ("tests/stages/test_transfer.py",)),
     "models/transfer.py": (
         ("tests/models/test_mixing.py", "tests/models/test_focus.py"),

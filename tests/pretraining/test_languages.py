@@ -20,7 +20,7 @@ from domainbert.pretraining.languages import passes_by_language
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import RowPhase
 from domainbert.stages.prepare import prepare
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 DOCUMENTS = {"en": 600, "fr": 90, "sw": 12}

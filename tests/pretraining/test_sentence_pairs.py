@@ -45,7 +45,7 @@ from domainbert.pretraining.objectives.sentence_pairs.config import SentencePair
 from domainbert.pretraining.objectives.sentence_pairs.objective import warnings
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer

@@ -17,9 +17,9 @@ from domainbert.pretraining.objective import CorpusRows, Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.stages.prepare import prepare
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.tokenization.template import bert_template, roberta_template
+from domainbert.tokenization.special_tokens import bert_template, roberta_template
 
 LENGTH = 32
 

@@ -41,7 +41,7 @@ from domainbert.serving.onnx.parity import (
     single_window_example,
 )
 from domainbert.serving.onnx.session import OnnxModel, batches_by_length, pad_rows
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 onnx = pytest.importorskip("onnx")

@@ -14,7 +14,7 @@ from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import to_node
 from domainbert.stages.prepare import Prepare, prepare
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 

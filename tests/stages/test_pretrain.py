@@ -20,7 +20,7 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.models.static_embeddings import count_contexts, initialise_table, static_embeddings
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import Pretrain, _compiles, pretrain
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import Budget, LengthPhase, OptimConfig
 

@@ -18,7 +18,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import load_model, open_model
 from domainbert.stages.transfer import transfer
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.tokenization.test_extend import SIZES, train, with_special_tokens_behind
 

@@ -21,7 +21,7 @@ from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.task import read_task
 from domainbert.tokenization.align import align_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from tests.ready_made import fine_tuning
 

@@ -17,7 +17,7 @@ from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import align_text, align_words, basic_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
 NAMES = ["O", "B-gene", "I-gene", "B-drug"]

@@ -40,8 +40,8 @@ from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
 from domainbert.tasks.task import encode_file
 from domainbert.tokenization.align import align_text, basic_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.extend import with_tokens
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from tests.tasks.tiny_folders import FAMILIES, Folders, tiny_model
 from tests.tokenization import test_byte_bpe as byte_bpe

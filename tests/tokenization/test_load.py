@@ -14,7 +14,7 @@ from tokenizers.models import BPE
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.align import align_text, align_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 _HARD = "The men's Caf\u00e9 CAFE\u0301 tokenizations\u00a0[MASKS]ing 中国 ☃ \x00\u200b " + "a" * 101

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, pre_tokenizers
 from tokenizers.models import BPE
 
-from domainbert.tokenization.bert import SPECIAL_TOKENS
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.matching import Origin, kind_shares, origins
 from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of

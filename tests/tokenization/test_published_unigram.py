@@ -12,11 +12,11 @@ from tokenizers.models import Unigram
 
 from domainbert.data.parallel_encoding import split_text
 from domainbert.tokenization.align import align_text, align_words
-from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.extend import extend_tokenizer
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.tokenization.special_tokens import bert_template, roberta_template
 from domainbert.tokenization.surfaces import load_vocabulary
-from domainbert.tokenization.template import bert_template, roberta_template
 
 _PIECES = {
     **{

@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordLevel
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import SPECIAL_TOKENS
 from domainbert.tokenization.kind import Surface
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Vocabulary, load_vocabulary, vocabulary_of
 

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.tokenization import train
-from domainbert.tokenization.bert import tokens_by_id
+from domainbert.tokenization.kind import tokens_by_id
 from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 
-from domainbert.tokenization.bert import bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import bert_backend
 from domainbert.tokenization.words import WordCounter, normalized_words, plain_words
 
 _DOCUMENTS = [f"document{number} " + "filler " * 100 for number in range(2000)]

@@ -3,6 +3,7 @@ Free of torch."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,20 +14,22 @@ from typing import Any, Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
-from domainbert.corpus.rows import Rows
-from domainbert.labelled.annotation_tools import Tool, ToolRows, detect_tool, read_tool
+from domainbert.corpus.file_kind import file_kind, read_first_lines
+from domainbert.corpus.rows import Rows, array_rows
+from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, words_inside
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
 from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
-from domainbert.labelled.rows import file_kind, without_rejected
+from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
 from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
+_ARRAY = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of a JSON array of objects or lists, or of an empty array
 
 
 class _Keys(NamedTuple):
@@ -61,12 +64,24 @@ def _read_all_types(path: Path | Rows, format: NerFormat) -> NerFile:
     if isinstance(path, Rows):
         return read_ner_jsonl(path, format)
     check_regular(path)
-    if tool := detect_tool(path, format):
+    if tool := _detect_tool(path, format):
         return read_export(path, tool, format)
     requested = format.kind if format.kind == "conll" or format.kind == "jsonl" else "auto"
     if file_kind(path, requested, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
+
+
+def _detect_tool(path: Path, format: NerFormat) -> Tool | None:
+    """Return the tool that wrote a file or folder, from `format.kind` or the first lines; None for CoNLL and JSONL."""
+    if format.kind == "brat" or (format.kind == "auto" and path.is_dir()):
+        return "brat"
+    if format.kind == "json" or format.kind == "label_studio":
+        return format.kind
+    if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
+        return None
+    _, first_value = next(array_rows(path, Problems(str(path))), (1, None))
+    return "label_studio" if isinstance(first_value, dict) and "data" in first_value else "json"
 
 
 def _select_types(file: NerFile, format: NerFormat) -> NerFile:

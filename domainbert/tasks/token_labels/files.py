@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domainbert.base.errors import Problems
+from domainbert.corpus.file_kind import file_kind
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import ReaderCounts, format_counts, label_counts
-from domainbert.labelled.label_names import is_visible
+from domainbert.labelled.items import ReaderCounts, format_counts, is_visible, label_counts
 from domainbert.labelled.row_values import shown
-from domainbert.labelled.rows import file_kind
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tagged_files import (
     TaggedFile,

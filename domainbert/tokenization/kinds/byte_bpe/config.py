@@ -23,6 +23,8 @@ class ByteBPE(TokenizerKindConfig):
     ('<s>', 'byte-level BPE')
     """
 
+    model = "BPE"
+
     special_tokens: list[str] = field(default_factory=lambda: ["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
     """Special tokens in the order of their ids; `...` is the position of all other entries (default: at the end)."""
 

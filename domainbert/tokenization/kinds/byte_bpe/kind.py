@@ -19,10 +19,14 @@ from tokenizers.trainers import BpeTrainer
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
-from domainbert.tokenization.special_tokens import ids_in_order, special_roles
-from domainbert.tokenization.template import Template, roberta_template, usual_template
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind, tokens_by_id
+from domainbert.tokenization.special_tokens import (
+    Template,
+    ids_in_order,
+    roberta_template,
+    special_roles,
+    usual_template,
+)
 from domainbert.tokenization.train import TrainingWords, most_frequent, train_backend
 from domainbert.tokenization.words import WordCounter, count_words
 

@@ -23,6 +23,8 @@ class Unigram(TokenizerKindConfig):
     (['<pad>', '<unk>'], 'Unigram')
     """
 
+    model = "Unigram"
+
     special_tokens: list[str] = field(default_factory=lambda: ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"])
     """Special tokens in the order of their ids; `...` is the position of all other entries (default: at the end)."""
 

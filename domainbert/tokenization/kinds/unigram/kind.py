@@ -16,11 +16,16 @@ from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, p
 from tokenizers.models import Unigram
 from typing_extensions import override
 
-from domainbert.tokenization.bert import tokens_by_id
-from domainbert.tokenization.kind import Bools, TokenizerKind
+from domainbert.tokenization.kind import Bools, TokenizerKind, tokens_by_id
 from domainbert.tokenization.marked import META_SPACE, MarkedPieces
-from domainbert.tokenization.special_tokens import TOKEN_NAMES, ids_in_order, special_roles
-from domainbert.tokenization.template import Template, template_of, usual_template
+from domainbert.tokenization.special_tokens import (
+    TOKEN_NAMES,
+    Template,
+    ids_in_order,
+    special_roles,
+    template_of,
+    usual_template,
+)
 from domainbert.tokenization.train import TrainingWords, VocabularySize, choose_alphabet, most_frequent
 from domainbert.tokenization.words import WordCounter, count_words
 

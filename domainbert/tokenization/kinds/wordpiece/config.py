@@ -22,6 +22,8 @@ class WordPiece(TokenizerKindConfig):
     'WordPiece'
     """
 
+    model = "WordPiece"
+
     keep_accents: bool = False
     """Keep accents in a lowercase vocabulary."""
 

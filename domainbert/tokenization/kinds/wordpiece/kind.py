@@ -13,20 +13,44 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Encoding, Tokenizer, decoders
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.trainers import WordPieceTrainer
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.bert import MAX_WORD_CHARACTERS, PREFIX, SPECIAL_TOKENS, bert_backend, tokens_by_id
-from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind
-from domainbert.tokenization.template import bert_template, template_of
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind, tokens_by_id
+from domainbert.tokenization.special_tokens import TOKEN_NAMES, bert_template, template_of
 from domainbert.tokenization.train import MAX_ALPHABET, TrainingWords, choose_alphabet, most_frequent, train_backend
 from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
+SPECIAL_TOKENS = {role: name for role, (name, _) in TOKEN_NAMES.items()}  # role -> token, in the order of the ids 0-4
+_PREFIX = "##"  # of a piece that continues a word
+_MAX_WORD_CHARACTERS = 100  # a longer word becomes [UNK], in BERT and in transformers
 _BERT_CLASSES = frozenset({"BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MPNetTokenizer"})
+
+
+def bert_backend(
+    vocab: Mapping[str, int], config: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
+) -> Tokenizer:
+    """Build a BERT WordPiece tokenizer from a vocabulary (piece to id).
+
+    `config` has keys of `tokenizer_config.json`: `do_lower_case` (default true), `strip_accents` (default: as
+    `do_lower_case`) and `tokenize_chinese_chars` (default true).
+    """
+    options: dict[str, Any] = {"max_input_chars_per_word": _MAX_WORD_CHARACTERS, "continuing_subword_prefix": _PREFIX}
+    backend = Tokenizer(WordPiece(dict(vocab), unk_token=special_tokens["unk_token"], **options))
+    backend.normalizer = BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
+        strip_accents=config.get("strip_accents"),
+        lowercase=config.get("do_lower_case", True),
+    )
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    present = [token for token in special_tokens.values() if token in vocab]
+    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in present])
+    return backend
 
 
 class _WordPieces(Pieces):
@@ -87,7 +111,7 @@ class WordPieceKind(TokenizerKind):
         words = counter.words(self.word_splitter(self._backend({}, lowercase)))
         characters = count_words(words, list)
         alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
-        long = {word for word in words if len(word) > MAX_WORD_CHARACTERS}
+        long = {word for word in words if len(word) > _MAX_WORD_CHARACTERS}
         rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
         counts, infrequent = most_frequent({word: words[word] for word in words.keys() - long - rare})
         return TrainingWords(
@@ -104,7 +128,7 @@ class WordPieceKind(TokenizerKind):
         continuing = _continuing_characters(words.alphabet, self.word_splitter(self._backend({}, lowercase)))
         seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
         tokenizer = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
-        trainer = partial(WordPieceTrainer, continuing_subword_prefix=PREFIX)
+        trainer = partial(WordPieceTrainer, continuing_subword_prefix=_PREFIX)
         pieces = tokens_by_id(train_backend(tokenizer, trainer, words, seeds, vocab_size, min_frequency))
         return self._backend({piece: token_id for token_id, piece in enumerate(pieces)}, lowercase)
 
@@ -167,7 +191,7 @@ class WordPieceKind(TokenizerKind):
 
 def _continuing_characters(alphabet: Iterable[str], split: Callable[[str], list[str]]) -> list[str]:
     """Return `##c` for each character that can continue a word: punctuation and Chinese characters cannot."""
-    return [PREFIX + character for character in alphabet if split(f"a{character}") == [f"a{character}"]]
+    return [_PREFIX + character for character in alphabet if split(f"a{character}") == [f"a{character}"]]
 
 
 def _backend_config(backend: Tokenizer) -> list[Any]:

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, processors
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import fill_rows
-from domainbert.tokenization.bert import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.tokenization.template import Part, Template, bert_template, roberta_template, template_of
+from domainbert.tokenization.special_tokens import Part, Template, bert_template, roberta_template, template_of
 
 
 def lists(framed: tuple[np.ndarray, np.ndarray]) -> list[list[int]]:
