@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.tokenization.matching import Origin
+from domainbert.tokenization.surfaces import Origin
 
 _COMPARED_ROWS = 512  # new entries compared with all shared entries at once
 _MIXED_ROWS = 4096  # new entries whose vectors are summed at once

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from domainbert.models.transfer import Mixing
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
-    from domainbert.tokenization.matching import Origin
-    from domainbert.tokenization.surfaces import Vocabulary
+    from domainbert.tokenization.surfaces import Origin, Vocabulary
     from domainbert.tokenization.words import WordCounter
 
 Method = Literal["mean", "fvt", "focus", "random"]
@@ -77,9 +76,9 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer import mix_vectors
-    from domainbert.tokenization.matching import Origin, origins
+    from domainbert.tokenization.surfaces import Origin, origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
-    from domainbert.tokenization.surfaces import vocabulary_of
+    from domainbert.tokenization.surfaces import Origin, origins, vocabulary_of
     from domainbert.tokenization.words import plain_words
 
     folder = inputs.model(settings.model)

@@ -42,37 +42,22 @@ class AlignedText(AlignedWords):
 def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
     """Encode sentences, each a list of words, and return the pieces of each sentence with their words.
 
-    If spaces belong to pieces, the words are encoded with a space between them. A word without pieces (only control
-    characters) becomes [UNK], so that it can be labelled and counted. `DomainbertError` for an unpaired surrogate.
+    The words are encoded with spaces between them: as in training, the space before a word belongs to its first piece.
+    A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted.
+    `DomainbertError` for an unpaired surrogate.
     """
-    for word in (word for sentence in words for word in sentence):
-        encode_text(word)
-    if tokenizer.pieces.begins_word is None:
-        return _align_words_by_offsets(tokenizer, words)
-    has_mark = [any(map(_has_combining_mark, sentence)) for sentence in words]
-    aligned = {
-        mark: iter(align(tokenizer, [sentence for sentence, has in zip(words, has_mark, strict=True) if has == mark]))
-        for mark, align in ((True, _align_words_by_offsets), (False, _align_by_pretokens))
-    }
-    return [next(aligned[mark]) for mark in has_mark]
-
-
-def _has_combining_mark(word: str) -> bool:
-    """Whether a word has a combining mark: WordPiece cuts between punctuation and a mark, `basic_words` does not."""
-    return not word.isascii() and any(unicodedata.category(character) == "Mn" for character in word)
-
-
-def _align_by_pretokens(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """`align_words` for a vocabulary with `begins_word`, by the pre-tokens that `tokenizers` assigns to words."""
-    begins = tokenizer.pieces.begins_word
-    assert begins is not None
-    encodings = tokenizer.backend.encode_batch(
-        [list(sentence) for sentence in words], is_pretokenized=True, add_special_tokens=False
-    )
-    return [
-        _build_aligned_words(tokenizer, encoding.ids, encoding.word_ids, begins[encoding.ids].tolist(), len(sentence))
-        for encoding, sentence in zip(encodings, words, strict=True)
-    ]
+    texts = [" ".join(sentence) for sentence in words]
+    encodings = tokenizer.encode_with_offsets(texts)
+    aligned = []
+    for text, encoding, pretokens, sentence in zip(
+        texts, encodings, _basic_words_of(tokenizer, texts, encodings), words, strict=True
+    ):
+        ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
+        begins = [0, *ends[:-1]] if sentence else []
+        word_of = _words_of_pieces(text, encoding.offsets, begins)
+        starts = _is_first_of_run(_words_of_pieces(text, encoding.offsets, [start for start, _ in pretokens]))
+        aligned.append(_build_aligned_words(tokenizer, encoding.ids, word_of, starts, len(sentence)))
+    return aligned
 
 
 def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[AlignedText]:
@@ -83,52 +68,42 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
     merged. `DomainbertError` for an unpaired surrogate.
     """
     encodings = tokenizer.encode_with_offsets(texts)
-    if _splits_as_basic_words(tokenizer):
-        words = [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
-    else:
-        words = basic_words(texts)
+    words = _basic_words_of(tokenizer, texts, encodings)
     return [_align_text(tokenizer, *arguments) for arguments in zip(texts, encodings, words, strict=True)]
 
 
-def _splits_as_basic_words(tokenizer: DomainTokenizer) -> bool:
-    """Whether the tokenizer's pre-tokens are the words of `basic_words`: same normalizer and pre-tokenizer, no added
-    tokens that are matched in texts."""
+def _basic_words_of(
+    tokenizer: DomainTokenizer, texts: Sequence[str], encodings: Sequence[Encoding]
+) -> list[list[tuple[int, int]]]:
+    """Return the `basic_words` of texts that `tokenizer` has encoded.
+
+    They are the pre-tokens of the encodings if the tokenizer has the normalizer and pre-tokenizer of BERT, and no added
+    tokens that are matched in texts.
+    """
     backend, basic = tokenizer.backend, _basic_backend()
-    same = all(str(getattr(backend, name)) == str(getattr(basic, name)) for name in ("normalizer", "pre_tokenizer"))
-    return same and all(token.special for token in backend.get_added_tokens_decoder().values())
-
-
-def _align_words_by_offsets(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> list[AlignedWords]:
-    """`align_words` by character offsets in the words joined with spaces: as in training, the space before a word
-    belongs to its first piece."""
-    texts = [" ".join(sentence) for sentence in words]
-    aligned = []
-    encodings = tokenizer.encode_with_offsets(texts)
-    for text, encoding, pretokens, sentence in zip(texts, encodings, basic_words(texts), words, strict=True):
-        ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
-        begins = [0, *ends[:-1]] if sentence else []
-        word_of = _words_of_pieces(text, encoding.offsets, begins)
-        pretoken_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in pretokens])
-        starts = _is_first_of_run(pretoken_of)
-        aligned.append(_build_aligned_words(tokenizer, encoding.ids, word_of, starts, len(sentence)))
-    return aligned
+    is_bert = all(str(getattr(backend, name)) == str(getattr(basic, name)) for name in ("normalizer", "pre_tokenizer"))
+    if is_bert and all(token.special for token in backend.get_added_tokens_decoder().values()):
+        return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+    return basic_words(texts)
 
 
 def _align_text(
     tokenizer: DomainTokenizer, text: str, encoding: Encoding, words: Sequence[tuple[int, int]]
 ) -> AlignedText:
+    """Return the pieces of a text with its words; `words` are the spans of its `basic_words`."""
     word_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in words])
-    first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))  # the first piece of a word
-    lowest = word_of[first] if first < len(word_of) else 0
+    # pieces before the first word (-1) are dropped, except a separate piece for the space before the first word
+    first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))
+    first_word = word_of[first] if first < len(word_of) else 0
     while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
-        first -= 1  # a separate piece for the space before the first word
-    word_of = [max(word, lowest) for word in word_of[first:]]
+        first -= 1
+    word_of = [max(word, first_word) for word in word_of[first:]]
     starts = _is_first_of_run(word_of)
     first_piece = [piece for piece, start in enumerate(starts) if start]
     # a word is merged with the word before it if they share a piece
-    present = [word_of[piece] for piece in first_piece]
-    stops = [*(words[following - 1][1] for following in present[1:]), words[-1][1]] if present else []
-    offsets = [(words[word][0], stop) for word, stop in zip(present, stops, strict=True)]
+    first_words = [word_of[piece] for piece in first_piece]  # of each merged word
+    stops = [*(words[next_word - 1][1] for next_word in first_words[1:]), words[-1][1]] if first_words else []
+    offsets = [(words[word][0], stop) for word, stop in zip(first_words, stops, strict=True)]
     index = [count - 1 for count in itertools.accumulate(starts)]
     extra = tokenizer.template.num_special_tokens()
     return AlignedText(encoding.ids[first:], index, starts, first_piece, extra, offsets)
@@ -173,6 +148,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
 
 @cache
 def _basic_backend() -> Tokenizer:
+    """Return BERT's tokenizer with only special tokens, for its normalizer and pre-tokenizer."""
     backend = bert_backend({token: index for index, token in enumerate(SPECIAL_TOKENS.values())}, {})
     backend.encode_special_tokens = True  # "[SEP]" in a text is plain text, as in `DomainTokenizer`
     return backend

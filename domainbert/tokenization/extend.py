@@ -27,10 +27,12 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
     """
     entries, model = set(tokenizer.tokens), tokenizer.backend.model
     has_added_token = _added_token_pattern(tokenizer).search
-    saved: dict[str, int] = {}
+    saved: dict[str, int] = {}  # pieces that a word would save
     for word in words:
         entry = tokenizer.kind.entry(word)
-        ids = [] if entry in entries or has_added_token(f" {word} ") else [piece.id for piece in model.tokenize(entry)]
+        if entry in entries or has_added_token(f" {word} "):
+            continue
+        ids = [piece.id for piece in model.tokenize(entry)]
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
@@ -78,8 +80,8 @@ def _added_token_pattern(tokenizer: DomainTokenizer) -> re.Pattern[str]:
 
 def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
     """Return an extended backend as a tokenizer; `DomainbertError` if the id of an entry of `tokenizer` has changed."""
-    extended = tokens_by_id(backend)[: tokenizer.vocab_size]
-    for token_id, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, extended, fillvalue="")):
+    tokens = tokens_by_id(backend)[: tokenizer.vocab_size]  # fewer if the ids of `tokenizer` have gaps
+    for token_id, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, tokens, fillvalue="")):
         if token != new_token:
             expected = repr(token) if token else "a vocabulary whose ids have no gaps"
             raise DomainbertError(f"extending the vocabulary gives id {token_id} to {new_token!r}; expected {expected}")

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tokenizers import Encoding, Tokenizer, decoders, processors
+from typing_extensions import override
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.tokenization.config import TokenizerKindConfig
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Bools: TypeAlias = "NDArray[np.bool_]"
 MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Thai, is split into several words
+META_SPACE = "\u2581"  # "▁", for the space before a word in sentencepiece: "▁bank"
 
 
 class Surface(NamedTuple):
@@ -43,14 +44,9 @@ class Pieces(ABC):
     def __init__(self, backend: Tokenizer) -> None:
         self.backend = backend
 
-    @cached_property
-    def begins_word(self) -> Bools | None:
-        """Whether each entry begins a word of `align.basic_words`, (vocab_size,); None if this depends on the text:
-        then use `word_starts`."""
-        return None
-
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
-        """Return whether each piece of a text begins a word, (pieces,). Default: words are pre-tokens."""
+        """Return whether each piece of a text begins a word, (pieces,). Default: words are pre-tokens, so
+        a piece begins a word if its pre-token is not the pre-token of the piece before it."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
@@ -63,11 +59,11 @@ class Pieces(ABC):
         firsts = np.flatnonzero(starts)
         sizes = np.diff(firsts, append=len(starts))
         for first, size in zip(firsts[sizes > MAX_WORD_PIECES], sizes[sizes > MAX_WORD_PIECES], strict=True):
-            last = first
+            word_start = first
             for index in range(first + 1, first + size):
-                if index - last >= MAX_WORD_PIECES and may_start[index]:
+                if index - word_start >= MAX_WORD_PIECES and may_start[index]:
                     starts[index] = True
-                    last = index
+                    word_start = index
 
     @abstractmethod
     def surface(self, token: str) -> Surface | None:
@@ -90,6 +86,27 @@ class Pieces(ABC):
         """Return the string to encode so that a word gets the pieces it has in the middle of a text, such as "
         word"."""
         return word
+
+
+class MarkedPieces(Pieces):
+    """Entries of a vocabulary in which entries that begin a word begin with "▁"."""
+
+    @override
+    def surface(self, token: str) -> Surface | None:
+        text = token.removeprefix(META_SPACE)
+        return Surface(text, token.startswith(META_SPACE)) if text else None
+
+    @override
+    def spell(self, surface: Surface) -> list[int]:
+        return [token.id for token in self.backend.model.tokenize(META_SPACE * surface.starts_word + surface.text)]
+
+    @override
+    def fold(self, text: str) -> str:
+        return super().fold(text).removeprefix(META_SPACE)
+
+    @override
+    def inside_text(self, word: str) -> str:
+        return f" {word}"
 
 
 class TokenizerKind(ABC):
@@ -142,7 +159,8 @@ class TokenizerKind(ABC):
         return None
 
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """Apply the settings of `tokenizer_config.json` that override `tokenizer.json` in transformers."""
+        """Apply the settings of `tokenizer_config.json` that override `tokenizer.json` in transformers.
+        Default: no settings."""
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:

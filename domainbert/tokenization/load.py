@@ -55,9 +55,8 @@ class DomainTokenizer:
     ) -> None:
         kind = kind_of(backend)
         if kind is None:
-            raise DomainbertError(
-                f"the tokenizer is a {type(backend.model).__name__} model; expected {expected_kinds()}"
-            )
+            found = f"the tokenizer is a {type(backend.model).__name__} model"
+            raise DomainbertError(f"{found}; expected {expected_kinds()}")
         special_tokens = kind.special_tokens_of(backend) if special_tokens is None else special_tokens
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
@@ -67,21 +66,18 @@ class DomainTokenizer:
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True  # "[SEP]" in a text is plain text
-        self.kind = kind
-        role_tokens = set(special_tokens.values())
-        self.template = template_of(backend) or kind.template(ids["cls_token"], ids["sep_token"])
+        self.kind, self.special_tokens, self.model_max_length = kind, dict(special_tokens), model_max_length
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in TOKEN_NAMES)
+        self.template = template_of(backend) or kind.template(self.cls_id, self.sep_id)
+        self.special_ids = frozenset(ids.values()) | self.template.special_ids
         backend.post_processor = kind.post_processor(self.template, tokens_by_id(backend))
         # special tokens without a role are matched in texts, as in transformers
         self._tokens_without_role = {
             token.content
             for token_id, token in backend.get_added_tokens_decoder().items()
-            if token.special and token.content not in role_tokens and token_id not in self.template.special_ids
+            if token.special and token_id not in self.special_ids
         }
-        self.backend = _with_special_flag(backend, self._tokens_without_role, False)
-        self.special_tokens = dict(special_tokens)
-        self.model_max_length = model_max_length
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in TOKEN_NAMES)
-        self.special_ids = frozenset(ids.values()) | self.template.special_ids
+        self.backend = _with_special_flag(backend, self._tokens_without_role, special=False)
 
     @cached_property
     def tokens(self) -> list[str]:
@@ -126,14 +122,15 @@ class DomainTokenizer:
             encode_text(text)
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
-    def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:  # without offsets and word_ids
+    def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:
+        """Return encodings without `.offsets` and `.word_ids`, which take time."""
         for text in texts:
             encode_text(text)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
     def copy_backend(self) -> Tokenizer:
         """Return a copy of the backend, with the original flags of all special tokens."""
-        return _with_special_flag(Tokenizer.from_str(self.backend.to_str()), self._tokens_without_role, True)
+        return _with_special_flag(Tokenizer.from_str(self.backend.to_str()), self._tokens_without_role, special=True)
 
     def save(self, folder: Path, model_max_length: int | None = None, token_types: bool = True) -> None:
         """Write the tokenizer files (mode 0644) of a Hugging Face folder; transformers loads them with the same ids.
@@ -165,12 +162,14 @@ class DomainTokenizer:
 
 
 def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
-    """Return `backend` with the flag `special` of the added `tokens` changed: a copy, or itself without tokens."""
+    """Return a copy of `backend` in which the flag `special` of the added tokens `tokens` has the value `special`;
+    `backend` itself if `tokens` is empty."""
     if not tokens:
         return backend
     state = json.loads(backend.to_str())
     for token in state["added_tokens"]:
-        token["special"] = special if token["content"] in tokens else token["special"]
+        if token["content"] in tokens:
+            token["special"] = special
     changed = Tokenizer.from_str(json.dumps(state))
     changed.encode_special_tokens = backend.encode_special_tokens
     return changed
@@ -216,21 +215,24 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
     config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
     named = _read_special_tokens(folder, config, tokens_map)  # the special tokens that the folder names
-    if (folder / "tokenizer.json").is_file():
-        backend = _read_tokenizer_json(folder / "tokenizer.json")
-        if (kind := kind_of(backend)) is not None:
-            kind.configure(backend, config)
-    else:
-        backends = (kind.read(folder, config, named) for kind in registered_kinds())
-        readable = next((backend for backend in backends if backend is not None), None)
-        if readable is None:
-            expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
-            raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
-        backend = readable
-        _add_tokens(folder, backend, config, tokens_map, named)
+    has_json = (folder / "tokenizer.json").is_file()
+    backend = _read_tokenizer_json(folder / "tokenizer.json") if has_json else _read_older_files(folder, config, named)
     kind = kind_of(backend)
+    if not has_json:
+        _add_tokens(folder, backend, config, tokens_map, named)
+    elif kind is not None:
+        kind.configure(backend, config)
     defaults = {} if kind is None else kind.special_tokens_of(backend)
     return backend, {**defaults, **named}, _max_length(folder, config.get("model_max_length"))
+
+
+def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:
+    """Return the tokenizer of a folder without `tokenizer.json`; for the arguments see `TokenizerKind.read`."""
+    for kind in registered_kinds():
+        if (backend := kind.read(folder, config, named)) is not None:
+            return backend
+    expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
+    raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
 
 
 def _add_tokens(
@@ -240,12 +242,16 @@ def _add_tokens(
     tokens_map: Mapping[str, Any],
     named: Mapping[str, str],
 ) -> None:
-    """Add the tokens of `added_tokens_decoder`, or of `added_tokens.json` in older folders."""
+    """Add the tokens of `added_tokens_decoder` in `config`, or of `added_tokens.json` in older folders, to `backend`.
+
+    `tokens_map` is the content of `special_tokens_map.json`; `named` maps roles to the special tokens of the folder.
+    """
     path = folder / "added_tokens.json"
     listed = config.get("added_tokens_decoder")
     if not listed and path.is_file():
         extra = tokens_map.get("additional_special_tokens") or []
-        special = {*named.values(), *(token.get("content") if isinstance(token, dict) else token for token in extra)}
+        names = (token.get("content") if isinstance(token, dict) else token for token in extra)
+        special = {*named.values(), *names}
         listed = {
             token_id: {"content": token, "special": token in special, "normalized": token not in special}
             for token, token_id in read_json(path, "an object").items()
@@ -291,7 +297,7 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
 def _read_tokenizer_json(path: Path) -> Tokenizer:
     try:
         return Tokenizer.from_file(str(path))
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit):  # no errors of the file, but caught by the next line
         raise
     except BaseException as error:  # the Rust side raises a plain Exception, or a panic, which is not an Exception
         raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error

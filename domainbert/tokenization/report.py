@@ -13,12 +13,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.matching import kind_shares, origins
-from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
+from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, vocabulary_of
 from domainbert.tokenization.words import count_words, encode_text, plain_words
 
-_MAX_LONG_WORDS = 20  # in `WordStatistics.longest_split`
-_MAX_SHORTENED = 20  # in `TransferView.fallen`
+_MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.fallen`
 _BATCH_WORDS = 10_000
 
 
@@ -68,7 +66,7 @@ class TransferView:
 
     shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
     pieces_saved: float  # pieces per word, old - new
-    fallen: list[ShortenedWord]  # words that save the most pieces: (pieces before - pieces after) x occurrences
+    fallen: list[ShortenedWord]  # the words that save the most pieces: (pieces before - pieces after) x occurrences
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
@@ -81,24 +79,24 @@ def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
 
 def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> WordStatistics:
     """Return statistics of a tokenizer on words, given with their occurrences; all shares are 0 without words."""
-    pieces = unknown = continued = 0
-    longest: list[tuple[int, int, str]] = []  # (-pieces, -occurrences, word)
+    num_pieces = unknown = continued = 0  # weighted by the occurrences of the words
+    longest: list[tuple[int, int, str]] = []  # (-number of pieces, -occurrences, word), sorted
     for batch in _batches(words):
         encoded = tokenizer.encode([tokenizer.pieces.inside_text(word) for word in batch])
         for word, ids in zip(batch, encoded, strict=True):
             count = words[word]
-            pieces += count * len(ids)
+            num_pieces += count * len(ids)
             unknown += count * (tokenizer.unk_id in ids)
             continued += count * (len(ids) > 1)
             longest.append((-len(ids), -count, word))
-        longest = sorted(longest)[:_MAX_LONG_WORDS]
+        longest = sorted(longest)[:_MAX_LISTED]
     total = max(sum(words.values()), 1)
     split = [word for negative_length, _, word in longest if negative_length < -1]
     pieces_of_words = zip(split, vocabulary_of(tokenizer).cut(split), strict=True)
     return WordStatistics(
         words=sum(words.values()),
         distinct_words=len(words),
-        pieces_per_word=pieces / total,
+        pieces_per_word=num_pieces / total,
         share_unknown=unknown / total,
         share_continued=continued / total,
         longest_split=[LongWord(word, parts, words[word]) for word, parts in pieces_of_words],
@@ -120,7 +118,7 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
             saved[word] = (len(before) - len(after)) * words[word]
     ranked = sorted((word for word in saved if saved[word] > 0), key=lambda word: (-saved[word], word))
-    shortened = ranked[:_MAX_SHORTENED]
+    shortened = ranked[:_MAX_LISTED]
     pieces = zip(shortened, old.cut(shortened), new.cut(shortened), strict=True)
     return TransferView(
         shares=kind_shares(origins(new, old)),
@@ -129,7 +127,7 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
     )
 
 
-def transfer_lines(view: Mapping[str, Any], max_words: int = _MAX_SHORTENED) -> list[str]:
+def transfer_lines(view: Mapping[str, Any], max_words: int = _MAX_LISTED) -> list[str]:
     """Format a `TransferView`, given as a dictionary, as lines of text, with at most `max_words` shortened words."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
     shortened = (
@@ -168,17 +166,22 @@ def vocabulary_report(
 
 
 def report_lines(report: Mapping[str, Any], max_words: int = 8) -> list[str]:
-    """Format a vocabulary report as lines of text, with up to `max_words` of the words with the most pieces."""
+    """Format the result of `vocabulary_report` as lines of text: a table; the comparison with the other vocabulary, if
+    there is one; up to `max_words` words of the first text with the most pieces."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
         if "difference" in text:
             lines.append(f"{'difference':<21} {text['difference']:>+11.4f}")
     if report["compared"] is not None:
-        lines.append(_overlap_line(report))
+        overlap = report["compared"]
+        ours = f"{100 * overlap['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
+        theirs = f"{100 * overlap['share_of_theirs']:.1f} % of their {overlap['vocab_size']:,}"
+        lines.append(f"overlap: {overlap['shared']:,} entries, {ours} and {theirs} (without special tokens)")
         lines.append("change of a model from their vocabulary to ours:")
         lines += transfer_lines(report["transfer"], max_words)
-    for name, text in list(report["texts"].items())[:1]:
+    if report["texts"]:
+        name, text = next(iter(report["texts"].items()))
         longest = text["ours"]["longest_split"][:max_words]
         lines.append(f"words of {name} with the most pieces:{'' if longest else ' no word is split'}")
         lines += [f"  {word['word']} ({word['count']:,} times): {' '.join(word['pieces'])}" for word in longest]
@@ -186,17 +189,12 @@ def report_lines(report: Mapping[str, Any], max_words: int = 8) -> list[str]:
 
 
 def _table_line(name: str, side: str, row: Mapping[str, Any]) -> str:
+    """Format the statistics of a vocabulary (`side`: ours or theirs) on the text `name`."""
     shares = f"{100 * row['share_unknown']:>6.2f} % {100 * row['share_continued']:>7.2f} %"
     return f"{side:<9} {row['words']:>11,} {row['pieces_per_word']:>11.4f} {shares}  {name}"
 
 
-def _overlap_line(report: Mapping[str, Any]) -> str:
-    overlap = report["compared"]
-    ours = f"{100 * overlap['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
-    theirs = f"{100 * overlap['share_of_theirs']:.1f} % of their {overlap['vocab_size']:,}"
-    return f"overlap: {overlap['shared']:,} entries, {ours} and {theirs} (without special tokens)"
-
-
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the words in alphabetical order, in lists of up to 10,000."""
     ordered = sorted(words)
     return (ordered[start : start + _BATCH_WORDS] for start in range(0, len(ordered), _BATCH_WORDS))

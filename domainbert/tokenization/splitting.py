@@ -59,8 +59,8 @@ def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplittin
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
     return [
-        bool(keys) and all(mark in splitting.get(place, "") for place, mark in keys)
-        for keys in _border_marks(text, pretokens)
+        bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
+        for marks in _border_marks(text, pretokens)
     ]
 
 
@@ -111,14 +111,19 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
     texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
     pretokens = basic_words(texts)
     votes: Counter[tuple[str, str]] = Counter()  # (place, mark): times that it is joined - times that it is not
-    for text, spans, cut in zip(texts, words, pretokens, strict=True):
-        begins = {start for start, _ in spans}
-        for (start, _), keys in zip(cut, _border_marks(text, cut), strict=True):
-            votes.update(dict.fromkeys(keys, -1 if start in begins else 1))
-    marks = {place: "".join(sorted(m for (p, m), n in votes.items() if p == place and n > 0)) for place in PLACES}
-    candidates: list[WordSplitting] = ["punctuation", "whitespace", {place: m for place, m in marks.items() if m}]
+    for text, word_spans, pretoken_spans in zip(texts, words, pretokens, strict=True):
+        word_starts = {start for start, _ in word_spans}
+        for (start, _), marks in zip(pretoken_spans, _border_marks(text, pretoken_spans), strict=True):
+            votes.update(dict.fromkeys(marks, -1 if start in word_starts else 1))
+    joined_marks = dict.fromkeys(PLACES, "")
+    for (place, mark), vote in sorted(votes.items()):
+        if vote > 0:
+            joined_marks[place] += mark
+    by_marks = {place: marks for place, marks in joined_marks.items() if marks}
+    candidates: list[WordSplitting] = ["punctuation", "whitespace", by_marks]
 
     def num_reproduced(splitting: WordSplitting) -> int:
+        """Return the number of sentences whose words `splitting` reproduces."""
         cuts = zip(texts, pretokens, words, strict=True)
         return sum(merge_pretokens(cut, joins_previous(text, cut, splitting)) == spans for text, cut, spans in cuts)
 
@@ -148,11 +153,12 @@ def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]
     words = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
     first, last = (words[0], words[-1]) if words else (-1, -1)
 
-    def place_and_mark(index: int, inside: str) -> list[tuple[str, str]]:
-        # [] for a word; `inside` is the place of a mark between words
+    def place_and_mark(index: int, place_inside: str) -> list[tuple[str, str]]:
+        """Return [(place, mark)] of a mark, whose place between two words is `place_inside`; [] for a word."""
         if index in words:
             return []
-        return [("begin" if index < first else "end" if index > last else inside, strings[index])]
+        place = "begin" if index < first else "end" if index > last else place_inside
+        return [(place, strings[index])]
 
     for index, (before, string) in enumerate(pairwise(strings), 1):
         if index not in words and string == before:

@@ -58,8 +58,8 @@ def choose_alphabet(
 def most_frequent(words: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Return the 400,000 most frequent words, sorted by word, and the number of occurrences of the other words."""
     ranked = sorted(words, key=lambda word: (-words[word], word))
-    kept = {word: words[word] for word in sorted(ranked[:_MAX_WORDS])}
-    return kept, sum(words[word] for word in ranked[_MAX_WORDS:])
+    frequent = {word: words[word] for word in sorted(ranked[:_MAX_WORDS])}
+    return frequent, sum(words[word] for word in ranked[_MAX_WORDS:])
 
 
 def train_backend(
@@ -72,8 +72,8 @@ def train_backend(
 ) -> Tokenizer:
     """Train `tokenizer`, whose model is empty, on word counts and return it; errors as in `VocabularySize`.
 
-    The seeds (special tokens and characters) become the first entries, in order. A pair of pieces must occur
-    `min_frequency` times to become a piece.
+    `make_trainer` is a class of `tokenizers.trainers`. The seeds (special tokens and characters) become the first
+    entries, in order. A pair of pieces must occur `min_frequency` times to become a piece.
     """
     target = VocabularySize(words, len(seeds), vocab_size, min_frequency)
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -135,16 +135,16 @@ def round_vocab_size(vocab_size: int) -> int:
 
 
 def _repeated_words(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield each word as often as it occurs, in strings of bounded length: the trainer takes no counts."""
-    parts: list[str] = []
+    """Yield each word as often as it occurs, in strings of about 20,000 characters: the trainer takes no counts."""
+    words: list[str] = []  # of the next string
     size = 0
     for word, count in counts.items():
         while count:
             times = min(count, max(_CHUNK_CHARACTERS // (len(word) + 1), 1))
-            parts.append(" ".join([word] * times))
+            words += [word] * times
             size += times * (len(word) + 1)
             count -= times
             if size >= _CHUNK_CHARACTERS:
-                yield " ".join(parts)
-                parts, size = [], 0
-    yield " ".join(parts)
+                yield " ".join(words)
+                words, size = [], 0
+    yield " ".join(words)

@@ -55,7 +55,8 @@ class WordCounter:
         return merged
 
     def add_scaled(self, other: WordCounter, factor: float) -> None:
-        """Add the counts of another sample, multiplied by `factor`; its documents and bytes are not multiplied."""
+        """Add the counts of another sample, multiplied by `factor`; the numbers of documents and bytes are not
+        multiplied."""
         self.documents_read += other.documents_read
         self.bytes_read += other.bytes_read
         self.forgotten += other.forgotten
@@ -104,13 +105,15 @@ class WordCounter:
         return words
 
     def _drop_rare_strings(self, level: int) -> None:
-        kept, minimum = self._counts[level], 1
-        before = kept.total()
-        while len(kept) > self.max_distinct // 2:
-            minimum += 1
-            kept = Counter({string: count for string, count in kept.items() if count >= minimum})
-        self.forgotten += before - kept.total()
-        self._counts[level] = kept
+        """Discard the strings of a level that occur once, then twice, and so on, until at most half of `max_distinct`
+        remain."""
+        counts, min_count = self._counts[level], 1
+        total = counts.total()
+        while len(counts) > self.max_distinct // 2:
+            min_count += 1
+            counts = Counter({string: count for string, count in counts.items() if count >= min_count})
+        self.forgotten += total - counts.total()
+        self._counts[level] = counts
 
     def _drop_lowest_level(self) -> None:
         for table in (self._counts, self._documents, self._bytes):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.models.transfer import similarity_mixing, sparsemax
-from domainbert.tokenization.matching import Origin
+from domainbert.tokenization.surfaces import Origin
 
 
 def test_sparsemax_by_hand() -> None:

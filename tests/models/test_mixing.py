@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from domainbert.models import transfer
 from domainbert.models.transfer import build_mixing, mean_mixing, mean_weights, mix_vectors, random_mixing
-from domainbert.tokenization.matching import Origin
+from domainbert.tokenization.surfaces import Origin
 
 ORIGINS = [Origin("copied", (3,)), Origin("composed", (0, 1, 1)), Origin("new", ()), Origin("composed", (4,))]
 

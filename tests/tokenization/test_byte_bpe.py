@@ -27,9 +27,8 @@ from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.kinds.byte_bpe.config import ByteBPE
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.tokenization.matching import origins
 from domainbert.tokenization.special_tokens import bert_template, roberta_template
-from domainbert.tokenization.surfaces import vocabulary_of
+from domainbert.tokenization.surfaces import origins, vocabulary_of
 from domainbert.tokenization.words import WordCounter
 from tests.tokenization.properties import check_encoding_in_pieces, hostile_text, names
 

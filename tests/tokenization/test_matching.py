@@ -8,8 +8,7 @@ from tokenizers.models import BPE
 
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.matching import Origin, kind_shares, origins
-from domainbert.tokenization.surfaces import Vocabulary, vocabulary_of
+from domainbert.tokenization.surfaces import Origin, Vocabulary, kind_shares, origins, vocabulary_of
 
 Make = Callable[..., DomainTokenizer]
 

@@ -30,9 +30,8 @@ from domainbert.tokenization.kinds.unigram import learning
 from domainbert.tokenization.kinds.unigram.config import Unigram
 from domainbert.tokenization.kinds.unigram.learning import learn_pieces
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.tokenization.matching import origins
 from domainbert.tokenization.special_tokens import bert_template, roberta_template
-from domainbert.tokenization.surfaces import vocabulary_of
+from domainbert.tokenization.surfaces import origins, vocabulary_of
 from domainbert.tokenization.words import WordCounter
 from tests.tokenization.properties import check_encoding_in_pieces, hostile_text, names
 

@@ -16,8 +16,7 @@ from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, p
 from tokenizers.models import Unigram
 from typing_extensions import override
 
-from domainbert.tokenization.kind import Bools, TokenizerKind, tokens_by_id
-from domainbert.tokenization.marked import META_SPACE, MarkedPieces
+from domainbert.tokenization.kind import META_SPACE, Bools, MarkedPieces, TokenizerKind, tokens_by_id
 from domainbert.tokenization.special_tokens import (
     TOKEN_NAMES,
     Template,
@@ -69,15 +68,15 @@ class _UnigramPieces(MarkedPieces):
 
     @cached_property
     def _roles(self) -> tuple[Bools, Bools, Bools]:
-        """Whether each entry begins a word, ends a word, and begins with a combining mark; each (vocab_size,)."""
+        """Whether each entry begins a word, ends a word, and begins with a combining mark: masks (vocab_size,)."""
         import numpy as np
 
         unknown = TOKEN_NAMES["unk_token"]  # continues a word
         texts = ["" if token in unknown else token for token in tokens_by_id(self.backend)]
         first = [_character_class(text[0]) if text else "" for text in texts]
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
-        single = ("sign", "without spaces")
-        return np.isin(first, single), np.isin(last, single), np.array(first) == "mark"
+        separate = ("sign", "without spaces")  # classes of characters that are not joined with their neighbours
+        return np.isin(first, separate), np.isin(last, separate), np.array(first) == "mark"
 
 
 class UnigramKind(TokenizerKind):
@@ -122,8 +121,10 @@ class UnigramKind(TokenizerKind):
         return backend
 
     def _backend(self, entries: Sequence[tuple[str, float]], lowercase: bool) -> Tokenizer:
-        unknown = next((n for n, (entry, _) in enumerate(entries) if entry == self.special_tokens["unk_token"]), None)
-        backend = Tokenizer(Unigram(list(entries), unknown) if entries else Unigram())
+        """Build a tokenizer from entries with their scores, in the order of their ids; [] for only its normalizer and
+        pre-tokenizer."""
+        ids = {entry: token_id for token_id, (entry, _) in enumerate(entries)}
+        backend = Tokenizer(Unigram(list(entries), ids[self.special_tokens["unk_token"]]) if entries else Unigram())
         backend.normalizer = _normalizer(lowercase, self._keep_accents)
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(META_SPACE, prepend_scheme="always")]
@@ -197,14 +198,16 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
 def _split_by_class(text: str) -> Iterator[str]:
     """Yield the runs of characters of one class (see `_character_class`), each of at most 32 characters. "▁" belongs to
     the next run, a combining mark to the previous run."""
-    start, previous = 0, ""
+    start, run_class = 0, ""
     for index, character in enumerate(text):
-        current = _character_class(character)
-        new = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
-        if index > start and (new or (current not in ("mark", previous) and text[index - 1] != META_SPACE)):
+        character_class = _character_class(character)
+        must_begin = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
+        differs = character_class not in ("mark", run_class) and text[index - 1] != META_SPACE
+        if index > start and (must_begin or differs):
             yield text[start:index]
             start = index
-        previous = previous if current == "mark" and index > start else current
+        if character_class != "mark" or index == start:
+            run_class = character_class
     if text[start:]:
         yield text[start:]
 

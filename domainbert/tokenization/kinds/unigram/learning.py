@@ -178,15 +178,16 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
     columns = _forward_probabilities(table, table.begins, table.lengths, probabilities)
     padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     size, longest = len(table.text), len(columns) - 1
+    # by position: probability of the string up to it, and of the string from it, relative to the whole string x count
     forward, backward = np.zeros(size), np.zeros(size + _MAX_PIECE_CHARACTERS)
     for length, column in enumerate(columns):
         forward[table.begins[: len(column)] + length] = column
     ends = table.begins + table.lengths
     backward[ends] = table.counts / forward[ends]
     for length in range(longest - 1, -1, -1):
-        at = table.begins[: len(columns[length + 1])] + length
+        positions = table.begins[: len(columns[length + 1])] + length  # of the strings that are longer than `length`
         for span in range(1, min(longest - length, _MAX_PIECE_CHARACTERS) + 1):
-            backward[at] += padded[table.pieces_at[span - 1, at]] * backward[at + span]
+            backward[positions] += padded[table.pieces_at[span - 1, positions]] * backward[positions + span]
     expected = np.zeros(len(padded))
     for span, row in enumerate(table.pieces_at, 1):
         weights = forward * padded[row] * backward[span : size + span]
@@ -222,8 +223,9 @@ def _forward_probabilities(
         for span in range(1, min(length, _MAX_PIECE_CHARACTERS) + 1):
             if span == length and not whole:
                 num_strings = int(np.searchsorted(-lengths, -length, side="left"))  # of more than `length` characters
-            at = begins[:num_strings] + (length - span)
-            column[:num_strings] += columns[length - span][:num_strings] * padded[table.pieces_at[span - 1, at]]
+            piece_starts = begins[:num_strings] + (length - span)
+            piece_probabilities = padded[table.pieces_at[span - 1, piece_starts]]
+            column[:num_strings] += columns[length - span][:num_strings] * piece_probabilities
         columns.append(column)
     return columns
 

@@ -56,19 +56,21 @@ def bert_backend(
 class _WordPieces(Pieces):
     """Entries whose prefix, usually "##", marks pieces that continue a word."""
 
+    reads_pretokens = False
+
     @property
     def _prefix(self) -> str:
         return str(self.backend.model.continuing_subword_prefix)
 
-    reads_pretokens = False
-
     @cached_property
     def begins_word(self) -> Bools:
+        """Whether each entry begins a word, (vocab_size,)."""
         import numpy as np  # imported here because checks of recipes do not need it
 
         surfaces = map(self.surface, tokens_by_id(self.backend))
         return np.asarray([surface is None or surface.starts_word for surface in surfaces], dtype=np.bool_)
 
+    @override
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
         return self.begins_word[encoding.ids]
 
