@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 
@@ -58,6 +59,15 @@ class Problems:
         if len(self.messages) == self.limit:
             self.subject += ", stopped reading"
             self.raise_if_any()
+
+    @contextmanager
+    def collecting(self, prefix: str = "") -> Iterator[None]:
+        """Add the problems of a `DomainbertError` raised in the `with` block, each after `prefix`, and go on."""
+        try:
+            yield
+        except DomainbertError as error:
+            for problem in error.problems:
+                self.add(prefix + problem)
 
     def raise_if_any(self) -> None:
         """Raise one `DomainbertError` with the number of problems and the first ones of each kind, if there are any."""

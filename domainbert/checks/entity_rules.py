@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
-from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.items import PlainItem
 
 _WORD = re.compile(r"\S+")
 _MAX_WORDS = 8  # of an entity that is searched for in other texts

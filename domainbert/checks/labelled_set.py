@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.checks.finding import Place, place
-from domainbert.labelled.items import Labelled
-from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.items import Labelled, PlainItem
 
 SetName = Literal["train", "validation", "test"]
 

@@ -82,13 +82,8 @@ def _read_spacy(path: Path, problems: Problems) -> ToolRows:
 def _read_label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     export = ToolRows("Label Studio's JSON", [])
     for line, task in array_rows(path, problems):
-        try:
-            entities = _entities_of_task(task, format, export.left_out)
-        except DomainbertError as error:
-            for problem in error.problems:
-                problems.add(f"{path}:{line}: {problem}")
-        else:
-            if entities is not None:
+        with problems.collecting(f"{path}:{line}: "):
+            if (entities := _entities_of_task(task, format, export.left_out)) is not None:
                 export.rows.append((line, {format.text_key: task["data"][format.text_key], "entities": entities}))
     return export
 
@@ -121,6 +116,7 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
 
 
 def _as_set(entities: list[Row]) -> set[tuple[str, str, str]]:
+    """Return (start, end, label) of each entity as text, to compare annotations."""
     return {(shown(entity["start"]), shown(entity["end"]), shown(entity["label"])) for entity in entities}
 
 
@@ -136,10 +132,9 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
     raise_problems(problem_with_list(annotation, "result"))
     entities, others = [], Counter[str]()
     for index, result in enumerate(annotation["result"]):
-        value = result.get("value") if isinstance(result, dict) else None
-        if not isinstance(value, dict) or result.get("type") != "labels":
-            other_type = result.get("type") if isinstance(result, dict) else result
-            others[f"results of the type {shown(other_type)}"] += 1
+        result_type, value = (result.get("type"), result.get("value")) if isinstance(result, dict) else (result, None)
+        if not isinstance(value, dict) or result_type != "labels":
+            others[f"results of the type {shown(result_type)}"] += 1
             continue
         labels = value.get("labels")
         if not isinstance(labels, list) or len(labels) != 1:
@@ -183,20 +178,18 @@ def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     lines: list[list[int]] = []  # line of each entity, by document
 
     def locate(document: int, index: int) -> str:
+        """Return `path:line` of an entity, given the number of the document, from 1, and the index of the entity."""
         return f"{annotation_files[document - 1]}:{lines[document - 1][index]}"
 
     export = ToolRows("brat", [], locate_entity=locate)
     for document, file in enumerate(annotation_files, 1):
         text, entities, entity_lines = read_text(file.with_suffix(".txt")), [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
-            try:
+            with problems.collecting(f"{file}:{line}: "):
                 entity = _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)
-            except DomainbertError as error:
-                problems.add(f"{file}:{line}: {error}")
-                continue
-            if entity is not None:
-                entities.append(entity)
-                entity_lines.append(line)
+                if entity is not None:
+                    entities.append(entity)
+                    entity_lines.append(line)
         lines.append(entity_lines)
         export.rows.append((document, {"text": text, "entities": entities}))
     return export

@@ -13,8 +13,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.formats import SchemeChoice
-from domainbert.labelled.items import ReaderCounts, Unit, format_counts, label_counts
-from domainbert.labelled.plain_items import LabelledSpan, PlainItem
+from domainbert.labelled.items import LabelledSpan, PlainItem, ReaderCounts, Unit, format_counts, label_counts
 from domainbert.labelled.tag_schemes import (
     UNNAMED,
     Scheme,

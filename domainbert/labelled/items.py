@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,7 +15,6 @@ from typing_extensions import override
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind, Kind
 from domainbert.labelled.contents import Content, TextPair, text_in
-from domainbert.labelled.plain_items import PlainItem
 
 
 class Item(Protocol):
@@ -35,6 +34,41 @@ class Item(Protocol):
 
 
 AnyItem = TypeVar("AnyItem", bound=Item)
+
+
+@dataclass(frozen=True)
+class LabelledSpan:
+    """A labelled character range of the first text, `end` exclusive."""
+
+    start: int
+    end: int
+    label: str
+
+
+@dataclass(frozen=True)
+class PlainItem:
+    """An item in the form that checks read."""
+
+    texts: tuple[str, ...]
+    """Text, or the two texts of a pair; lists of words are joined by spaces."""
+
+    labels: tuple[str, ...]
+    """See `Item.labels`."""
+
+    target: Hashable = None
+    """Complete annotation, to compare items: equal for items with the same annotation."""
+
+    marks: Hashable = None
+    """Model inputs other than the texts, such as marked spans."""
+
+    stretches: tuple[LabelledSpan, ...] | None = None
+    """Labelled character ranges of the first text; None if the task does not label all ranges of a type, as in Ner."""
+
+    document: int | None = None
+    """Index of the document in the file; None if items are not parts of documents."""
+
+    document_name: str = ""
+    """Document id, unique across files; empty if unknown."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, format_names
+from domainbert.base.errors import HALF_SURROGATE, Problems, format_names
 
 Row = dict[str, Any]
 """A row of a labelled file: value by key or column."""
@@ -56,7 +56,7 @@ def problem_with_strings(row: dict[str, Any], key: str) -> str:
     if problem := problem_with_list(row, key):
         return problem + (" of strings" if key in row else "")
     for item in row[key]:
-        if not isinstance(item, str) or not item or not is_unicode(item):
+        if not (isinstance(item, str) and item and is_unicode(item)):
             return f"{key!r} contains {shown(item)}; expected only non-empty strings"
     return ""
 
@@ -72,13 +72,10 @@ def raise_problems(*messages: str) -> None:
 def parse_rows(
     rows: Iterable[tuple[int, RawRow]], problems: Problems, parse: Callable[[RawRow, int], Parsed]
 ) -> list[Parsed]:
-    """Return the results of `parse(row, line)`; the `DomainbertError` of an invalid row is added to `problems`, with
-    path and line."""
+    """Return the results of `parse(row, line)` for the valid rows; the `DomainbertError` of an invalid row is added to
+    `problems`, with path and line."""
     results = []
     for line, row in rows:
-        try:
+        with problems.collecting(f"{problems.subject}:{line}: "):
             results.append(parse(row, line))
-        except DomainbertError as error:
-            for problem in error.problems:
-                problems.add(f"{problems.subject}:{line}: {problem}")
     return results

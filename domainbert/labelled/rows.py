@@ -131,12 +131,14 @@ def iterate_labelled_rows(
     kind, rows = iterate_text_rows(file, format, problems, notes)
     typed = has_json_values(kind)
     rows = _with_whole_labels(rows, format.label_key, not typed, notes.changed)
-    for line, row in rows:  # only the first
-        first_row = row if typed else {}
-        names = label_names(format.label_names, format.label_names_file, first_row, f"{file}:{line}")
-        all_rows = chain([(line, row)], rows)
-        return kind, names, _without_other_names(first_row, all_rows, problems) if typed else all_rows
-    return kind, None, rows
+    first = next(rows, None)
+    if first is None:
+        return kind, None, iter(())
+    line, row = first
+    first_row = row if typed else {}  # a row of CSV cannot list names
+    names = label_names(format.label_names, format.label_names_file, first_row, f"{file}:{line}")
+    rows = chain([first], rows)
+    return kind, names, _without_other_names(first_row, rows, problems) if typed else rows
 
 
 def _with_whole_labels(
@@ -157,11 +159,8 @@ def _without_other_names(
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows, except rows whose label names differ from the first row's; add these to `problems`."""
     for line, row in rows:
-        try:
+        with problems.collecting(f"{problems.subject}:{line}: "):
             refuse_other_names(row, first_row)
-        except DomainbertError as error:
-            problems.add(f"{problems.subject}:{line}: {error}")
-        else:
             yield line, row
 
 

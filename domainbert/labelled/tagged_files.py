@@ -18,9 +18,8 @@ from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.conll import read_table
 from domainbert.labelled.formats import TaggedColumns
-from domainbert.labelled.items import SentenceFile, Unit, label_set
+from domainbert.labelled.items import PlainItem, SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
-from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
 
@@ -79,9 +78,9 @@ class TaggedFile(SentenceFile[AnySentence]):
         units: list[Unit] = []
         for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
-            mark_line = max((mark for mark in self.marks if mark < document[0].line), default=document[0].line)
-            first_mark = min(self.marks, default=mark_line)
-            units.append(Unit(mark_line if units else min(first_mark, mark_line), frozenset(label_set(document))))
+            marks_before = self.marks[: bisect(self.marks, document[0].line)] or [document[0].line]
+            # the first unit begins at the first mark: documents without words may precede it
+            units.append(Unit(marks_before[-1 if units else 0], frozenset(label_set(document))))
         return units
 
     @override

@@ -16,8 +16,7 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import SentenceFile, Unit, describe_labels, is_visible, label_set
-from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.items import PlainItem, SentenceFile, Unit, describe_labels, is_visible, label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
 

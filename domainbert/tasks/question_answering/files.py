@@ -22,8 +22,7 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, read_text, unreadable
 from domainbert.corpus.rows import Rows, json_rows, object_with_unique_keys
 from domainbert.labelled.contents import TextPair
-from domainbert.labelled.items import Labelled, Unit
-from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.items import Labelled, PlainItem, Unit
 from domainbert.labelled.row_values import (
     is_whole_number,
     parse_rows,

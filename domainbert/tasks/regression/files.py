@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems, format_names
 from domainbert.labelled.infer_columns import DECIMAL
-from domainbert.labelled.items import ReaderCounts, TextFile, TextItem
-from domainbert.labelled.plain_items import PlainItem
+from domainbert.labelled.items import PlainItem, ReaderCounts, TextFile, TextItem
 from domainbert.labelled.row_values import parse_rows, raise_problems, shown
 from domainbert.labelled.rows import (
     has_json_values,

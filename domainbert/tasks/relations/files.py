@@ -12,9 +12,8 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Labelled, ReaderCounts, Unit, describe_labels, label_set
+from domainbert.labelled.items import Labelled, PlainItem, ReaderCounts, Unit, describe_labels, label_set
 from domainbert.labelled.label_names import LabelReader
-from domainbert.labelled.plain_items import PlainItem
 from domainbert.labelled.row_values import parse_rows, raise_problems
 from domainbert.labelled.rows import (
     iterate_labelled_rows,
