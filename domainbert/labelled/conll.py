@@ -97,16 +97,16 @@ def read_table(path: Path, with_header: bool) -> Table:
     """
     all_lines = list(read_lines(path))
     names = None
-    if with_header and (first := next(filter(_is_row, all_lines), None)):
-        names = _column_names(first[1])
-        all_lines.remove(first)
+    if with_header and (header := next(filter(_is_row, all_lines), None)):
+        names = _column_names(header[1])
+        all_lines.remove(header)
     lines, first_lines = _without_conllu_extras(all_lines)
-    content = list(filter(_is_row, lines))
-    if not content:
+    rows = list(filter(_is_row, lines))
+    if not rows:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
-    separator, width, expected = _detect_columns(content, names)
+    separator, width, expected = _detect_columns(rows, names)
     marks = [(line_number, line) for line_number, line in lines if _DOCSTART.match(line)]
-    _check_rows(path, content, separator, width, expected)
+    _check_rows(path, rows, separator, width, expected)
     _check_marks(path, marks)
     mark_rows = [Row(line_number, _split(line, separator)) for line_number, line in marks]
     blocks = _split_sentences(lines, separator, bool(marks), first_lines)
@@ -121,14 +121,14 @@ def _is_row(line: Line) -> bool:
 def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
     """Return the lines without comments, multiword tokens and empty nodes of a treebank, and a mapping: from the number
     of a sentence's first remaining line to the number of its first line in the file."""
-    kept: list[Line] = []
+    remaining: list[Line] = []
     first_lines: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):
         sentence = list(group)
         words = strip_conllu_extras(sentence) if is_row else sentence
         first_lines[words[0][0]] = sentence[0][0]
-        kept += words
-    return kept, first_lines
+        remaining += words
+    return remaining, first_lines
 
 
 def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | None = None) -> Iterator[list[str]]:
@@ -182,15 +182,16 @@ def _column_names(header: str) -> list[str]:
     return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
 
 
-def _detect_columns(content: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """Return the separator of most lines, the number of columns, and for messages this number with its source: the
-    header or the first line."""
-    with_tabs = sum("\t" in line for _, line in content)
-    separator: Separator = "tabs" if 2 * with_tabs > len(content) else "spaces"
+def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
+    """Return the separator of most rows, the number of columns, and this number with its origin for messages: the names
+    of a header, or the first row."""
+    with_tabs = sum("\t" in line for _, line in rows)
+    separator: Separator = "tabs" if 2 * with_tabs > len(rows) else "spaces"
     if names:
         return separator, len(names), f"{len(names)} as the header names"
-    width = len(_split(content[0][1], separator))
-    return separator, width, f"{width} as in line {content[0][0]}"
+    line_number, line = rows[0]
+    width = len(_split(line, separator))
+    return separator, width, f"{width} as in line {line_number}"
 
 
 def _split(line: str, separator: Separator) -> list[str]:
@@ -199,13 +200,13 @@ def _split(line: str, separator: Separator) -> list[str]:
     return line.split("\t") if separator == "tabs" else re.split(" +", line.strip(" "))
 
 
-def _check_rows(path: Path, content: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
-    """Raise `DomainbertError` for lines without `width` non-empty columns, with a carriage return or a byte order mark.
+def _check_rows(path: Path, rows: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
+    """Raise `DomainbertError` for rows without `width` non-empty columns, with a carriage return or a byte order mark.
 
-    `expected` is the width with its source, for the message.
+    `expected` is the width with its origin, for the message.
     """
     problems = Problems(str(path))
-    for line_number, line in content:
+    for line_number, line in rows:
         columns = _split(line, separator)
         if "\r" in line:  # a file whose lines end in bare \r would be a single row
             problems.add(f"{path}:{line_number}: a carriage return inside the line; {_LINE_ENDS}")
@@ -237,7 +238,7 @@ def _split_sentences(
     `first_lines` maps the first row of a sentence to the sentence's first line, where they differ."""
     blocks: list[Block] = []
     document = 0
-    inside = False
+    inside = False  # of a sentence
     for line_number, line in lines:
         if _DOCSTART.match(line):
             # words before the first mark belong to document 0
@@ -247,9 +248,8 @@ def _split_sentences(
             inside = False
         else:
             if not inside:
-                blocks.append(
-                    Block(document if marks_documents else len(blocks), [], first_lines.get(line_number, line_number))
-                )
+                first_line = first_lines.get(line_number, line_number)
+                blocks.append(Block(document if marks_documents else len(blocks), [], first_line))
             blocks[-1].rows.append(Row(line_number, _split(line, separator)))
             inside = True
     return blocks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,7 @@ class _NamedRows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for row in self.dataset:
-            yield {**row, **{key: convert(row[key]) for key, convert in self.converters.items()}}
+            yield _convert_fields(self.converters, row)
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
@@ -92,6 +93,11 @@ def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
         inner = _name_converter(feature.feature)
         return None if inner is None else lambda value: None if value is None else [inner(item) for item in value]
     if isinstance(feature, dict):
-        parts = {key: convert for key, part in feature.items() if (convert := _name_converter(part))}
-        return (lambda value: value and {**value, **{key: parts[key](value[key]) for key in parts}}) if parts else None
+        converters = {key: convert for key, field in feature.items() if (convert := _name_converter(field))}
+        return partial(_convert_fields, converters) if converters else None
     return None
+
+
+def _convert_fields(converters: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any] | None) -> Any:
+    """Return a row, or None, with the values of some keys converted."""
+    return row and {**row, **{key: convert(row[key]) for key, convert in converters.items()}}

@@ -142,10 +142,10 @@ def tagged_file(
     layout: str,
     marks: Sequence[Mark] = (),
 ) -> NerFile:
-    """Return the sentences of `rows` with their tags converted to IOB2, and the repaired tags.
+    """Return the sentences of `rows` as a file whose tags are converted to IOB2.
 
-    Raise `DomainbertError` if tags violate the scheme, without `repair`. Entities of a file without types get the type
-    `UNNAMED`.
+    Tags that violate the scheme are rewritten and listed in the file with `repair`; without it, they raise
+    `DomainbertError`. Entities of a file without types get the type `UNNAMED`.
     """
     notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):
@@ -174,11 +174,14 @@ def tagged_file(
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
     """Return the first line of the rarer scheme in a file that mixes BIOES and BILOU."""
-    tag_lines = [pair for row in rows for pair in zip(row.tags, row.lines, strict=True)]
-    return min(([line for tag, line in tag_lines if tag[0] in prefixes] for prefixes in ("ES", "LU")), key=len)[0]
+    tag_lines = [tag_and_line for row in rows for tag_and_line in zip(row.tags, row.lines, strict=True)]
+    bioes_lines = [line for tag, line in tag_lines if tag[0] in "ES"]
+    bilou_lines = [line for tag, line in tag_lines if tag[0] in "LU"]
+    return min(bioes_lines, bilou_lines, key=len)[0]
 
 
 def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:
+    """Raise one `DomainbertError` for all tags that `split_tag` rejects."""
     problems = Problems(str(path))
     for row in rows:
         for tag, line in zip(row.tags, row.lines, strict=True):

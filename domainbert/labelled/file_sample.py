@@ -80,11 +80,12 @@ def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     if kind == "jsonl" or (kind is None and _JSON.match("".join(first_lines))):
         return Sample(path, "json", value=_parse_file(path), options=options)
     if kind == "csv" or kind == "tsv":
-        quoted, problems = _read_table(path, kind, "double")
-        unquoted, unquoted_problems = _read_table(path, kind, "none") if problems.messages else ([], problems)
-        if unquoted and not unquoted_problems.messages:
-            return Sample(path, kind, rows=unquoted, options=options, quoting="none")
-        return Sample(path, kind, rows=quoted, options=options)
+        rows, problems = _read_table(path, kind, quoted=True)
+        if problems.messages:
+            unquoted_rows, unquoted_problems = _read_table(path, kind, quoted=False)
+            if unquoted_rows and not unquoted_problems.messages:
+                return Sample(path, kind, rows=unquoted_rows, options=options, quoting="none")
+        return Sample(path, kind, rows=rows, options=options)
     return Sample(path, "conll", words=_read_columns(path), options=options)
 
 
@@ -105,10 +106,10 @@ def _parse_file(path: Path) -> Any:
         return None  # the reader of the task reports the problem
 
 
-def _read_table(path: Path, kind: Kind, quoting: str) -> tuple[list[Row], Problems]:
-    """Return the first rows of a CSV or TSV file, and the problems with its lines."""
+def _read_table(path: Path, kind: Kind, quoted: bool) -> tuple[list[Row], Problems]:
+    """Return the first rows of a CSV or TSV file, and the problems with its lines; see `csv_rows` for `quoted`."""
     problems = Problems(str(path))
-    rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoting == "double")
+    rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoted)
     _, header = next(rows, (1, []))
     return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _MAX_ROWS)], problems
 
@@ -121,12 +122,12 @@ def _read_columns(path: Path) -> list[list[str]]:
             for _, line in islice(lines, _MAX_LINES)
             if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-", " -DOCSTART-"))
         ]
-    tabs = 2 * sum("\t" in line for line in content) > len(content)
-    split = [line.split("\t") if tabs else re.split(" +", line.strip(" ")) for line in content]
-    width, count = next(iter(Counter(map(len, split)).most_common(1)), (0, 0))
-    if width < 2 or count < _SAME_WIDTH * len(split):
+    with_tabs = 2 * sum("\t" in line for line in content) > len(content)  # most lines have tabs
+    rows = [line.split("\t") if with_tabs else re.split(" +", line.strip(" ")) for line in content]
+    width, count = next(iter(Counter(map(len, rows)).most_common(1)), (0, 0))
+    if width < 2 or count < _SAME_WIDTH * len(rows):
         return []
-    return [columns for columns in split if len(columns) == width]
+    return [columns for columns in rows if len(columns) == width]
 
 
 @dataclass(frozen=True)

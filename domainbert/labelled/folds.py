@@ -56,53 +56,54 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     Raises:
         DomainbertError: there are fewer units than folds, or the training part of a fold has no example of a label.
     """
-    whole = read_set(task, train)
-    units, groups = _units(whole), _group_units(whole)
+    labelled = read_set(task, train)
+    units, groups = _units(labelled), _group_units(labelled)
     if len(set(groups)) < num_folds:
         raise DomainbertError(
             f"k_folds: found {num_folds}, but {_size(train, units, groups)}; expected at most {len(set(groups))}"
         )
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
-    return _build_folds(train, whole, fold_of, num_folds)
+    return _build_folds(train, labelled, fold_of, num_folds)
 
 
 def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: int) -> Fold:
     """Return a set with one of `num_parts` parts held out for validation.
 
-    A document with a label that no training document has stays in training.
-
-    Raise `DomainbertError` if there are fewer documents than parts.
+    A document of this part that has a label of no other part stays in training. Raise `DomainbertError` if there are
+    fewer documents than parts.
     """
-    whole = read_set(task, labelled_set)
-    units, groups = _units(whole), _group_units(whole)
+    labelled = read_set(task, labelled_set)
+    units, groups = _units(labelled), _group_units(labelled)
     if len(set(groups)) < num_parts:
         size = _size(labelled_set, units, groups)
         raise DomainbertError(f"{size}; expected at least {num_parts}, because one of {num_parts} parts is held out")
     part_of = _deal(units, groups, num_parts, seed)
-    trained = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
-    # fold 0 is held out; fold 1 is trained on
-    fold_of = [int(part > 0 or not unit.labels <= trained) for unit, part in zip(units, part_of, strict=True)]
-    return _build_folds(labelled_set, whole, fold_of, 2)[0]
+    trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
+    is_trained = [part > 0 or not unit.labels <= trained_labels for unit, part in zip(units, part_of, strict=True)]
+    # two folds: fold 0 holds out the documents that are not trained on, and only fold 0 is used
+    return _build_folds(labelled_set, labelled, list(map(int, is_trained)), 2)[0]
 
 
-def _units(whole: Labelled[Any]) -> list[Unit]:
-    return list(chain(*(part.units() for part in whole.parts or [whole])))
+def _units(labelled: Labelled[Any]) -> list[Unit]:
+    return list(chain(*(file.units() for file in labelled.parts or [labelled])))
 
 
 def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
-    """Return the number of units, and of groups if they differ, for a message."""
+    """Return the number of units, and the number of groups if there are fewer, for a message."""
     shared = f", in {len(set(groups))} groups without common rare entities" if len(set(groups)) < len(units) else ""
     return f"{set_name(labelled_set)} has {len(units)} documents{shared}"
 
 
-def _build_folds(labelled_set: LabelledSet, whole: Labelled[Any], fold_of: Sequence[int], num_folds: int) -> list[Fold]:
-    """Return the folds, given the index of the fold in which each unit is held out for validation."""
+def _build_folds(
+    labelled_set: LabelledSet, labelled: Labelled[Any], fold_of: Sequence[int], num_folds: int
+) -> list[Fold]:
+    """Return the folds; `fold_of` has the index of the fold in which each unit is held out for validation."""
     folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(fold_of)
-    for file, part in zip(files_of(labelled_set), whole.parts or [whole], strict=True):
-        units = part.units()
-        held_out_in = list(islice(remaining, len(units)))
-        divider = _FileDivider(file, part, units)
+    for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):
+        units = items.units()
+        held_out_in = list(islice(remaining, len(units)))  # fold of each unit of the file
+        divider = _FileDivider(file, items, units)
         for index, fold in enumerate(folds):
             trained = [unit for unit, held_out in enumerate(held_out_in) if held_out != index]
             validated = [unit for unit, held_out in enumerate(held_out_in) if held_out == index]
@@ -172,13 +173,13 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
     return changes
 
 
-def _with_label_names(rows: str, first_of_file: str) -> str:
-    """Return JSONL rows with the label names of the file's first row in their own first row."""
-    line, _, rest = rows.partition("\n")
-    names, row = json.loads(first_of_file).get(NAMES_KEY), json.loads(line)
+def _with_label_names(rows: str, first_row_of_file: str) -> str:
+    """Return the text of JSONL rows whose first row has the label names of the first row of the file, if it has any."""
+    first_line, _, other_lines = rows.partition("\n")
+    names, row = json.loads(first_row_of_file).get(NAMES_KEY), json.loads(first_line)
     if row.pop(NAMES_KEY, None) == names:
         return rows
-    return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{rest}"
+    return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{other_lines}"
 
 
 def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> None:
@@ -197,7 +198,7 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
         )
 
 
-def _group_units(whole: Labelled[Any]) -> list[int]:
+def _group_units(labelled: Labelled[Any]) -> list[int]:
     """Return for each unit the index of the first unit of its group, which must be in the same fold.
 
     Units that share an entity of `_MIN_WORDS` words or more are in one group if at most `_MAX_UNITS` units have the
@@ -206,9 +207,9 @@ def _group_units(whole: Labelled[Any]) -> list[int]:
     """
     units_with: dict[str, set[int]] = defaultdict(set)
     num_previous = 0  # units of the previous files
-    for part in whole.parts or [whole]:
-        starts = [unit.line for unit in part.units()]
-        for item, plain in zip(part.items, part.plain_items(), strict=True):
+    for file in labelled.parts or [labelled]:
+        starts = [unit.line for unit in file.units()]
+        for item, plain in zip(file.items, file.plain_items(), strict=True):
             for stretch in plain.stretches or ():
                 words = plain.texts[0][stretch.start : stretch.end].lower().split()
                 if len(words) >= _MIN_WORDS:
@@ -217,6 +218,7 @@ def _group_units(whole: Labelled[Any]) -> list[int]:
     parents = list(range(num_previous))  # a disjoint-set forest; the root of a group is its first unit
 
     def root(unit: int) -> int:
+        """Return the first unit of the group of a unit."""
         while parents[unit] != unit:
             unit = parents[unit]
         return unit

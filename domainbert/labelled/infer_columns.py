@@ -164,17 +164,14 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
     """Return the key of the labels; raise `DomainbertError` if none or several may be it."""
     if "label_key" in sample.options:
         return sample.options["label_key"]
-    keys = [
-        key for key in sample.rows[0] if key not in (*text_keys, NAMES_KEY) and not is_prodigy_answer(sample.rows, key)
-    ]
+    other_keys = (key for key in sample.rows[0] if key not in (*text_keys, NAMES_KEY))
+    keys = [key for key in other_keys if not is_prodigy_answer(sample.rows, key)]
     common = [key for key in keys if key.lower() in _LABEL_KEYS]
     candidates = common or [key for key in keys if _may_be_labels(_present_values(sample, key))]
     if len(candidates) != 1:
-        where = (
-            f"may be under {format_names(candidates)}"
-            if candidates
-            else f"is under none of {format_names(sample.rows[0])}"
-        )
+        where = f"may be under {format_names(candidates)}"
+        if not candidates:
+            where = f"is under none of {format_names(sample.rows[0])}"
         raise DomainbertError(f"{sample.path}: the label {where}; expected --label_key KEY")
     return candidates[0]
 
@@ -192,4 +189,5 @@ def _may_be_labels(values: Sequence[Any]) -> bool:
 
 
 def _is_label(value: Any) -> bool:
+    """Whether a value is a string or a number; false for `true`, which Python counts as a number."""
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)

@@ -108,9 +108,9 @@ def _read_names(path: Path) -> Any:
     if not isinstance(value, dict):
         return value
     name_of: dict[Any, Any]
-    if all(key.isdecimal() and len(key) < _TOO_MANY_DIGITS for key in value):
+    if all(key.isdecimal() and len(key) < _TOO_MANY_DIGITS for key in value):  # {"0": name}
         name_of = {int(key): name for key, name in value.items()}
-    else:
+    else:  # {name: 0}
         if wrong := [number for number in value.values() if not is_whole_number(number)]:
             raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
         name_of = {number: name for name, number in value.items()}
@@ -127,9 +127,8 @@ class LabelReader:
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
-        indices = [(index, self._index(name)) for index, name in enumerate(names or ())]
         # 1 to 5 stars: "1" is the name of label 0 and the number of the label "2"
-        self._ambiguous = any(other is not None and other != index for index, other in indices)
+        self._ambiguous = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
@@ -139,31 +138,38 @@ class LabelReader:
 
     def problem_with(self, row: Row, line: int) -> str:
         """Return the reason why the label of a row is missing or invalid; "" if it is valid."""
-        value = row.get(self.key)
+        value: Any = row.get(self.key)
         is_number = is_whole_number(value)
-        if not is_number:
-            problem = problem_with_text(row, self.key).replace("expected a string", "expected a string or whole number")
-            if problem or not is_visible(str(value)):
-                expected = "expected visible characters and no white space around them"
-                return problem or f"{self.key!r} is {shown(value)}; {expected}"
-            if parse_list(str(value)) is not None:
-                return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
+        if not is_number and (problem := self._problem_with_string(row)):
+            return problem
         if self.names is not None:
-            valid = value in self.names or self._index(value) is not None
-            if self._ambiguous and not is_number and valid:
-                names = format_names(self.names)
-                problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
-                return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
-            return (
-                ""
-                if valid
-                else f"label {shown(value)}; expected one of {format_names(self.names)}, or its number from 0"
-            )
+            return self._problem_with_known_names(value)
         self._first = self._first or (is_number, line)
         if is_number != self._first[0]:
             actual, expected = ("a number", "a string") if is_number else ("a string", "a number")
             return f"{self.key!r} is {shown(value)}, {actual}; expected {expected} as in line {self._first[1]}"
-        return f"{self.key!r} is {shown(value)}; expected a number from 0" if is_number and int(str(value)) < 0 else ""
+        return f"{self.key!r} is {shown(value)}; expected a number from 0" if is_number and value < 0 else ""
+
+    def _problem_with_string(self, row: Row) -> str:
+        """Return the reason why the label of a row is no visible string, or is a list; "" if it is a valid string."""
+        if problem := problem_with_text(row, self.key):
+            return problem.replace("expected a string", "expected a string or whole number")
+        value = row[self.key]
+        if not is_visible(value):
+            return f"{self.key!r} is {shown(value)}; expected visible characters and no white space around them"
+        if parse_list(value) is not None:
+            return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
+        return ""
+
+    def _problem_with_known_names(self, value: Any) -> str:
+        """Return the reason why a label is neither one of `names` nor the number of one, or may be both; else ""."""
+        names = format_names(self.names or ())
+        if value not in (self.names or ()) and self._index(value) is None:
+            return f"label {shown(value)}; expected one of {names}, or its number from 0"
+        if self._ambiguous and not is_whole_number(value):
+            problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
+            return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
+        return ""
 
     def name(self, value: Any) -> str:
         """Return the name of a valid label; the number as text if the labels are numbers without names."""

@@ -51,7 +51,7 @@ class LabelledFile:
 
     @property
     def texts(self) -> Path:
-        """Return the file with the texts, which identifies the set in messages."""
+        """Return the path of the file with the texts, `path` or `text`, which names the set in messages."""
         path = self.path or self.text
         assert path is not None
         return path
@@ -92,10 +92,10 @@ def with_paths(labelled_set: LabelledSet, paths: Sequence[Path], empty: Sequence
     """Return the YAML value of the same set at other paths (order of `paths_of`); files in `empty` are omitted."""
     remaining, entries = iter(paths), []
     for file in files_of(labelled_set):
-        new = {key: next(remaining) for key in _path_fields(file)}
-        values: Any = {key: str(path) for key, path in new.items()}
+        path_by_field = {key: next(remaining) for key in _path_fields(file)}
+        values: Any = {key: str(path) for key, path in path_by_field.items()}
         values = values["path"] if isinstance(file, Path) else {**values, "slices": dict(file.slices)}
-        if not set(new.values()) & set(empty):
+        if not set(path_by_field.values()) & set(empty):
             entries.append(values)
     return entries if isinstance(labelled_set, list) else entries[0]
 
@@ -182,12 +182,12 @@ def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
         check_labels_known(find_labels(part.items), known, part.path)
 
 
-def _check_names(parts: Sequence[Labelled[Any]]) -> None:
+def _check_names(files: Sequence[Labelled[Any]]) -> None:
     """Raise `DomainbertError` if the labels are numbers without names in one file, and names in another."""
-    nameless = [part for part in parts if getattr(part, "nameless", False)]
-    for part in parts if nameless else ():
-        if named := [label for label in find_labels(part.items) if not label.isdecimal()]:
-            found = f"labels are numbers without names, but {part.path} has {named[0]!r}"
+    nameless = [file for file in files if getattr(file, "nameless", False)]
+    for file in files if nameless else ():
+        if names := [label for label in find_labels(file.items) if not label.isdecimal()]:
+            found = f"labels are numbers without names, but {file.path} has {names[0]!r}"
             raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set label_names)")
 
 
