@@ -192,9 +192,12 @@ def _selection_flags(
         return (document.text for document in documents if document.split == "train")
 
     selection = select(_read_texts(settings.like, "select.like", CorpusReport()), texts, settings.keep)
-    kept = int(selection.kept.sum())
-    means = [selection.mean(kept=True), selection.mean(kept=False)]
-    report.set_selection([source.path for source in settings.like], len(selection.kept), kept, means)
+    report.selection = {
+        "like": [source.path for source in settings.like],
+        "documents": len(selection.kept),
+        "kept": int(selection.kept.sum()),
+        "mean_log_weight": {"kept": selection.mean(kept=True), "dropped": selection.mean(kept=False)},
+    }
     yield from selection.kept
     raise DomainbertError("corpus: files have changed since `select` scored their documents; run the stage again")
 
@@ -243,16 +246,16 @@ def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceRepor
     """Return the text without the sentences that overlap with excluded texts; "" for a pair with such a sentence."""
     text = cleaned.text
     # repeated, because a removal can join parts of an excluded text
-    while indices := excluded.overlapping_parts(parts := cut_sentences(text)):
+    while indices := excluded.overlapping_parts(sentences := cut_sentences(text)):
         counts.excluded_sentences += len(indices)
         if cleaned.boundary is not None:
             return ""
         text = ""
-        for index, part in enumerate(parts):
+        for index, sentence in enumerate(sentences):
             if index not in indices:
-                text += part
-            elif part.endswith("\n") and text and not text.endswith("\n"):
-                text += "\n"  # keep the sentences before and after it on separate lines
+                text += sentence
+            elif sentence.endswith("\n") and text and not text.endswith("\n"):
+                text += "\n"  # keep the sentences before and after the excluded sentence on separate lines
         text = text.strip()
     if text and text is not cleaned.text:
         counts.changed["without excluded sentences"] += 1
@@ -260,10 +263,12 @@ def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceRepor
 
 
 def _digest(text: str) -> bytes:
+    """Return 16 bytes that depend only on the text; see `_FilteredDocument.digest`."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
 def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:
+    """Count a document of `characters` characters before cleaning, and what cleaning has changed."""
     counts.read += 1
     counts.read_characters += characters
     counts.control_characters += cleaned.control_characters

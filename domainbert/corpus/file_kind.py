@@ -75,14 +75,15 @@ def read_first_lines(path: Path) -> list[str]:
 
 def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     """Return the first numbered lines, as many as are needed to detect the kind: two of plain text, one of JSONL, 50 of
-    CoNLL."""
+    CoNLL. A stream is not read further than that."""
     first: list[tuple[int, str]] = []
-    content: list[str] = []
+    content: list[str] = []  # lines that are not blank
     characters = 0
     for number, line in lines:
         first.append((number, line))
         characters += len(line) + 1
-        content += [line] if line.strip(" \t") else []
+        if line.strip(" \t"):
+            content.append(line)
         if len(first) >= _MAX_LINES or characters >= _MAX_CHARACTERS or _is_enough(content):
             break
     return first
@@ -136,15 +137,15 @@ def _is_enough(content: Sequence[str]) -> bool:
         return True
     if len(content) < 2:
         return bool(content) and _is_object(content[0])
-    two = content[:2]
-    undecided = any(_tagged_columns(line) or line.startswith("{") for line in two) or _num_tab_columns(two)
+    first_two = content[:2]  # of plain text, unless they may be words with tags or a broken JSONL
+    undecided = any(_tagged_columns(line) or line.startswith("{") for line in first_two) or _num_tab_columns(first_two)
     return not undecided or bool(_BEGINS_CONLL.match(content[0]))
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     """Return the kind by the first lines alone, with the rules of `detect_kind`; None if they do not decide."""
-    filled = [index for index, line in enumerate(first) if line.strip(" \t")]
-    content = [first[index] for index in filled]
+    non_blank = [index for index, line in enumerate(first) if line.strip(" \t")]
+    content = [first[index] for index in non_blank]
     if not content:
         return None
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
@@ -153,19 +154,20 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"
-    if _num_tab_columns(content) and filled[-1] - filled[0] >= len(filled):  # blank lines between them
+    has_blank_between = non_blank[-1] - non_blank[0] >= len(non_blank)
+    if has_blank_between and _num_tab_columns(content):
         return "conll"
-    widths = Counter(len(_split_columns(line)) for line in content)
-    width = widths.most_common(1)[0][0]
-    tagged = Counter(
-        column for line in content if len(_split_columns(line)) == width for column in _tagged_columns(line)
-    )
-    most_tagged = max(tagged.values(), default=0)  # lines in which the same column has a tag
-    without_header = len(content) - (not _tagged_columns(content[0]))  # the first line may name the columns
-    return "conll" if most_tagged >= 2 and most_tagged >= _MIN_TAGGED * without_header else None
+    widths = [len(_split_columns(line)) for line in content]
+    width = Counter(widths).most_common(1)[0][0]
+    lines = [line for line, columns in zip(content, widths, strict=True) if columns == width]
+    tags_by_column = Counter(column for line in lines for column in _tagged_columns(line))
+    most_tags = max(tags_by_column.values(), default=0)  # number of lines with a tag in the column with the most tags
+    num_words = len(content) - (not _tagged_columns(content[0]))  # the first line may name the columns
+    return "conll" if most_tags >= 2 and most_tags >= _MIN_TAGGED * num_words else None
 
 
 def _is_object(line: str) -> bool:
+    """Whether a line is a JSON object."""
     if not line.lstrip().startswith("{"):
         return False
     try:

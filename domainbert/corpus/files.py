@@ -44,7 +44,8 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
     elif root.is_dir():
         yield from _walk(root, root)
     else:
-        base = _base_folder(path)
+        # the deepest folder that contains all matches: `texts` for `texts/*/a.txt`
+        base = Path(*takewhile(lambda part: not glob.has_magic(part), Path(path).parts[:-1]))
         seen: set[Path] = set()
         for match in _matches(path):
             for name, file in _walk(Path(match), base):
@@ -74,11 +75,6 @@ def _matches(pattern: str) -> list[str]:
             for folder in filter(os.path.isdir, folders):
                 os.scandir(folder).close()
     return sorted(glob.iglob(pattern, recursive=True))
-
-
-def _base_folder(pattern: str) -> Path:
-    """Return the deepest folder that contains all matches of a glob: `texts` for `texts/*/a.txt`."""
-    return Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts[:-1]))
 
 
 @contextmanager
@@ -131,15 +127,16 @@ def read_text(path: Path) -> str:
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
     """Return `data`, which begins at line number `line`, as text; `DomainbertError` unless it is UTF-8 without NUL."""
     try:
-        text, found, start = data.decode("utf-8"), "a NUL character (is the file UTF-16?)", data.find(b"\0")
-        if start < 0:
+        text = data.decode("utf-8")
+        found, position = "a NUL character (is the file UTF-16?)", data.find(b"\0")
+        if position < 0:
             return text
     except UnicodeDecodeError as error:
-        found, start = "not UTF-8", error.start
-    line, column = line + data.count(b"\n", 0, start), start - data.rfind(b"\n", 0, start)
-    raise DomainbertError(
-        f"{path}:{line}: byte {column} of the line, 0x{data[start]:02x}, is {found}; expected UTF-8 text"
-    )
+        found, position = "not UTF-8", error.start
+    line += data.count(b"\n", 0, position)
+    column = position - data.rfind(b"\n", 0, position)
+    byte = f"byte {column} of the line, 0x{data[position]:02x}"
+    raise DomainbertError(f"{path}:{line}: {byte}, is {found}; expected UTF-8 text")
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:

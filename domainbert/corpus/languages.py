@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Fraction, check_fields
+from domainbert.base.fields import CheckedFields, Fraction
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,12 @@ class LanguageShares:
 
 
 @dataclass(frozen=True)
-class Languages:
+class Languages(CheckedFields):
     """Sampling of languages that gives more weight to languages with little text."""
 
     alpha: Fraction
     """Exponent of the sampling: each language is read in proportion to (share of the corpus)^alpha. 1 keeps the shares
     of the corpus, 0 makes all languages equal; XLM-R uses 0.3 (Conneau et al. 2020)."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     def shares(self, sizes: Mapping[str, int]) -> LanguageShares:
         """Return the sampling share of each language: q_i = p_i^alpha / sum_j p_j^alpha, where p_i is its share of the

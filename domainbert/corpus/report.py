@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,14 +56,10 @@ class CorpusReport:
     """Counts of a corpus, a `SourceReport` per source; updated while the documents are read."""
 
     sources: list[SourceReport] = field(default_factory=list)
-    selection: dict[str, Any] | None = None  # see `set_selection`; None without `select`
+    selection: dict[str, Any] | None = None
+    """Paths of the target texts (`like`), numbers of all and of kept training documents, and `mean_log_weight` of the
+    kept and of the dropped documents; None without `select`."""
     exclusion: dict[str, Any] | None = None  # files of `exclude`, counts of indexed and of too short texts; or None
-
-    def set_selection(self, like: Sequence[str], documents: int, kept: int, means: Sequence[float | None]) -> None:
-        """Set `selection`: the paths of the target texts, the numbers of all and of kept training documents, and the
-        mean log weights of the kept and of the dropped documents."""
-        counts = {"like": list(like), "documents": documents, "kept": kept}
-        self.selection = {**counts, "mean_log_weight": dict(zip(("kept", "dropped"), means, strict=True))}
 
     def add_source(self, path: str) -> SourceReport:
         """Add a source with counts of 0, and return its report."""
@@ -82,11 +78,6 @@ class CorpusReport:
                     count.update(value)
                 elif isinstance(count, int):
                     setattr(source, name, count + value)
-
-    def set_ignored_counts(self, counts: Mapping[str, int]) -> None:
-        """Set `files_ignored` of each source; `counts` maps the path of a source to the number, default 0."""
-        for source in self.sources:
-            source.files_ignored = counts.get(source.path, 0)
 
     @property
     def read(self) -> int:

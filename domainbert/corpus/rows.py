@@ -50,6 +50,7 @@ class Rows:
 
 
 def _as_json(value: Any) -> Any:
+    """Return a value with JSON types: tuples and arrays become lists, keys become strings."""
     if isinstance(value, Mapping):
         return {str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -74,7 +75,8 @@ def json_rows(
         if not content.strip():
             continue
         if is_first and _ARRAY.match(content):
-            yield from _array_objects(path, "\n".join([content, *(rest for _, rest in all_lines)]), problems)
+            following_lines = (following for _, following in all_lines)
+            yield from _array_objects(path, "\n".join([content, *following_lines]), problems)
             return
         is_first = False
         try:
@@ -93,6 +95,7 @@ def json_rows(
 
 
 def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield `(number from 1, object)` of each object of the JSON array `text`; other values are problems."""
     for number, (_, value) in enumerate(_array_values(path, text, problems), 1):
         if isinstance(value, dict):
             yield number, value
@@ -109,14 +112,16 @@ def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
 
 
 def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, Any]]:
+    """Yield `(line number, value)` of each value of the JSON array `text`, as `array_rows`."""
     decoder = json.JSONDecoder(object_pairs_hook=object_with_unique_keys)
-    # `line` is the line number of the character `counted`; `more` is the comma after a value, or ""
-    position, counted, line, more = _skip_white_space(text, 0), 0, 1, ""
+    position = _skip_white_space(text, 0)
     if not text.startswith("[", position):
         problems.add(f"{path}:1: no JSON array; expected a list of objects")
         return
     position = _skip_white_space(text, position + 1)
-    while not text.startswith("]", position) or more:
+    line, counted = 1, 0  # `line` is the line number of the character at the position `counted`
+    after_comma = False
+    while after_comma or not text.startswith("]", position):
         line, counted = line + text.count("\n", counted, position), position
         try:
             value, position = decoder.raw_decode(text, position)
@@ -128,12 +133,12 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
             return
         yield line, value
         position = _skip_white_space(text, position)
-        more = "," if text.startswith(",", position) else ""
-        position = _skip_white_space(text, position + len(more))
-        if not more and not text.startswith("]", position):
-            problems.add(
-                f"{path}:{line + text.count(chr(10), counted, position)}: the list is not closed; expected , or ]"
-            )
+        after_comma = text.startswith(",", position)
+        if after_comma:
+            position = _skip_white_space(text, position + 1)
+        elif not text.startswith("]", position):
+            line += text.count("\n", counted, position)
+            problems.add(f"{path}:{line}: the list is not closed; expected , or ]")
             return
     if rest := text[position + 1 :].strip():
         problems.add(f"{path}: {reprlib.repr(rest)} after the list; expected the end of the file")
@@ -196,8 +201,9 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
 
 def _num_joined_rows(lines: list[str], width: int) -> int:
     """Return the number of non-blank lines of a TSV row if there are several and each would be a valid row; else 0."""
-    filled = [line for line in lines if line.strip()]
-    return len(filled) if len(filled) > 1 and all(line.count("\t") == width - 1 > 0 for line in filled) else 0
+    non_blank = [line for line in lines if line.strip()]
+    would_be_rows = width > 1 and all(line.count("\t") == width - 1 for line in non_blank)
+    return len(non_blank) if len(non_blank) > 1 and would_be_rows else 0
 
 
 def _yield_and_append(path: Path, lines: list[str]) -> Iterator[str]:

@@ -62,8 +62,9 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
         for text in _with_progress(texts(), progress):
             weights.append(float(ratio[ngram_buckets(text)].mean()))
     log_weights = np.array(weights, np.float64)
+    num_kept = min(len(log_weights), max(1, math.floor(keep * len(log_weights) + 0.5)))
     kept = np.zeros(len(log_weights), np.bool_)
-    kept[np.argsort(-log_weights, kind="stable")[: _num_kept(keep, len(log_weights))]] = True
+    kept[np.argsort(-log_weights, kind="stable")[:num_kept]] = True
     return Selection(log_weights, kept)
 
 
@@ -103,7 +104,3 @@ def _with_progress(texts: Iterable[str], progress: Progress) -> Iterator[str]:
     for text in texts:
         yield text
         progress.advance()
-
-
-def _num_kept(keep: float, documents: int) -> int:
-    return min(documents, max(1, math.floor(keep * documents + 0.5)))

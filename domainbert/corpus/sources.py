@@ -16,7 +16,7 @@ from domainbert.corpus.readers import READERS, Reader
 
 if TYPE_CHECKING:
     from domainbert.corpus.config import Source
-    from domainbert.corpus.report import SourceReport
+    from domainbert.corpus.report import CorpusReport, SourceReport
 
 
 RawDocument = tuple[str, ...]  # id, unchanged text, and an optional translation
@@ -102,15 +102,15 @@ class Excerpt:
     ) -> Iterator[RawDocument]:
         """Yield documents of a file or dataset until its quota is reached; count it in `files_cut` if some are left."""
         self.quota += quota
-        if self.read < self.quota:
-            for document_id, *sides in documents():
-                if self.read >= self.quota:
-                    break
-                self.read += sum(map(len, sides))
-                yield document_id, *sides
-            else:
+        if self.read >= self.quota:  # earlier files have used its quota: it is not opened
+            counts.files_cut += 1
+            return
+        for document_id, *sides in documents():
+            if self.read >= self.quota:
+                counts.files_cut += 1
                 return
-        counts.files_cut += 1
+            self.read += sum(map(len, sides))
+            yield document_id, *sides
 
 
 def read_source(
@@ -141,16 +141,19 @@ def read_source(
             yield from excerpt.first_documents(documents, excerpt.per_byte * path.stat().st_size, counts)
 
 
-def ignored_files(sources: Sequence[Source]) -> dict[str, int]:
-    """Return the number of files without a reader, by the path of the source; hub datasets are left out."""
-    return {
+def set_ignored_counts(report: CorpusReport, sources: Sequence[Source]) -> None:
+    """Set `files_ignored` of each source in a report to the number of its files without a reader."""
+    ignored = {
         source.path: sum(not _has_reader(file, source) for _, file in find_files(source.path))
         for source in sources
         if not source.hub_name
     }
+    for counts in report.sources:
+        counts.files_ignored = ignored.get(counts.path, 0)
 
 
 def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[RawDocument]:
+    """Yield the documents of a file; `name` is the path below the source, with which the ids begin."""
     reader = _choose_reader(path, source, counts)
     if source.translation is not None:
         documents: Iterator[RawDocument] = read_aligned(path, source.translation)
@@ -213,6 +216,7 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a hub dataset, streamed; `DomainbertError` if it cannot be opened or read."""
     import datasets
 
     name, subset = str(source.hub_name), source.hub_config

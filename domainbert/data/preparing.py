@@ -14,7 +14,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.languages import LanguageShares
 from domainbert.corpus.report import CorpusReport
-from domainbert.corpus.sources import ignored_files
+from domainbert.corpus.sources import set_ignored_counts
 from domainbert.data.parallel_encoding import EncodedBatch, encode_documents
 from domainbert.data.parts_writer import bind_parts, finished_part, plan_parts, write_part
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
@@ -178,7 +178,7 @@ def bind_corpus(
     total = CorpusReport()
     for facts in parts.values():
         total.add_counts(facts["report"])
-    total.set_ignored_counts(ignored_files(corpus.sources))  # files that no part reads are counted once
+    set_ignored_counts(total, corpus.sources)  # files that no part reads are counted once
     splits = _sum_splits([facts["splits"] for facts in parts.values()])
     unknown, empty = (sum(facts[name] for facts in parts.values()) for name in ("unknown", "empty_documents"))
     return PreparedSummary(splits, unknown, empty, total, tokenizer.fingerprint, parts=len(parts))

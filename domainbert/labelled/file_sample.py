@@ -53,11 +53,6 @@ class Sample:
     options: Mapping[str, str] = field(default_factory=dict)
     """Options set by the user: `text_key`, `text_pair_key`, `label_key`."""
 
-    @property
-    def is_table(self) -> bool:
-        """Whether the file consists of rows with a text and labels."""
-        return bool(self.rows)
-
 
 def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     """Return the first rows or words of a file, or of a text file and its label file.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tokenizers import Encoding, Tokenizer, decoders, processors
+from tokenizers import AddedToken, Encoding, Tokenizer, decoders, processors
 from typing_extensions import override
 
 from domainbert.base.choices import choices_of, concrete_subclasses
@@ -183,6 +183,17 @@ class TokenizerKind(ABC):
         """Add entries of whole words to `model`, the model in the `tokenizer.json` of `backend`, together with the
         added tokens that are not in the model. The ids of texts without these words do not change."""
         model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
+
+
+def added_special_tokens(special_tokens: Mapping[str, str]) -> list[AddedToken]:
+    """Return special tokens, given by role, as added tokens.
+
+    The mask in "a <mask>" includes the space before it, as in published models, because the masked piece does.
+    """
+    return [
+        AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
+        for role, token in special_tokens.items()
+    ]
 
 
 def registered_kinds(model: str | None = None) -> list[TokenizerKind]:

@@ -17,6 +17,7 @@ from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, v
 from domainbert.tokenization.words import count_words, encode_text, plain_words
 
 _MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.fallen`
+_MAX_PRINTED = 8  # words in `report_lines`
 _BATCH_WORDS = 10_000
 
 
@@ -165,9 +166,9 @@ def vocabulary_report(
     return {"vocab_size": ours.vocab_size, "compared": compared, "transfer": transfer, "texts": texts}
 
 
-def report_lines(report: Mapping[str, Any], max_words: int = 8) -> list[str]:
+def report_lines(report: Mapping[str, Any]) -> list[str]:
     """Format the result of `vocabulary_report` as lines of text: a table; the comparison with the other vocabulary, if
-    there is one; up to `max_words` words of the first text with the most pieces."""
+    there is one; up to eight words of the first text with the most pieces."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
@@ -179,10 +180,10 @@ def report_lines(report: Mapping[str, Any], max_words: int = 8) -> list[str]:
         theirs = f"{100 * overlap['share_of_theirs']:.1f} % of their {overlap['vocab_size']:,}"
         lines.append(f"overlap: {overlap['shared']:,} entries, {ours} and {theirs} (without special tokens)")
         lines.append("change of a model from their vocabulary to ours:")
-        lines += transfer_lines(report["transfer"], max_words)
+        lines += transfer_lines(report["transfer"], _MAX_PRINTED)
     if report["texts"]:
         name, text = next(iter(report["texts"].items()))
-        longest = text["ours"]["longest_split"][:max_words]
+        longest = text["ours"]["longest_split"][:_MAX_PRINTED]
         lines.append(f"words of {name} with the most pieces:{'' if longest else ' no word is split'}")
         lines += [f"  {word['word']} ({word['count']:,} times): {' '.join(word['pieces'])}" for word in longest]
     return lines

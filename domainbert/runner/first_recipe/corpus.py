@@ -113,7 +113,7 @@ def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str]
 def _candidate_fields(file: Single) -> Iterator[dict[str, Any]]:
     """Yield possible fields of a source that reads a labelled file: the key of the texts and the format."""
     sample = read_sample(file, {})
-    if sample.is_table and sample.kind != "lines":
+    if sample.rows and sample.kind != "lines":
         for key, value in sample.rows[0].items():
             if isinstance(value, str):
                 yield {} if key == "text" else {"text_key": key}

@@ -13,13 +13,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
+from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind, tokens_by_id
+from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind, added_special_tokens, tokens_by_id
 from domainbert.tokenization.special_tokens import (
     Template,
     ids_in_order,
@@ -51,13 +51,8 @@ def byte_bpe_backend(
             clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True
         )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
-    backend.add_special_tokens(
-        [  # <mask> in "a <mask>" includes the space, as in RoBERTa, because the masked piece does
-            AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
-            for role, token in special_tokens.items()
-            if not vocab or token in vocab
-        ]
-    )
+    present = {role: token for role, token in special_tokens.items() if not vocab or token in vocab}
+    backend.add_special_tokens(added_special_tokens(present))
     return backend
 
 

@@ -12,11 +12,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
-from tokenizers import AddedToken, Encoding, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import Unigram
 from typing_extensions import override
 
-from domainbert.tokenization.kind import META_SPACE, Bools, MarkedPieces, TokenizerKind, tokens_by_id
+from domainbert.tokenization.kind import (
+    META_SPACE,
+    Bools,
+    MarkedPieces,
+    TokenizerKind,
+    added_special_tokens,
+    tokens_by_id,
+)
 from domainbert.tokenization.special_tokens import (
     TOKEN_NAMES,
     Template,
@@ -129,13 +136,8 @@ class UnigramKind(TokenizerKind):
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(META_SPACE, prepend_scheme="always")]
         )
-        backend.add_special_tokens(
-            [  # <mask> in "a <mask>" includes the space, as in published models, because the masked piece does
-                AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
-                for role, token in self.special_tokens.items()
-                if entries
-            ]
-        )
+        if entries:
+            backend.add_special_tokens(added_special_tokens(self.special_tokens))
         return backend
 
     @override
