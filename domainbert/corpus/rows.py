@@ -12,7 +12,7 @@ import reprlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -171,14 +171,14 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
     swallow the rows below.
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
-    lines: list[str] = []  # lines of the current row
-    recorded = _yield_and_append(path, lines)
-    header = list(islice(recorded, 1))
-    if delimiter == "," and ";" in "".join(header) and "," not in header[0]:
+    lines: list[str] = []  # lines of the current row, appended while `csv` reads them
+    file_lines = _yield_and_append(path, lines)
+    header = next(file_lines, "")
+    if delimiter == "," and ";" in header and "," not in header:
         delimiter = ";"
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    rows = csv.reader(chain(header, recorded), delimiter=delimiter, strict=True, quoting=quoting)
-    begin, width = 1, 0
+    rows = csv.reader(chain([header], file_lines), delimiter=delimiter, strict=True, quoting=quoting)
+    begin, width = 1, 0  # line number of the first line of a row; number of columns of the header
     try:
         for columns in rows:
             width = width or len(columns)

@@ -53,13 +53,15 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     for index, source in enumerate(sources):
         if source.hub_name is None and not any(_has_reader(file, source) for _, file in find_files(source.path)):
             problems.add(f"{key}[{index}].path: {_why_no_files(source.path)}")
-        for path in () if source.translation is None else (Path(source.path), source.translation):
+        parallel_files = [] if source.translation is None else [Path(source.path), source.translation]
+        for path in parallel_files:
             if not path.is_file():
                 problems.add(f"{key}[{index}].translation: {path} is not a file; expected two parallel files")
     problems.raise_if_any()
 
 
 def _has_reader(file: Path, source: Source) -> bool:
+    """Whether a file of a source is read: all files if the source sets a format, else files with a known suffix."""
     return source.format != "auto" or format_suffix(file) in READERS
 
 
@@ -129,7 +131,8 @@ def read_source(
         return
     for name, path in find_files(source.path):
         if not _has_reader(path, source):
-            counts.files_ignored += only is None
+            if only is None:  # a part of the corpus does not count files of other parts
+                counts.files_ignored += 1
             continue
         if only is not None and path not in only:
             continue

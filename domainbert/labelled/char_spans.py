@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -46,10 +45,10 @@ def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple
     """
     start, end = stretch
     inside = [index for index, word in enumerate(words) if word[0] < end and word[1] > start]
-    first_and_last = [words[index] for index in (*inside[:1], *inside[1:][-1:])]  # one word if it is the only one
+    first_and_last = list(dict.fromkeys([words[inside[0]], words[inside[-1]]])) if inside else []  # may be one word
     if inside and (first_and_last[0][0], first_and_last[-1][1]) == stretch:
         return inside[0], inside[-1] + 1
-    nearest = ", ".join(map(partial(format_char_span, text), first_and_last)) or "a word"
+    nearest = ", ".join(format_char_span(text, word) for word in first_and_last) or "a word"
     found = f"{format_char_span(text, stretch)} is not at word boundaries"
     raise DomainbertError(f"{found}; expected it to begin and end like {nearest}")
 

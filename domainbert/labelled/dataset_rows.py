@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,15 +87,23 @@ def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):
-        names = feature.names
-        return lambda value: None if value is None or value < 0 else names[value]  # -1: unlabelled
+        return partial(_class_name, feature.names)
     if isinstance(feature, (List, LargeList)):
-        inner = _name_converter(feature.feature)
-        return None if inner is None else lambda value: None if value is None else [inner(item) for item in value]
+        convert_item = _name_converter(feature.feature)
+        return None if convert_item is None else partial(_convert_items, convert_item)
     if isinstance(feature, dict):
         converters = {key: convert for key, field in feature.items() if (convert := _name_converter(field))}
         return partial(_convert_fields, converters) if converters else None
     return None
+
+
+def _class_name(names: Sequence[str], value: int | None) -> str | None:
+    """Return the name of a class number; None for -1, which means unlabelled."""
+    return None if value is None or value < 0 else names[value]
+
+
+def _convert_items(convert: Callable[[Any], Any], values: Sequence[Any] | None) -> list[Any] | None:
+    return None if values is None else list(map(convert, values))
 
 
 def _convert_fields(converters: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any] | None) -> Any:

@@ -279,7 +279,8 @@ class TextFile(Labelled[AnyItem]):
     @property
     @override
     def unit(self) -> str:
-        return "pairs of texts" if any(isinstance(item.content, TextPair) for item in self.items[:1]) else "texts"
+        has_pairs = bool(self.items) and isinstance(self.items[0].content, TextPair)
+        return "pairs of texts" if has_pairs else "texts"
 
 
 class SentenceItem(Item, Protocol):

@@ -177,6 +177,7 @@ def read_words_or_texts(path: Path) -> list[str]:
     problems = Problems(str(path))
 
     def words_of(row: Row, _: int) -> list[str]:
+        """Return the words of a row, or its texts."""
         if kind.kind == "jsonl" and "tokens" in row:
             raise_problems(problem_with_strings(row, "tokens"))
             words: list[str] = row["tokens"]

@@ -185,7 +185,9 @@ def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
 def _check_names(files: Sequence[Labelled[Any]]) -> None:
     """Raise `DomainbertError` if the labels are numbers without names in one file, and names in another."""
     nameless = [file for file in files if getattr(file, "nameless", False)]
-    for file in files if nameless else ():
+    if not nameless:
+        return
+    for file in files:
         if names := [label for label in find_labels(file.items) if not label.isdecimal()]:
             found = f"labels are numbers without names, but {file.path} has {names[0]!r}"
             raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set label_names)")

@@ -98,7 +98,8 @@ class MarkedPieces(Pieces):
 
     @override
     def spell(self, surface: Surface) -> list[int]:
-        return [token.id for token in self.backend.model.tokenize(META_SPACE * surface.starts_word + surface.text)]
+        text = META_SPACE + surface.text if surface.starts_word else surface.text
+        return [token.id for token in self.backend.model.tokenize(text)]
 
     @override
     def fold(self, text: str) -> str:
@@ -203,6 +204,7 @@ def registered_kinds(model: str | None = None) -> list[TokenizerKind]:
     """
     choices_of(TokenizerKindConfig)  # imports the kinds of this package
     configs = concrete_subclasses(TokenizerKindConfig)
+    # False sorts before True
     configs = sorted(configs, key=lambda config: (config.__module__.startswith("domainbert."), config.__name__))
     return [config().build() for config in configs if model is None or config.model in (None, model)]
 

@@ -87,8 +87,10 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
         for word, ids in zip(batch, encoded, strict=True):
             count = words[word]
             num_pieces += count * len(ids)
-            unknown += count * (tokenizer.unk_id in ids)
-            continued += count * (len(ids) > 1)
+            if tokenizer.unk_id in ids:
+                unknown += count
+            if len(ids) > 1:
+                continued += count
             longest.append((-len(ids), -count, word))
         longest = sorted(longest)[:_MAX_LISTED]
     total = max(sum(words.values()), 1)

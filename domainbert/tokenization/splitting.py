@@ -133,7 +133,8 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
 def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:
     """Return whether there is no white space between each pre-token and the previous one; False for the first."""
     gaps = (text[stop:start] for (_, stop), (start, _) in pairwise(pretokens))
-    return [False, *(" " not in gap and not any(map(str.isspace, gap)) for gap in gaps)][: len(pretokens)]
+    follow = [" " not in gap and not any(map(str.isspace, gap)) for gap in gaps]  # the first test is fast
+    return [False, *follow] if pretokens else []
 
 
 def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:

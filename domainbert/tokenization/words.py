@@ -116,13 +116,14 @@ class WordCounter:
         self._counts[level] = counts
 
     def _drop_lowest_level(self) -> None:
+        """Discard the documents of the lowest level in the sample, about half of the sample."""
         for table in (self._counts, self._documents, self._bytes):
             table.pop(self._lowest_level, None)
         self._lowest_level += 1
 
 
 def _uniform_hash(string: str) -> float:
-    """Return a number in [0, 1) that depends only on the string."""
+    """Return a number in [0, 1) that depends only on the string: 53 bits, the precision of a float."""
     digest = hashlib.blake2b(string.encode(), digest_size=8, person=b"vocab shares").digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
@@ -152,7 +153,11 @@ def plain_words() -> Callable[[str], list[str]]:
     punctuation is one piece in every vocabulary and would dilute a comparison.
     """
     pre_tokenize = BertPreTokenizer().pre_tokenize_str
-    return lambda string: [word for word, _ in pre_tokenize(string) if any(map(str.isalnum, word))]
+
+    def split(string: str) -> list[str]:
+        return [word for word, _ in pre_tokenize(string) if any(map(str.isalnum, word))]
+
+    return split
 
 
 def count_words(strings: Mapping[str, int], split: Callable[[str], list[str]]) -> Counter[str]:

@@ -88,7 +88,8 @@ class _BytePieces(Pieces):
         return Surface(text, token.startswith(_SPACE)) if text else None
 
     def spell(self, surface: Surface) -> list[int]:
-        word = normalizers.ByteLevel().normalize_str(" " * surface.starts_word + surface.text)
+        text = f" {surface.text}" if surface.starts_word else surface.text
+        word = normalizers.ByteLevel().normalize_str(text)
         return [token.id for token in self.backend.model.tokenize(word)]
 
     def fold(self, text: str) -> str:
@@ -99,7 +100,9 @@ class _BytePieces(Pieces):
     def readable(self, token: str) -> str:
         """Return the text of an entry, with "Ġ" for the space before a word; part of a character stays unchanged."""
         text = _decode_entry(token)
-        return _SPACE * text.startswith(" ") + text.removeprefix(" ") if text.strip() else token
+        if not text.strip():
+            return token
+        return f"{_SPACE}{text[1:]}" if text.startswith(" ") else text
 
     def inside_text(self, word: str) -> str:
         return f" {word}"
@@ -120,9 +123,9 @@ class ByteBPEKind(TokenizerKind):
         return isinstance(backend.model, BPE) and backend.token_to_id(_SPACE) is not None
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
-        """Return all words: every byte is a piece, so no character is rare."""
-        strings = counter.words(self.word_splitter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
-        counts, infrequent = most_frequent(count_words(strings, lambda word: [self.entry(word)]))
+        """Return all words, with bytes as characters: every byte is a piece, so no character is rare."""
+        words = counter.words(self.word_splitter(byte_bpe_backend({}, [], self.special_tokens, lowercase)))
+        counts, infrequent = most_frequent(count_words(words, lambda word: [self.entry(word)]))
         return TrainingWords(counts, sorted(pre_tokenizers.ByteLevel.alphabet()), infrequent_words=infrequent)
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
@@ -148,7 +151,8 @@ class ByteBPEKind(TokenizerKind):
         normalizer, pre_tokenize = backend.normalizer, backend.pre_tokenizer.pre_tokenize_str
 
         def split(string: str) -> list[str]:
-            text = " " * bool(string) + (string if normalizer is None else normalizer.normalize_str(string))
+            text = string if normalizer is None else normalizer.normalize_str(string)
+            text = f" {text}" if string else text
             return [text[start:stop] for _, (start, stop) in pre_tokenize(text)]
 
         return split

@@ -194,7 +194,9 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
     steps: list[normalizers.Normalizer] = [normalizers.Nmt()]
     if lowercase and not keep_accents:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
-    return normalizers.Sequence([*steps, *[normalizers.Lowercase()] * lowercase, normalizers.NFKC()])
+    if lowercase:
+        steps.append(normalizers.Lowercase())
+    return normalizers.Sequence([*steps, normalizers.NFKC()])
 
 
 def _split_by_class(text: str) -> Iterator[str]:
