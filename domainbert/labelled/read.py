@@ -9,9 +9,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.dataset_rows import dataset_rows
 from domainbert.labelled.items import Labelled
-from domainbert.labelled.sets import FileTask, LabelledFile, read_file, read_set
+from domainbert.labelled.sets import FileTask, LabelledFile, dataset_rows, read_file, read_set
 
 LabelledSource = str | os.PathLike[str] | LabelledFile | Rows | Mapping[str, Any] | Iterable[Any]
 """See `read_labelled`."""

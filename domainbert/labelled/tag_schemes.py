@@ -10,7 +10,6 @@ import functools
 import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
@@ -95,10 +94,11 @@ def continues_entity(tag: str, following: str) -> bool:
     return not closed and following[0] in "IEL" and following[2:] == tag[2:]
 
 
-def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: ModelScheme = "IOB2") -> list[str]:
+def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: Scheme = "IOB2") -> list[str]:
     """Return a tag for each of `num_words` words; raise `ValueError` if spans overlap or are outside of the sentence.
 
-    IOB2 gives `B-x I-x I-x`; BIOES gives `B-x I-x E-x`, or `S-x` for a single word.
+    IOB2 gives `B-x I-x I-x`; BIOES gives `B-x I-x E-x`, or `S-x` for a single word, which BILOU calls `B-x I-x L-x` and
+    `U-x`. IOB1 gives `I-x I-x I-x`, and begins with `B-x` only after another entity of the type; spans are in order.
     """
     tags = ["O"] * num_words
     for span in spans:
@@ -106,8 +106,11 @@ def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: ModelScheme =
         if not 0 <= start < end <= num_words or any(tag != "O" for tag in tags[start:end]):
             raise ValueError(f"span {span} is empty, outside {num_words} words, or overlaps another")
         prefixes = "B" + "I" * (end - start - 1)
-        if scheme == "BIOES":
-            prefixes = "S" if end - start == 1 else prefixes[:-1] + "E"
+        if scheme in ("BIOES", "BILOU"):
+            last, single = PREFIXES[scheme][2], PREFIXES[scheme][3]
+            prefixes = single if end - start == 1 else prefixes[:-1] + last
+        elif scheme == "IOB1" and (start == 0 or tags[start - 1][2:] != entity_type):
+            prefixes = "I" * (end - start)
         tags[start:end] = [f"{prefix}-{entity_type}" for prefix in prefixes]
     return tags
 
@@ -147,10 +150,9 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
 def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
     """Return the tags of one sentence that differ from the tags that `scheme` has for the same spans."""
     violations = []
+    expected_tags = tags_from_spans(spans_from_tags(tags), len(tags), scheme)
     padded = ["", *tags, ""]
-    for index, (tag, expected) in enumerate(
-        zip(tags, _tags_in_scheme(spans_from_tags(tags), len(tags), scheme), strict=True)
-    ):
+    for index, (tag, expected) in enumerate(zip(tags, expected_tags, strict=True)):
         if tag == expected:
             continue
         before, after = padded[index], padded[index + 2]
@@ -162,17 +164,6 @@ def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
             reason = f"{tag} {f'follows {before}' if before else 'begins the sentence'}, which {scheme} forbids"
         violations.append(Violation(index, reason, expected))
     return violations
-
-
-def _tags_in_scheme(spans: Sequence[Span], num_words: int, scheme: Scheme) -> list[str]:
-    """Return the tags of spans, as `tags_from_spans`, in any scheme."""
-    tags = tags_from_spans(spans, num_words, "BIOES" if scheme in ("BIOES", "BILOU") else "IOB2")
-    if scheme == "BILOU":
-        return [{"E": "L", "S": "U"}.get(tag[0], tag[0]) + tag[1:] for tag in tags]
-    if scheme == "IOB1":
-        pairs = pairwise(["O", *tags])
-        return [f"I{tag[1:]}" if tag[0] == "B" and before[1:] != tag[1:] else tag for before, tag in pairs]
-    return tags
 
 
 def entity_types(labels: Iterable[str]) -> list[str]:
