@@ -76,7 +76,6 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer import mix_vectors
-    from domainbert.tokenization.surfaces import Origin, origins
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import Origin, origins, vocabulary_of
     from domainbert.tokenization.words import plain_words

@@ -202,7 +202,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_kinds.py",),
     ),
     "tokenization/special_tokens.py": (("tests/tokenization/test_special_tokens.py",), _PREDICTING),
-    "tokenization/surfaces.py": (("tests/tokenization/test_matching.py", "tests/tokenization/test_surfaces.py"), ("tests/stages/test_transfer.py",)),
+    "tokenization/surfaces.py": (
+        ("tests/tokenization/test_matching.py", "tests/tokenization/test_surfaces.py"),
+        ("tests/stages/test_transfer.py",),
+    ),
     "models/transfer.py": (
         ("tests/models/test_mixing.py", "tests/models/test_focus.py"),
         ("tests/stages/test_transfer.py",),
