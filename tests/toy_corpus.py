@@ -13,8 +13,9 @@ from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedCorpus
-from domainbert.pretraining.batches import corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, validation_reader
 from domainbert.pretraining.config import MaskingConfig
+from domainbert.pretraining.objective import Objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -50,6 +51,13 @@ def toy_corpus(toy_tokenizer: DomainTokenizer, tmp_path_factory: pytest.TempPath
         writer.write(batch)
     writer.close(CorpusReport())
     return open_prepared([folder])
+
+
+def corpus_readers(
+    corpus: PreparedCorpus, objective: Objective[Any], max_length: int
+) -> tuple[PackedRowsReader, PackedRowsReader]:
+    """Readers of the training and the validation split."""
+    return PackedRowsReader(corpus.train, objective, max_length), validation_reader(corpus, objective, max_length)
 
 
 MASKINGS = {

@@ -85,15 +85,8 @@ class PackedRowsReader:
         return {**layout, **self.objective.corrupt(rows, key)}
 
 
-def corpus_readers(
-    corpus: PreparedCorpus, objective: Objective[Any], max_length: int
-) -> tuple[PackedRowsReader, PackedRowsReader]:
-    """Return readers of the training and the validation split; validation batches are the same in every run."""
-    return PackedRowsReader(corpus.train, objective, max_length), validation_reader(corpus, objective, max_length)
-
-
 def validation_reader(corpus: PreparedCorpus, objective: Objective[Any], max_length: int) -> PackedRowsReader:
-    """Return a reader of the validation split only, for example of a held-out text."""
+    """Return a reader of the validation split, masked in the same way in every run."""
     return PackedRowsReader(corpus.validation, objective.for_validation(), max_length)
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
@@ -22,6 +22,7 @@ from domainbert.pretraining.batches import PackedRowsReader, TrainRows, Validati
 from domainbert.pretraining.objective import Key, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
+from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import LengthPhase, phase_problems, phases_of
 from domainbert.training.data_module import Batches, TrainingData
@@ -31,23 +32,6 @@ from domainbert.training.module import TrainedModule
 
 PreparedInput = str | Path | list[str | Path] | PreparedCorpus
 """A prepared corpus: a folder, several folders read as one corpus, or an open corpus."""
-
-
-class ReadsRows(Protocol):
-    """A module that learns from packed rows."""
-
-    seed: int
-    validates_by_language: bool
-
-    @property
-    def fingerprint(self) -> str | None:
-        """Fingerprint of the module's vocabulary; None if it takes the vocabulary of the corpus."""
-
-    def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for training on a corpus, which masks the rows and defines the targets."""
-
-    def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """Convert the micro-batches of the objective to the inputs of the module."""
 
 
 class PretrainingData(TrainingData):
@@ -132,15 +116,14 @@ class PretrainingData(TrainingData):
             raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
         if stage == "predict" and self.predict is None:
             raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
-        if module is not None and not hasattr(module, "objective_for"):
+        if module is not None and not isinstance(module, RowsModule):
             found = type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
-        reader = cast("ReadsRows | None", module)
-        self.open(None if reader is None else reader.fingerprint)
-        if reader is not None and module is not None:
-            self.objective, self._wrap = reader.objective_for(self.corpus), reader.wrap
-            self._by_language = reader.validates_by_language
-            self.seed = reader.seed if self.seed is None else self.seed
+        self.open(None if module is None else module.fingerprint)
+        if module is not None:
+            self.objective, self._wrap = module.objective_for(self.corpus), module.wrap
+            self._by_language = module.validates_by_language
+            self.seed = module.seed if self.seed is None else self.seed
             module.resolve(self, stage)
         elif "objective" not in vars(self):
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
@@ -239,13 +222,11 @@ class PretrainingData(TrainingData):
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of a rank for each of the `validation_readers`."""
-        return [self._batches(reader, share) for reader in self.validation_readers[0]]
+        return [self._validation_rows(reader, share) for reader in self.validation_readers[0]]
 
     def test_dataloader(self) -> Batches:
         """Return the batches of the test set."""
-        batches = self._batches(self.test_readers[0][0], self._share)
-        loader: DataLoader[Batch] = self._loader(self.for_device(batches))
-        return Batches(lambda: loader, len(loader))
+        return self._batches(self._validation_rows(self.test_readers[0][0], self._share))
 
     def predict_dataloader(self) -> Batches:
         """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""
@@ -253,11 +234,9 @@ class PretrainingData(TrainingData):
         share, tokenizer = self._share, load_tokenizer(self.corpus.tokenizer_folder)
         if len(self.predict) < share.world_size:
             raise DomainbertError(f"predict: fewer texts than devices ({share.world_size}); use fewer devices")
-        batches = TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share)
-        loader: DataLoader[Batch] = self._loader(self.for_device(batches))
-        return Batches(lambda: loader, len(loader))
+        return self._batches(TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share))
 
-    def _batches(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
+    def _validation_rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
         return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
 
     def describe(self, step: int) -> dict[str, Any]:

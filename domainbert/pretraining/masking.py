@@ -92,6 +92,12 @@ class MaskedRows:
     positions: Ints  # (R, K) positions in the row to predict, ascending; 0 in unused slots
     labels: Ints  # (R, K) the hidden ids; `IGNORE_INDEX` in unused slots
 
+    @property
+    def flat_positions(self) -> Ints:
+        """(R * K,) positions to predict in the flattened tokens."""
+        num_rows, row_length = self.input_ids.shape
+        return (self.positions + np.arange(num_rows)[:, None] * row_length).ravel()
+
 
 @dataclass(frozen=True)
 class Masker:

@@ -71,7 +71,7 @@ class RowsModule(TrainedModule):
         return self.objective
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """Return the micro-batches unchanged."""
+        """Return the micro-batches of the objective as inputs of the module; by default unchanged."""
         return rows
 
     def report(self, stage: str) -> None:

@@ -50,7 +50,7 @@ class Averaging(StatefulCallback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Update the average after an optimiser step."""
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         coefficient = averaging_coefficient(self.config, trainer.global_step, self.num_steps)
         if not coefficient:

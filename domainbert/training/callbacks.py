@@ -19,11 +19,12 @@ from domainbert.training.checkpoints import load_whole_weights, whole_weights
 from domainbert.training.lightning_internals import can_read_without_waiting, is_logged_step, log_step, validate_now
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
-_THROUGHPUT = ("throughput/tokens_per_second", "throughput/model_flop_utilisation")
+_TOKENS_PER_SECOND, _UTILISATION = "throughput/tokens_per_second", "throughput/model_flop_utilisation"
 _METRIC_FORMATS = {
     "train/loss": "loss {:.3f}",
     "validation/loss": "validation loss {:.3f}",
-    **dict(zip(_THROUGHPUT, ("{:,.0f} tokens/s", "MFU {:.0%}"), strict=True)),
+    _TOKENS_PER_SECOND: "{:,.0f} tokens/s",
+    _UTILISATION: "MFU {:.0%}",
 }
 
 
@@ -70,7 +71,7 @@ class ProgressLines(Callback):
         """Advance by the completed optimiser steps."""
         if self._progress is None or trainer.global_step == self._steps:
             return
-        if is_logged_step(trainer):
+        if is_logged_step(trainer):  # update the description: the next line may be due where reading would wait
             self._describe(trainer, pl_module)
         self._progress.advance(trainer.global_step - self._steps, lambda: self._describe(trainer, pl_module))
         self._steps = trainer.global_step
@@ -89,7 +90,7 @@ class ProgressLines(Callback):
         """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
         if can_read_without_waiting(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
-            phase = bisect(self.starts, trainer.global_step - 1)
+            phase = bisect(self.starts, trainer.global_step - 1)  # from 1
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
             parts += [text.format(float(metrics[name])) for name, text in self._formats.items() if name in metrics]
             self._description = ", ".join(parts)
@@ -132,17 +133,19 @@ class Throughput(StatefulCallback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the tokens of the global batch, once per optimiser step."""
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         now, step = time.perf_counter(), int(batch["step"])
-        self._steps_in_phase = 1 if step in self.flops_per_token else self._steps_in_phase + 1
+        begins_phase = step in self.flops_per_token
+        self._steps_in_phase = 1 if begins_phase else self._steps_in_phase + 1
         if self._steps_in_phase > _WARM_UP_STEPS:
             tokens = int(batch["num_tokens"])
             self.tokens += tokens
             self.seconds += now - self._last_step_end
-            self.flops += tokens * self.flops_per_token[max(start for start in self.flops_per_token if start <= step)]
-            rates = (self.tokens_per_second, self.model_flop_utilisation)
-            log_step(pl_module, dict(zip(_THROUGHPUT, rates, strict=True)))
+            phase_start = max(start for start in self.flops_per_token if start <= step)
+            self.flops += tokens * self.flops_per_token[phase_start]
+            rates = {_TOKENS_PER_SECOND: self.tokens_per_second, _UTILISATION: self.model_flop_utilisation}
+            log_step(pl_module, rates)
         self._last_step_end = now
 
     def on_validation_end(self, *_: Any) -> None:

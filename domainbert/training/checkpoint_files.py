@@ -112,9 +112,10 @@ def holds_progress(out: Path) -> bool:
 
 def is_finished_output(out: Path, name: str) -> bool:
     """Return whether the output `name` of a stage belongs to a finished seed, or to a finished part of a corpus."""
-    folder, part_path = (out / name).parent, (out / name).relative_to(out).parts[:2]
-    part = out.joinpath(*part_path) / PREPARED_FILE
-    return (folder / FINISHED).is_file() or (part_path[0] == PARTS_FOLDER and part.is_file())
+    path = Path(name)
+    in_finished_seed = (out / path.parent / FINISHED).is_file()
+    part_folder = out.joinpath(*path.parts[:2])  # such as parts/00001
+    return in_finished_seed or (path.parts[0] == PARTS_FOLDER and (part_folder / PREPARED_FILE).is_file())
 
 
 def remove_checkpoints(out: Path) -> None:
@@ -126,8 +127,8 @@ def remove_checkpoints(out: Path) -> None:
 
 def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
     """Raise `DomainbertError` if the disk has no room for the checkpoints and the model."""
-    # the newest two, the best, and an unfinished write
-    needed, free = (_NUM_KEPT + 2) * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
+    num_checkpoints = _NUM_KEPT + 2  # the newest two, the best, and an unfinished write
+    needed, free = num_checkpoints * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
             f"{out}: {free:,} bytes are free; expected at least {needed:,} for the checkpoints and the model"
@@ -137,12 +138,11 @@ def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None
 def _delete_old_checkpoints(folder: Path) -> None:
     """Delete all checkpoints but the newest two and the checkpoint with the lowest score."""
     paths = sorted(folder.glob("step-*"))
-    scored = [
-        (c.score, c.path) for c in map(_read_checkpoint, paths) if c.score is not None and not math.isnan(c.score)
-    ]
-    kept = {*paths[-_NUM_KEPT:], *(path for _, path in sorted(scored)[:1])}
+    scores = {path: _read_checkpoint(path).score for path in paths}
+    scored = [(score, path) for path, score in scores.items() if score is not None and not math.isnan(score)]
+    best = [path for _, path in sorted(scored)[:1]]
     for path in paths:
-        if path not in kept:
+        if path not in (*paths[-_NUM_KEPT:], *best):
             _delete(path)
 
 

@@ -103,8 +103,8 @@ class Checkpoints(Callback):
             self._score = float(trainer.callback_metrics[self.monitor])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Save or stop if any process requests it; acts only between two optimiser steps."""
-        if batch_idx % trainer.accumulate_grad_batches:
+        """Save or stop if any process requests it."""
+        if batch_idx % trainer.accumulate_grad_batches:  # within an optimiser step
             return
         if not can_be_saved(trainer):
             if trainer.global_step and (request := all_reduce_max(self._stop_request())):
@@ -127,13 +127,13 @@ class Checkpoints(Callback):
         """Return the request of this process: to stop, `_SAVE`, or 0."""
         if stop := self._stop_request():
             return stop
-        since, is_first = time.monotonic() - self._saved_at, trainer.is_global_zero
-        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * since)
+        # only the first process measures time: the clocks of the processes differ
+        seconds, is_first = time.monotonic() - self._saved_at, trainer.is_global_zero
+        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * seconds)
         if self._score is not None or (self._validated and is_first and cheap):
             return _SAVE
-        if self.every is not None:
-            return _SAVE * (trainer.global_step % self.every == 0)
-        return _SAVE * (is_first and since >= _DEFAULT_INTERVAL)
+        due = is_first and seconds >= _DEFAULT_INTERVAL if self.every is None else trainer.global_step % self.every == 0
+        return _SAVE if due else 0
 
     def _stop_request(self) -> int:
         """Return the stop request of this process; 0 if it received no signal."""
@@ -143,7 +143,7 @@ class Checkpoints(Callback):
         """Write a checkpoint. A failed write is an error only if `required`, else a warning."""
         start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step
-        failure = ""
+        failure = ""  # message of a failed write, for all processes
         if trainer.is_global_zero:
             try:
                 write_checkpoint(

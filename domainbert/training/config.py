@@ -174,6 +174,12 @@ def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
             yield f"max_length[{number}].until: found {phase.until}; expected more than before, {before.until}"
 
 
+def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
+    """Return the rows of an optimiser step in each phase: `batch_size` in the last phase, more in phases with shorter
+    rows, so that all steps have equally many tokens, padding included."""
+    return [batch_size * (phases[-1].length // phase.length) for phase in phases]
+
+
 def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
     """Return the optimiser steps (from 0) of each phase in a training of `num_steps`; `until` is rounded to a step.
 
@@ -274,7 +280,7 @@ class Budget:
     """Passes over the training split."""
 
     def __post_init__(self) -> None:
-        """Check that exactly one setting is given, and its range."""
+        """Check the range of the setting, and that exactly one is given."""
         check_fields(self)
         count = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
         if count != 1:
@@ -340,21 +346,17 @@ class CorpusTraining(Training):
         """Tokens of a row in the last phase, and in validation."""
         return self.phases[-1].length
 
-    def rows_of_step(self, phase: LengthPhase) -> int:
-        """Return the number of rows of an optimiser step in a phase: all steps have equally many tokens, with
-        padding."""
-        return self.batch_size * (self.row_length // phase.length)
-
     def num_steps(self, num_rows: Sequence[int], num_tokens: Sequence[float]) -> int:
         """Return the number of optimiser steps of the budget.
 
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # a mean step makes `pace` times the share of a pass that a step of the last phase makes; 1 for a single phase
+        # `pace`: part of a pass that a mean step reads, relative to a step of the last phase; 1 for a single phase
         pace = start = extra_tokens = 0.0
-        for phase, rows, tokens in zip(self.phases, num_rows, num_tokens, strict=True):
+        batch_sizes = rows_per_step(self.phases, self.batch_size)
+        for phase, size, rows, tokens in zip(self.phases, batch_sizes, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
-            passes = (end - start) * (self.rows_of_step(phase) * num_rows[-1]) / (self.batch_size * rows)
-            pace, extra_tokens, start = pace + passes, extra_tokens + passes * (tokens - num_tokens[-1]), end
+            phase_pace = (end - start) * (size * num_rows[-1]) / (self.batch_size * rows)
+            pace, extra_tokens, start = pace + phase_pace, extra_tokens + phase_pace * (tokens - num_tokens[-1]), end
         return self.budget.num_steps(num_rows[-1] / pace, num_tokens[-1] + extra_tokens / pace, self.batch_size)

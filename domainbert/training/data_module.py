@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import lightning
@@ -91,27 +90,27 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def _steps_of_epoch(self) -> int:
-        return self.steps_per_epoch or -(-self.num_items // self.batch_size)
+        return self.steps_per_epoch or -(-self.num_items // self.batch_size)  # rounded up
 
     @property
     def _share(self) -> Share:
         return Share() if self.trainer is None else share_of(self.trainer)
 
     def train_dataloader(self) -> Batches:
-        """Return the training batches of this epoch, in order, from the next optimizer step on.
+        """Return the micro-batches of this epoch, in order, from the next optimizer step on.
 
         Raises `DomainbertError` if the devices and micro-batches do not divide `batch_size`.
         """
-        share, first = self._share, 0
-        parts = share.world_size * share.accumulation
-        if self.batch_size % parts:
+        share, first_step = self._share, 0
+        num_micro_batches = share.world_size * share.accumulation
+        if self.batch_size % num_micro_batches:
             raise DomainbertError(
-                f"batch_size: found {self.batch_size}; expected a multiple of {parts}: {share.world_size} devices with "
-                f"accumulate_grad_batches {share.accumulation}"
+                f"batch_size: found {self.batch_size}; expected a multiple of {num_micro_batches}: {share.world_size} "
+                f"devices with accumulate_grad_batches {share.accumulation}"
             )
         if self.trainer is not None and not batches_of_epoch(self.trainer):
-            first = self.trainer.global_step % self._steps_of_epoch  # a stage resumes within an epoch
-        length = (self._steps_of_epoch - first) * share.accumulation
+            first_step = self.trainer.global_step % self._steps_of_epoch  # a stage resumes within an epoch
+        length = (self._steps_of_epoch - first_step) * share.accumulation
         return Batches(lambda: self._rest_of_epoch(length), length)
 
     def val_dataloader(self) -> list[Batches]:
@@ -120,16 +119,21 @@ class TrainingData(lightning.LightningDataModule):
         Raises `DomainbertError` if a device has no item of the only set.
         """
         share = self._share
-        local, first, last = (
+        own, of_first_rank, of_last_rank = (
             self.validation_batches(replace(share, rank=rank)) for rank in (share.rank, 0, share.world_size - 1)
         )
-        if len(last) == 1 and not len(last[0]):  # type: ignore[arg-type]  # all processes raise, so none waits
+        # the last rank has the fewest items; all processes raise, so none waits for another
+        if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        loaders = [self._loader(self.for_device(EqualLengthBatches(*pair))) for pair in zip(local, first, strict=True)]
-        return [Batches(partial(_return_loader, loader), len(loader)) for loader in loaders]
+        return [self._batches(EqualLengthBatches(*pair)) for pair in zip(own, of_first_rank, strict=True)]
+
+    def _batches(self, batches: Dataset[Batch]) -> Batches:
+        """Return all batches of a dataset, in order."""
+        loader = self._loader(batches)
+        return Batches(lambda: loader, len(loader))
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
-        """Return the batches with the inputs that only the training device needs."""
+        """Return the batches, for a GPU with segment boundaries."""
         return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _rest_of_epoch(self, length: int) -> DataLoader[Batch]:
@@ -140,22 +144,23 @@ class TrainingData(lightning.LightningDataModule):
             num_fetched, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
                 step = num_fetched // share.accumulation
-        num_left, total = length - num_fetched, self.num_steps
+        num_left, total_steps = length - num_fetched, self.num_steps
         num_done = num_fetched % share.accumulation  # micro-batches of the current optimizer step
-        stop = total if total > step else step + -(-(num_done + num_left) // share.accumulation)
+        end_of_epoch = step + -(-(num_done + num_left) // share.accumulation)
+        stop = total_steps if step < total_steps else end_of_epoch  # Lightning may ask for an epoch after the last step
         num_left = min(num_left, (stop - step) * share.accumulation - num_done)
         batches = self.train_batches(share, range(step, stop))
-        return self._loader(self.for_device(batches), range(num_done, num_done + num_left))
+        return self._loader(batches, range(num_done, num_done + num_left))
 
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
-        """Return a loader of the batches with these indices; None: all, in order."""
+        """Return a loader of the batches with these indices; None loads all, in order."""
         on_gpu, workers = self._on_gpu(), self.num_workers or 0
         loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
         return loader(
-            batches,
+            self.for_device(batches),
             batch_size=None,
             sampler=indices,
             num_workers=workers,
@@ -169,8 +174,8 @@ class TrainingData(lightning.LightningDataModule):
 class Batches(Iterable[Batch]):
     """Batches of an epoch. Not a DataLoader, whose sampler Lightning would replace: the batches are already divided.
 
-    `loader` is called at the first batch, because a resumed training does not know its step earlier. It has no state
-    besides the step.
+    `loader` is called when the iteration begins: a resumed training does not know its step earlier. The position of an
+    iteration needs no state in checkpoints, as it follows from the optimizer step.
     """
 
     def __init__(self, loader: Callable[[], DataLoader[Batch]], length: int) -> None:
@@ -188,11 +193,7 @@ class Batches(Iterable[Batch]):
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Ignore the empty state."""
-
-
-def _return_loader(loader: DataLoader[Batch]) -> DataLoader[Batch]:
-    return loader
+        """Do nothing: the state is empty."""
 
 
 class PrefetchLoader(DataLoader[Batch]):
@@ -201,15 +202,15 @@ class PrefetchLoader(DataLoader[Batch]):
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         """Iterate over the batches in order; a thread prepares the next `_NUM_PREFETCHED`."""
         batches = super().__iter__()
-        with ThreadPoolExecutor(1) as thread:
+        with ThreadPoolExecutor(1) as thread:  # a single thread, so that the order is kept
             prefetched = deque(thread.submit(next, batches, None) for _ in range(_NUM_PREFETCHED))
-            while (batch := prefetched.popleft().result()) is not None:
+            while (batch := prefetched.popleft().result()) is not None:  # None after the last batch
                 prefetched.append(thread.submit(next, batches, None))
                 yield batch
 
 
 class WithBoundaries(Dataset[Batch]):
-    """Batches for a GPU with segment boundaries: counting the segments on the GPU would synchronise with it.
+    """Batches with segment boundaries, for a GPU: counting the segments there would wait for its queued kernels.
 
     If `batches` has an attribute `most_texts`, the maximum number of segments in a batch, all boundaries have the same
     shape, which avoids recompilation.
@@ -257,6 +258,7 @@ def reraise_worker_error() -> Iterator[None]:
     try:
         yield
     except DomainbertError as error:
+        # torch raises the type of the error with the text "Caught ... Traceback ... DomainbertError: message"
         _, separator, message = str(error).rpartition(f"{DomainbertError.__name__}: ")
         if separator and str(error).startswith("Caught "):
             raise DomainbertError(message.strip()) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import lightning
 
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import CorpusTraining, LengthPhase, Runtime, steps_of_phases
+from domainbert.training.config import CorpusTraining, LengthPhase, Runtime, rows_per_step, steps_of_phases
 from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
@@ -37,12 +38,11 @@ class Phase:
 def phases_of_training(
     lengths: Sequence[LengthPhase], batch_size: int, num_steps: int, num_rows: Sequence[int]
 ) -> list[Phase]:
-    """Return the phases of a training of `num_steps`; all steps have equally many tokens.
+    """Return the phases of a training of `num_steps` optimiser steps.
 
     `batch_size` are the rows of a step in the last phase, `num_rows` the rows of a pass in each phase.
     """
-    sizes = [batch_size * (lengths[-1].length // phase.length) for phase in lengths]
-    return list(map(Phase, steps_of_phases(lengths, num_steps), sizes, num_rows))
+    return list(map(Phase, steps_of_phases(lengths, num_steps), rows_per_step(lengths, batch_size), num_rows))
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,8 @@ class Steps:
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
         """Return the steps of `num_epochs` passes over the training set, with a validation after each."""
-        epoch = -(-num_items // batch_size)
-        return cls(epoch * num_epochs, batch_size, num_items, epoch)
+        steps_per_epoch = math.ceil(num_items / batch_size)
+        return cls(steps_per_epoch * num_epochs, batch_size, num_items, validate_every=steps_per_epoch)
 
     @classmethod
     def of_budget(
@@ -76,7 +76,7 @@ class Steps:
         step.
         """
         total = settings.num_steps(num_rows, num_tokens)
-        every = settings.validate_every or -(-total // _VALIDATIONS)
+        every = settings.validate_every or math.ceil(total / _VALIDATIONS)
         *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
         return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))
 
@@ -139,17 +139,19 @@ def fit(
         TrainingFailed: the last validation loss is not finite, or three steps in a row were not.
         TrainingStopped: a signal ended the training; the state is saved.
     """
-    data.steps_per_epoch = steps.total
+    data.steps_per_epoch = steps.total  # the whole training is one epoch of Lightning
     history, numbers = History(), NumberWatch(runtime.out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
+    # the number of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     excluded = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
     print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
+    # training
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with reraise_worker_error():
         trainer.fit(module, datamodule=data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
@@ -21,16 +21,16 @@ def from_plain(hint: Any, value: Any) -> Any:
         DomainbertError: unknown class or invalid arguments.
     """
     hint = strip_ranges(hint)
-    if is_union(hint):
-        members = [member for member in get_args(hint) if isinstance(strip_ranges(member), type)]
-        settings = [
-            member for member in members if is_dataclass(strip_ranges(member)) or is_choice(strip_ranges(member))
-        ]
-        return from_plain(settings[0], value) if len(settings) == 1 and isinstance(value, Mapping) else value
-    if isinstance(value, (list, tuple)) and getattr(hint, "__origin__", None) in LISTS:
-        (item_hint, *_) = get_args(hint)
+    if is_union(hint):  # only a single member can be the type of a mapping or of a list
+        members = [strip_ranges(member) for member in get_args(hint)]
+        settings = [member for member in members if is_dataclass(member) or is_choice(member)]
+        lists = [member for member in members if get_origin(member) in LISTS]
+        matches = settings if isinstance(value, Mapping) else lists if isinstance(value, list) else []
+        return from_plain(matches[0], value) if len(matches) == 1 else value
+    if isinstance(value, (list, tuple)) and get_origin(hint) in LISTS:
+        item_hint = get_args(hint)[0]
         items = [from_plain(item_hint, item) for item in value]
-        return tuple(items) if hint.__origin__ is tuple else items
+        return tuple(items) if get_origin(hint) is tuple else items
     if hint is Path and isinstance(value, str):
         return Path(value)
     if not isinstance(value, Mapping) or not isinstance(hint, type):
@@ -41,20 +41,11 @@ def from_plain(hint: Any, value: Any) -> Any:
         cls, fields = hint, value
     else:
         return value
-    hints, renamed = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
-    fields = {renamed.get(name, name): field for name, field in fields.items()}
+    hints, new_names = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
+    fields = {new_names.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
         raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected {', '.join(hints)}")
-    values: Any = {name: from_plain(hints[name], field) for name, field in fields.items()}
-    return cls(**{name: tuple(item) if _is_tuple(hints[name], item) else item for name, item in values.items()})
-
-
-def _is_tuple(hint: Any, value: Any) -> bool:
-    """Return whether a value is a list and its type is a tuple, or a union with a tuple."""
-    members = get_args(hint) if is_union(hint) else (hint,)
-    return isinstance(value, list) and any(
-        getattr(strip_ranges(member), "__origin__", None) is tuple for member in members
-    )
+    return cls(**{name: from_plain(hints[name], field) for name, field in fields.items()})
 
 
 def _subclass(base: type, name: str) -> type:

@@ -42,16 +42,17 @@ class LargestMicroBatch(Callback):
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         largest = _largest_fitting_size(trainer, module, share, self.trial_steps) if _is_gpu(trainer) else share
-        parts = all_reduce_max(share // largest if largest else share + 1)
-        if parts > share:
+        # the number of micro-batches; more than `share` rows if not even one row fits
+        num_micro_batches = all_reduce_max(share // largest if largest else share + 1)
+        if num_micro_batches > share:
             raise DomainbertError(
                 "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
                 "(max_length) or activation_checkpointing: true"
             )
-        trainer.accumulate_grad_batches = parts
-        trainer.val_check_interval = self.validate_every * parts
+        trainer.accumulate_grad_batches = num_micro_batches
+        trainer.val_check_interval = self.validate_every * num_micro_batches
         if trainer.is_global_zero:
-            print(f"micro_batch_size: auto takes {share // parts} of {share} rows at once", flush=True)
+            print(f"micro_batch_size: auto takes {share // num_micro_batches} of {share} rows at once", flush=True)
 
 
 def _is_gpu(trainer: Trainer) -> bool:

@@ -59,7 +59,7 @@ class NumberWatch(StatefulCallback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Record an optimiser step; read its values if that causes no extra GPU wait."""
-        if (batch_idx + 1) % trainer.accumulate_grad_batches:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         self._prints_warnings = trainer.is_global_zero
         module = cast(TrainedModule, pl_module)

@@ -67,6 +67,7 @@ def build_optimizer(
     """
     hidden: list[NamedParameter] = []
     others: list[NamedParameter] = []
+    # reversed, so that the first of several models with a shared parameter is the last entry, which counts
     owners = {parameter: model for model in reversed(models) for parameter in model.parameters()}
     for model in models:
         for name, parameter in model.named_parameters():
@@ -84,8 +85,8 @@ def build_optimizer(
 def _parameter_groups(named: Sequence[NamedParameter], config: OptimConfig) -> list[ParameterGroup]:
     """Return a group for each pair of learning rate and weight decay."""
     groups: dict[tuple[float, float], ParameterGroup] = {}
-    parts = [part for model in {model for model, _, _ in named} for part in model.modules()]
-    embedding_weights = {part.weight for part in parts if isinstance(part, nn.Embedding)}
+    submodules = [module for model in {model for model, _, _ in named} for module in model.modules()]
+    embedding_weights = {module.weight for module in submodules if isinstance(module, nn.Embedding)}
     for model, name, parameter in named:
         decay = config.weight_decay if parameter.ndim >= 2 and parameter not in embedding_weights else 0.0
         rate = _learning_rate(model, name, config)

@@ -67,14 +67,14 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
         store.set(f"domainbert/name/{rank}", name)
     confirmed = [f"domainbert/{name}/{other}" for other in others]
     while time.monotonic() < end:
-        if rank and name in (names := _stored_text(store, "domainbert/names").split()):
-            store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
-            return names[0]
-        if not rank and store.check(confirmed):
-            return name
-        if not rank:
+        if rank == 0:
+            if store.check(confirmed):
+                return name
             names = [name, *(_stored_text(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
+        elif name in (names := _stored_text(store, "domainbert/names").split()):
+            store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
+            return names[0]
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
         f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected {size} processes"

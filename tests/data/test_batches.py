@@ -9,11 +9,12 @@ import pytest
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import text_example, word_example
 from domainbert.data.packing import IGNORE_INDEX, Example
-from domainbert.pretraining.batches import TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_text, align_words
+from tests.toy_corpus import corpus_readers
 
 SHARES = [(world_size, accumulation) for world_size in (1, 2, 4) for accumulation in (1, 2, 4)]
 

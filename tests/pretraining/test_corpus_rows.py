@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from domainbert.data import splits
-from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
+from tests.toy_corpus import corpus_readers
 
 
 def test_both_splits_are_planned_whole(toy_corpus, toy_tokenizer):

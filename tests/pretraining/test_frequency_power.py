@@ -11,13 +11,13 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.data.splits import PreparedCorpus
-from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.masked_lm.objective import loss_without_context, unigram_entropy
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.toy_corpus import corpus_readers
 
 MASK, SEP = 4, 3
 COUNTS = np.asarray([0] * 5 + [100, 25, 4, 1, 0])

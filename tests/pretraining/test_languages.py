@@ -14,7 +14,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.languages import Languages
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.prepared import open_prepared
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.languages import passes_by_language
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
@@ -22,6 +22,7 @@ from domainbert.pretraining.phases import RowPhase
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.toy_corpus import corpus_readers
 
 DOCUMENTS = {"en": 600, "fr": 90, "sw": 12}
 LENGTH, BATCH = 24, 16

@@ -10,10 +10,11 @@ import pytest
 
 from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.data.examples import word_example
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.align import align_words
 from tests.ready_made import ReadyBatches, rank_of_trainer
+from tests.toy_corpus import corpus_readers
 
 STEPS, BATCH = 8, 16
 LAYOUTS = list(itertools.product((1, 2, 4), (0, 1, 4)))

@@ -13,13 +13,14 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import CountedRows
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
 from tests.tiny_training import masked_lm_module
+from tests.toy_corpus import corpus_readers
 
 LENGTH, STEPS, BATCH = 24, 10, 8
 MASKING = MaskingConfig(0.3, spans="geometric", final_mlm_probability=0.15)

@@ -30,7 +30,7 @@ from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.static_embeddings import initialise_table
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.losses import entropy
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, Key, ValidationText
@@ -47,6 +47,7 @@ from domainbert.training.throughput import flops_per_token
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses
+from tests.toy_corpus import corpus_readers
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ELECTRA = ElectraConfig(32, 2, 4, 48, max_position_embeddings=32, embedding_size=16, initializer_range=0.1, **QUIET)

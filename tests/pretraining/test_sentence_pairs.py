@@ -36,7 +36,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, Key, ValidationText
@@ -51,6 +51,7 @@ from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses
+from tests.toy_corpus import corpus_readers
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 BERT = BertConfig(32, 2, 2, 48, max_position_embeddings=40, initializer_range=0.1, **QUIET)

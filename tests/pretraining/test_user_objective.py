@@ -13,11 +13,11 @@ import transformers
 
 from domainbert.base.choices import allow_imports
 from domainbert.data.packing import IGNORE_INDEX
-from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
 from mine.replaced_tokens.config import ReplacedTokens
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
+from tests.toy_corpus import corpus_readers
 
 CLASS = f"{ReplacedTokens.__module__}.{ReplacedTokens.__name__}"
 ALLOWED = ("--allow-import", ReplacedTokens.__module__)

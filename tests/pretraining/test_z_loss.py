@@ -18,7 +18,7 @@ from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, corpus_readers
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.losses import squared_normaliser
 from domainbert.pretraining.module import Pretraining
@@ -29,6 +29,7 @@ from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 from tests.tiny_training import Losses
+from tests.toy_corpus import corpus_readers
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 BERT = BertConfig(32, 2, 2, 48, max_position_embeddings=32, initializer_range=0.1, **QUIET)

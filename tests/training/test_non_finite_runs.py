@@ -19,7 +19,6 @@ from domainbert.data.prepared import open_prepared
 from domainbert.models.folder import load_model
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.models.tensors import load_tensors
-from domainbert.pretraining.batches import corpus_readers
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.serving.loaders import load_tagger
@@ -30,6 +29,7 @@ from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.config import Ner
 from domainbert.tokenization.load import load_tokenizer
 from tests.resuming import TRAINING, Work, pretraining
+from tests.toy_corpus import corpus_readers
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
     """Masked LM of one model."""
 
     head = "masked_lm"
-    measured = ("loss", "targets")
+    measured: Sequence[str] = ("loss", "targets")
     pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
@@ -56,15 +56,13 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def for_validation(self) -> MaskedLMObjective:
         """Return an objective with the default masking: 15 % of single pieces; 80 % [MASK], 10 % random, 10 % kept."""
-        return MaskedLMObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
+        return type(self)(replace(self.config, masking=MaskingConfig()), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Return `input_ids` (R, S) with hidden tokens, and their positions in the flattened tokens and original ids,
         `positions` and `targets` (R * K,)."""
-        input_ids = rows.packed.input_ids
-        masked = self.masker.mask(input_ids, rows.starts_word, key)
-        positions = masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]  # (R, K)
-        return {"input_ids": masked.input_ids, "positions": positions.ravel(), "targets": masked.labels.ravel()}
+        masked = self.masker.mask(rows.packed.input_ids, rows.starts_word, key)
+        return {"input_ids": masked.input_ids, "positions": masked.flat_positions, "targets": masked.labels.ravel()}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
         """Return a note for each token to predict: whether it is hidden, random or kept, and the target."""
@@ -93,7 +91,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return softmax_losses(MASKED, _logits(models[MODEL], batch), batch["targets"], self.config.z_loss)
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the summed loss and the number of masked tokens."""
+        """Return the summed loss and the number of masked tokens (`targets`)."""
         return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORE_INDEX).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
@@ -109,10 +107,8 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Return `loss_without_context` and, if the validation loss is not below it, a warning.
-
-        It depends on the masks of validation and on the frequencies of the tokens hidden in training.
-        """
+        """Return `loss_without_context` and, if the validation loss is not below it, a warning."""
+        # validation hides tokens by the default settings; their frequencies come from training
         masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
         baseline = loss_without_context(corpus, masking, self.tokenizer.special_ids)
         return {"loss_without_context": baseline}, warnings(validation["loss"], baseline)

@@ -98,7 +98,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             "input_ids": input_ids,
             "masked_ids": masked.input_ids,
             "positions": np.arange(input_ids.size),
-            "masked": (masked.positions + np.arange(len(input_ids))[:, None] * input_ids.shape[1]).ravel(),
+            "masked": masked.flat_positions,
             "targets": masked.labels.ravel(),
             "uniforms": ((bits >> np.uint64(40)) * 2.0**-24).astype(np.float32).ravel(),  # exact in 24 bits
         }
@@ -120,13 +120,12 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return self.config.masking.step_with_most_targets(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Return `num_masked`, tokens to predict for the generator (at least 1), and `num_read`, all but padding."""
-        pieces = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]  # number in each row
+        """Return the number of tokens that the generator predicts (`num_masked`, at least 1) and of all tokens except
+        padding (`num_read`)."""
+        pieces_per_row = plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
-        return {
-            "num_masked": max(masked, 1),
-            "num_read": int((plan.text_tokens[key.rows] + plan.extra * pieces).sum()),
-        }
+        num_read = int((plan.text_tokens[key.rows] + plan.extra * pieces_per_row).sum())
+        return {"num_masked": max(masked, 1), "num_read": num_read}
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
         """Return discriminator (`MODEL`) and generator, with weights of the folder to continue from, if there is one.

@@ -6,8 +6,7 @@ Devlin et al. 2019 (BERT), section 3.1, task 2, and Lan et al. 2020 (ALBERT, arX
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,7 +19,7 @@ from domainbert.data.splits import PreparedCorpus, PreparedSplit, plan_rows
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
+from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.losses import beats_base_rate, cross_entropy, entropy, softmax_losses
 from domainbert.pretraining.objective import (
     MODEL,
@@ -29,7 +28,6 @@ from domainbert.pretraining.objective import (
     InitialModels,
     Key,
     Models,
-    Objective,
     Term,
     ValidationText,
 )
@@ -56,15 +54,15 @@ class PairedRows(PackedRows):
     labels: Ints  # (R, P) see `Halves`; `IGNORE_INDEX` in unused slots
 
 
-class SentencePairsObjective(Objective["SentencePairs"]):
+class SentencePairsObjective(MaskedLMObjective):
     """Masked LM and classification of pairs; the training loss is the sum of both mean losses, as in BERT and ALBERT.
 
     A pair is one text, `[CLS] A [SEP] B [SEP]`; token types distinguish the segments, positions continue across both.
     """
 
+    config: SentencePairs
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
     measured = (MASKED, "targets", PAIRS, "num_pairs", "correct", "num_label_1")
-    pipeline_tag = "fill-mask"
     summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
     usage = (
         "from transformers import AutoModelForPreTraining\n\nmodel = AutoModelForPreTraining.from_pretrained(folder)"
@@ -72,28 +70,16 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
     def __init__(self, config: SentencePairs, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
-        self.masked_lm = MaskedLMObjective(config, tokenizer)
-        self.terms = {**self.masked_lm.terms, PAIRS: Term(count="num_pairs")}
-
-    @override
-    def for_training(self, corpus: PreparedCorpus) -> SentencePairsObjective:
-        trained = copy(self)
-        trained.masked_lm = self.masked_lm.for_training(corpus)
-        return trained
-
-    def for_validation(self) -> SentencePairsObjective:
-        """Return an objective with the default masking: 15 % of single pieces; 80 % [MASK], 10 % random, 10 % kept."""
-        return SentencePairsObjective(replace(self.config, masking=MaskingConfig()), self.tokenizer)
+        self.terms = {**self.terms, PAIRS: Term(count="num_pairs")}
 
     def layout_rows(self, split: PreparedSplit, length: int) -> PairPlan:
-        """Return a plan of rows of pairs, with room for their special tokens.
+        """Return a plan of rows of pairs, with room for the special tokens of a pair.
 
         Raises:
             DomainbertError: no piece can be a pair; the corpus has translations; or the relation is `next`, and the
                 corpus has one document or several languages.
         """
-        tokenizer, tokens = self.tokenizer, (split.document_offsets, split.take, split.take_starts)
-        extra = tokenizer.template.num_special_tokens(pair=True)
+        tokenizer = self.tokenizer
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
                 "relation: next with a corpus of several languages: a second segment in another language reveals the "
@@ -105,7 +91,9 @@ class SentencePairsObjective(Objective["SentencePairs"]):
                 "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
                 "single texts, or MaskedLM (translation LM)"
             )
-        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, extra, split.languages)
+        tokens = split.document_offsets, split.take, split.take_starts
+        num_special = tokenizer.template.num_special_tokens(pair=True)
+        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, num_special, split.languages)
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
@@ -123,17 +111,17 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         """Return the rows of a key (`PairedRows`), with the segments of its pass and the labels of the pairs."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
-        segments = np.hstack([texts.first, texts.second]).tolist()
+        bounds = np.hstack([texts.first, texts.second]).tolist()  # start and end of both segments of each text
         rows: list[list[Any]] = [[] for _ in key.rows]
-        for row, (a, b, c, d) in zip(texts.rows.tolist(), segments, strict=True):
+        for row, (a, b, c, d) in zip(texts.rows.tolist(), bounds, strict=True):
             rows[row].append((split.take(a, b), split.take(c, d)) if d > c else split.take(a, b))
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        for (a, b, c, d), start in zip(segments, packed.first_positions + 1, strict=True):
+        for (a, b, c, d), start in zip(bounds, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
+            second_start = start + b - a + template.num_between
             starts_word[start : start + b - a] = split.take_starts(a, b)
             if d > c:
-                second_start = start + b - a + template.num_between
                 starts_word[second_start : second_start + d - c] = split.take_starts(c, d)
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
@@ -144,21 +132,21 @@ class SentencePairsObjective(Objective["SentencePairs"]):
         flattened tokens, and their `labels` (R * P,)."""
         packed = cast(PairedRows, rows.packed)
         pairs = {"pairs": packed.pairs.ravel(), "labels": packed.labels.ravel()}
-        return {**self.masked_lm.corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
+        return {**super().corrupt(rows, key), "token_type_ids": packed.token_type_ids, **pairs}
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
         """Return the notes of masked LM, and the label at the start of each pair."""
-        notes, length = self.masked_lm.notes(rows, batch), rows.packed.input_ids.shape[1]
+        notes, length = super().notes(rows, batch), rows.packed.input_ids.shape[1]
         for start, label in zip(batch["pairs"].tolist(), batch["labels"].tolist(), strict=True):
             if label != IGNORE_INDEX:
                 notes[start // length][start % length] = _LABEL_TEXTS[self.config.relation][label]
         return notes
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:
-        """Return `num_targets`, the number of masked tokens, and `num_pairs`, of pairs; each at least 1."""
+        """Return the numbers of masked tokens (`num_targets`) and of pairs (`num_pairs`), each at least 1."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
-        masked = self.masked_lm.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
+        masked = self.masker.num_masked(paired.num_maskable(texts, len(key.rows)), key.progress)
         return {
             "num_targets": max(int(masked.sum()), 1),
             "num_pairs": max(int((texts.labels != IGNORE_INDEX).sum()), 1),
@@ -195,7 +183,7 @@ class SentencePairsObjective(Objective["SentencePairs"]):
 
         `base_rate_entropy` is the pair loss if the share of label 1 is predicted for each pair: ln 2 for one half.
         """
-        metrics = self.masked_lm.report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
+        metrics = super().report({"loss": sums[MASKED], "targets": sums["targets"]}, text)
         values = {name: float(value) for name, value in sums.items()}
         num_pairs = max(values["num_pairs"], 1)
         pair_loss = values[PAIRS] / num_pairs
@@ -208,23 +196,15 @@ class SentencePairsObjective(Objective["SentencePairs"]):
             "base_rate_entropy": entropy(values["num_label_1"] / num_pairs),
         }
 
-    @override
-    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        return self.masked_lm.baselines(corpus)
-
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return the facts and warnings of masked LM, and a warning if the pair loss is hardly below the base rate."""
-        facts, messages = self.masked_lm.judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
+        facts, messages = super().judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
         return facts, messages + warnings(validation["pair_loss"], validation["base_rate_entropy"])
-
-    def flops_per_token(self, models: Models, length: int) -> float:
-        """Return the operations of masked LM, slightly too many: the pooler is counted for masked tokens, not pairs."""
-        return self.masked_lm.flops_per_token(models, length)
 
     @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
         return {
-            **self.masked_lm.card_facts({**validation, "loss": validation["masked_lm_loss"]}),
+            **super().card_facts({**validation, "loss": validation["masked_lm_loss"]}),
             "pairs": f"loss {validation['pair_loss']:.4f} nats, {validation['base_rate_entropy']:.4f} without reading; "
             f"accuracy {validation['pair_accuracy']:.4f}",
         }
