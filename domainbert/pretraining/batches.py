@@ -58,11 +58,12 @@ class PackedRowsReader:
         for language, name in enumerate(self.languages.sampling.names):
             rows = np.flatnonzero(self.languages.row_languages == language).tolist()
             if rows:
-                readers[name] = copy(self)
+                readers[name] = copy(self)  # shares the split and the plan
                 readers[name].rows = rows
         return readers
 
     def _check_maskable(self) -> None:
+        """Raise `DomainbertError` if no token of the split can be masked."""
         num_rows, size = self.plan.num_rows, _ROWS_PER_CHECK
         blocks = (np.arange(start, min(start + size, num_rows)) for start in range(0, num_rows, size))
         # usually the first block has maskable tokens, and `any` stops there

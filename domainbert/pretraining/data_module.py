@@ -24,7 +24,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import load_tokenizer
-from domainbert.training.config import LengthPhase, phase_problems, phases_of
+from domainbert.training.config import LengthPhase, check_phases, phases_of
 from domainbert.training.data_module import Batches, TrainingData
 from domainbert.training.fit import phases_of_training
 from domainbert.training.hparams import from_plain
@@ -83,10 +83,7 @@ class PretrainingData(TrainingData):
         super().__init__(batch_size, num_workers)
         lengths = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, p) for p in max_length)
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
-        problems = Problems("max_length")
-        for problem in phase_problems(self.phases):
-            problems.add(problem)
-        problems.raise_if_any()
+        check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
         self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
@@ -129,8 +126,8 @@ class PretrainingData(TrainingData):
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
-        """Return the corpus, opened once. Raises `DomainbertError` if its tokenizer has another fingerprint; None
-        accepts every tokenizer."""
+        """Return the corpus, opened once. Raises `DomainbertError` if the fingerprint of its tokenizer is not
+        `fingerprint`; None accepts every tokenizer."""
         if "corpus" not in vars(self):
             self.corpus = self._open(self.prepared, fingerprint)
         return self.corpus
@@ -141,8 +138,9 @@ class PretrainingData(TrainingData):
         if isinstance(prepared, PreparedCorpus):
             return prepared
         folders = [Path(folder) for folder in (prepared if isinstance(prepared, list) else [prepared])]
-        # a changed URL in the settings is the URL of the training corpus only
-        cache = self.cache if is_training_corpus or self.cache is None else replace(self.cache, url=None)
+        cache = self.cache
+        if cache is not None and not is_training_corpus:  # `url` is the changed URL of the training corpus
+            cache = replace(cache, url=None)
         return open_prepared(folders, fingerprint, cache)
 
     @cached_property
@@ -196,6 +194,7 @@ class PretrainingData(TrainingData):
             name: self._open(path, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
             for name, path in self.held_out.items()
         }
+        # readers
         reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language() if self._by_language else {}
         if duplicates := sorted(languages.keys() & held_out.keys()):
@@ -206,6 +205,7 @@ class PretrainingData(TrainingData):
                 readers.append(validation_reader(other, self.objective, self.row_length))
             except DomainbertError as error:
                 raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
+        # texts
         split = self.corpus.validation
         texts = [ValidationText("", split.tokens_per_character, self.objective.baselines(self.corpus))]
         texts += [ValidationText(name, split.tokens_per_character_of(name), {}, is_language=True) for name in languages]

@@ -67,7 +67,8 @@ class RowLanguages:
     @property
     def row_shares(self) -> NDArray[np.float64]:
         """(languages,) share of each language in the rows to draw; the sum is not 1."""
-        return np.array(list(self.shares.sampled.values())) * self.rows / self.tokens
+        token_shares = np.array(list(self.shares.sampled.values()))
+        return token_shares * self.rows / self.tokens
 
     @property
     def draws(self) -> Ints:
@@ -81,13 +82,16 @@ class RowLanguages:
 
     def passes(self, rows_read: int) -> NDArray[np.float64]:
         """Return how often the text of each language is read, (languages,), when `rows_read` rows are read."""
-        return rows_read / len(self.row_languages) * self.draws / self.rows
+        num_passes = rows_read / len(self.row_languages)
+        return num_passes * self.draws / self.rows
 
 
 def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list[str]]:
-    """Print how often each language is read in a training. Return facts for the metrics of the run (`languages`:
-    tokens, share and passes by name), and a warning for each language that is read more than `MAX_PASSES` times. Both
-    are empty for a corpus without languages."""
+    """Print how often each language is read in a training, and return facts and warnings.
+
+    Facts for the metrics of the run: `languages`, with tokens, share and passes by name. Warnings: one for each
+    language that is read more than `MAX_PASSES` times. A corpus without languages has neither, and nothing is printed.
+    """
     passes = [phase.reader.languages.passes(phase.rows_read) for phase in phases if phase.reader.languages is not None]
     languages = phases[-1].reader.languages
     if languages is None:
@@ -96,9 +100,10 @@ def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list
     lines = zip(languages.shares.lines("tokens"), counts.values(), strict=True)
     print("\n".join(f"{line}: {count:.2f} passes" for line, count in lines))
     facts = {name: shares | {"passes": counts[name]} for name, shares in languages.shares.as_dict("tokens").items()}
-    return {"languages": facts}, [
+    warnings = [
         f"language {name}: its text is read {count:.1f} times, more than {MAX_PASSES}, and may be memorised; "
         "try a higher corpus.languages.alpha in prepare, a smaller budget or more text"
         for name, count in counts.items()
         if count > MAX_PASSES
     ]
+    return {"languages": facts}, warnings

@@ -48,8 +48,9 @@ def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num
         num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
     """
     rows, columns = maskable.shape
+    # positions below are indices into flattened rows, each with an extra token at its end, as in `_span_ends`
     ends, row_starts = _span_ends(starts, maskable, lengths), np.arange(rows) * (columns + 1)
-    offsets = np.arange((ends - np.arange(ends.size)).max(initial=0))
+    offsets = np.arange((ends - np.arange(ends.size)).max(initial=0))  # up to the longest span
     span_starts = np.full(ends.size + len(offsets), -1)  # offsets may extend beyond the last row
     remaining = num_masked.copy()
     for rank in range(columns):
@@ -72,10 +73,11 @@ def _span_ends(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
     extra = np.zeros((len(maskable), 1), dtype=np.bool_)
     unmaskable = np.flatnonzero(~np.hstack([maskable, extra]))
     word_starts = np.flatnonzero(np.hstack([starts, extra]))
-    next_words = np.minimum(np.arange(len(word_starts)) + lengths[starts], len(word_starts))
     ends = np.zeros(maskable.size + len(maskable), dtype=np.int64)
-    limits = unmaskable[np.searchsorted(unmaskable, word_starts)]
-    ends[word_starts] = np.minimum(np.append(word_starts, ends.size)[next_words], limits)
+    # a span ends where the first word after it begins, or at the next unmaskable token
+    words_after = np.minimum(np.arange(len(word_starts)) + lengths[starts], len(word_starts))
+    next_unmaskable = unmaskable[np.searchsorted(unmaskable, word_starts)]
+    ends[word_starts] = np.minimum(np.append(word_starts, ends.size)[words_after], next_unmaskable)
     return ends
 
 
@@ -146,28 +148,30 @@ class Masker:
         maskable = self._is_ordinary[input_ids]
         num_masked = self.num_masked(maskable.sum(axis=1), key.progress)
         if self.config.whole_word or self.config.spans is not None:
-            chosen, deciding = self._choose_together(starts_word, maskable, num_masked, counters)
+            chosen, deciders = self._choose_together(starts_word, maskable, num_masked, counters)
         else:
             weights = None if self.weights is None else self.weights[input_ids]
-            chosen, deciding = _choose_pieces(maskable, num_masked, counters, weights), counters[3]
-        slots = self.num_slots(columns)
-        positions = np.zeros((rows, slots), dtype=np.int64)
-        labels = np.full((rows, slots), IGNORE_INDEX, dtype=np.int64)
-        row, column = np.nonzero(chosen)
-        slot = np.arange(len(row)) - np.concatenate([[0], np.cumsum(num_masked)])[row]
+            chosen, deciders = _choose_pieces(maskable, num_masked, counters, weights), counters[3]
+        num_slots = self.num_slots(columns)
+        positions = np.zeros((rows, num_slots), dtype=np.int64)
+        labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
+        row, column = np.nonzero(chosen)  # (N,) each, row by row
+        first_of_row = np.concatenate([[0], np.cumsum(num_masked)])[row]
+        slot = np.arange(len(row)) - first_of_row
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
-        return MaskedRows(self._hide(input_ids, row, column, counters, deciding), positions, labels)
+        return MaskedRows(self._hide(input_ids, row, column, counters, deciders), positions, labels)
 
     def _choose_together(
         self, starts_word: Bools, maskable: Bools, num_masked: Ints, counters: Counters
     ) -> tuple[Bools, Ints]:
         """Choose the tokens of whole words or spans (R, S).
 
-        Also return the position of the random number that decides whether a token is hidden, replaced or kept: the
-        start of a geometric span, otherwise its own position.
+        Also return, for each token, the position whose random number decides whether the token is hidden, replaced or
+        kept: the start of a geometric span for all tokens of the span, otherwise the position of the token.
         """
-        starts = maskable & (starts_word | ~np.roll(maskable, 1, axis=1))
+        follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, which is special
+        starts = maskable & (starts_word | ~follows_maskable)
         if self.config.spans is None:
             return _choose_words(starts, maskable, num_masked, counters), counters[3]
         lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
@@ -186,15 +190,17 @@ class Masker:
         """Ids of all tokens except special tokens, which may replace a token; ascending."""
         return np.flatnonzero(self._is_ordinary)
 
-    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciding: Ints) -> Ints:
-        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,)."""
+    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciders: Ints) -> Ints:
+        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,);
+        `deciders` are as in `_choose_together`."""
         seed, epochs, rows, _ = counters
         key = seed, epochs[row, 0], rows[row, 0]
-        deciders = np.broadcast_to(deciding, input_ids.shape)[row, column]
-        action = uniform(random_bits(_ACTION, *key, deciders))
-        replacement = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
-        replaced = action < self.config.mask_share + self.config.random_share
-        ids = np.where(replaced, self._ordinary_ids[replacement.astype(np.int64)], input_ids[row, column])
+        decider = np.broadcast_to(deciders, input_ids.shape)[row, column]
+        action = uniform(random_bits(_ACTION, *key, decider))
+        random_index = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
+        random_ids = self._ordinary_ids[random_index.astype(np.int64)]
+        is_replaced = action < self.config.mask_share + self.config.random_share
+        ids = np.where(is_replaced, random_ids, input_ids[row, column])
         output = input_ids.copy()
         output[row, column] = np.where(action < self.config.mask_share, self.mask_id, ids)
         return output
@@ -229,7 +235,7 @@ def _choose_pieces(maskable: Bools, num_masked: Ints, counters: Counters, weight
     keys = _sort_keys(maskable, counters, weights)
     largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(num_masked - 1, 0)[:, None], axis=1)
     chosen = (keys <= largest) & (num_masked > 0)[:, None]
-    for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():
+    for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():  # equal keys
         chosen[row] = False
         chosen[row, np.argsort(keys[row], kind="stable")[: num_masked[row]]] = True
     return chosen
@@ -241,22 +247,21 @@ def _choose_words(starts: Bools, maskable: Bools, num_masked: Ints, counters: Co
     A word that would exceed the number is skipped in favour of shorter words. If no remaining word fits, part of a word
     is chosen, so the number stays exact.
     """
-    rows, columns = maskable.shape
-    word = np.cumsum(
-        starts, axis=1
-    )  # (R, S) word index in the row, from 1; padding and special tokens keep the previous one
-
-    sizes = np.zeros((rows, columns + 1), dtype=np.int64)
-    np.add.at(sizes, (np.arange(rows)[:, None], word), maskable)
+    num_rows, columns = maskable.shape
+    rows, num_words = np.arange(num_rows), starts.sum(axis=1)
+    # (R, S) index of the word in the row, from 1; padding and special tokens have the index of the word before them
+    word = np.cumsum(starts, axis=1)
+    sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # by word index; 0 stands for no word
+    np.add.at(sizes, (rows[:, None], word), maskable)
     order = _random_order(starts, counters)
     remaining = num_masked.copy()
-    chosen_words = np.zeros((rows, columns + 1), dtype=bool)
-    for rank in range(int(starts.sum(axis=1).max(initial=0))):
+    chosen_words = np.zeros((num_rows, columns + 1), dtype=bool)
+    for rank in range(int(num_words.max(initial=0))):
         if not remaining.any():
             break
-        candidate = np.where(rank < starts.sum(axis=1), word[np.arange(rows), order[:, rank]], 0)
-        fits = (candidate > 0) & (sizes[np.arange(rows), candidate] <= remaining)
-        chosen_words[np.arange(rows)[fits], candidate[fits]] = True
-        remaining -= np.where(fits, sizes[np.arange(rows), candidate], 0)
-    chosen = maskable & chosen_words[np.arange(rows)[:, None], word]
+        candidate = np.where(rank < num_words, word[rows, order[:, rank]], 0)
+        fits = (candidate > 0) & (sizes[rows, candidate] <= remaining)
+        chosen_words[rows[fits], candidate[fits]] = True
+        remaining -= np.where(fits, sizes[rows, candidate], 0)
+    chosen = maskable & chosen_words[rows[:, None], word]
     return chosen | _choose_pieces(maskable & ~chosen, remaining, counters)

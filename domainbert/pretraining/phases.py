@@ -6,9 +6,10 @@ languages number their passes separately; a row in another phase, with another t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from torch.utils.data import Dataset
@@ -19,9 +20,8 @@ from domainbert.data.formatting import INDENT, format_pieces
 from domainbert.data.packing import Batch, Ints
 from domainbert.data.splits import PreparedSplit
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
-from domainbert.pretraining.objective import Key, Objective
-from domainbert.training.config import CorpusTraining
-from domainbert.training.fit import Phase, Steps
+from domainbert.pretraining.objective import Key
+from domainbert.training.fit import Phase
 
 
 class RowPhase(NamedTuple):
@@ -37,23 +37,13 @@ class RowPhase(NamedTuple):
         return len(self.steps) * self.order.batch_size
 
 
-def plan_phases(
-    split: PreparedSplit, objective: Objective[Any], settings: CorpusTraining, seed: int, validate_first: bool = False
-) -> tuple[list[RowPhase], Steps]:
-    """Return the phases of a training on a split, and its steps. Raises `DomainbertError` if a phase has no step."""
-    readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
-    num_rows, num_tokens = zip(*((reader.plan.num_rows, reader.tokens_per_pass) for reader in readers), strict=True)
-    steps = Steps.of_budget(settings, num_rows, num_tokens, validate_first)
-    return row_phases(readers, steps.phases, seed), steps
-
-
 def row_phases(readers: Sequence[PackedRowsReader], phases: Sequence[Phase], seed: int) -> list[RowPhase]:
     """Return the phases with their readers, and with an order of rows; passes are numbered over all phases."""
     planned, first_pass = list[RowPhase](), 0
     for phase, reader in zip(phases, readers, strict=True):
         order = reader.order(phase.batch_size, seed, phase.steps.start, first_pass)
         planned.append(RowPhase(phase.steps, reader, order))
-        first_pass += -(-phase.items_seen // phase.num_items)  # rounded up: the last pass may be incomplete
+        first_pass += math.ceil(phase.items_seen / phase.num_items)  # the last pass may be incomplete
     return planned
 
 
@@ -71,17 +61,21 @@ def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
     """Return a line per phase for the terminal: its rows and, if there are several phases, its steps."""
     lines = []
     for phase in phases:
-        steps, rows = phase.steps, phase.reader.plan.summary
+        steps = phase.steps
         prefix = f"steps {steps.start + 1:,} to {steps.stop:,} of {phase.order.batch_size}: "
-        lines.append((prefix if len(phases) > 1 else "") + rows)
+        lines.append((prefix if len(phases) > 1 else "") + phase.reader.plan.summary)
     return lines
 
 
 def most_texts(phase: RowPhase, share: Share) -> int:
     """Return the maximum number of segments in a micro-batch of a phase: texts, and the padding of each row."""
-    size = share.micro_batch_size(phase.order.batch_size)
-    texts = np.diff(phase.reader.plan.row_offsets)  # number of texts in each row
-    return size + int(np.partition(texts, -size)[-size:].sum() if len(texts) > size else texts.max() * size)
+    num_rows = share.micro_batch_size(phase.order.batch_size)
+    texts_per_row = np.diff(phase.reader.plan.row_offsets)
+    if len(texts_per_row) > num_rows:
+        num_texts = np.partition(texts_per_row, -num_rows)[-num_rows:].sum()  # of the rows with the most texts
+    else:  # a micro-batch has rows of several passes
+        num_texts = texts_per_row.max() * num_rows
+    return num_rows + int(num_texts)
 
 
 class PhasedRows(Dataset[Batch]):
@@ -121,11 +115,11 @@ class PhasedRows(Dataset[Batch]):
 def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
     """Return lines that show the first `count` rows of a training: the texts as the model reads them, and a table of
     the objective's notes on tokens."""
-    samples = ((phase, step, i) for phase in phases for step in phase.steps for i in range(phase.order.batch_size))
+    positions = ((phase, step, i) for phase in phases for step in phase.steps for i in range(phase.order.batch_size))
     lines, num_steps = list[str](), phases[-1].steps.stop
-    for number, (phase, step, i) in enumerate(islice(samples, count), start=1):
+    for number, (phase, step, i) in enumerate(islice(positions, count), start=1):
         epochs, rows = phase.order.batch(step)
-        key = Key(phase.order.seed, step, epochs[i : i + 1], rows[i : i + 1], step / num_steps)
+        key = Key(phase.order.seed, step, epochs[i : i + 1], rows[i : i + 1], step / num_steps)  # of row i of the batch
         lines += _format_row(phase.reader, key, number)
     return lines
 
@@ -134,13 +128,13 @@ def _format_row(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     objective, tokenizer = reader.objective, reader.objective.tokenizer
     rows = objective.read(reader.split, reader.plan, key)
     batch = objective.corrupt(rows, key)
-    input_ids: Ints = np.asarray(batch["input_ids"])[0]
+    input_ids: Ints = np.asarray(batch["input_ids"])[0]  # the key has one row
     segments = rows.packed.segment_ids[0]
     pieces, notes = format_pieces(tokenizer, input_ids.tolist()), objective.notes(rows, batch)[0]
     documents = ", ".join(map(str, reader.describe(key)["documents"]))
     sizes = f"{int((segments > 0).sum())} of {len(segments)} tokens, of documents {documents}"
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]
-    for segment in range(1, int(segments.max()) + 1):
+    for segment in range(1, int(segments.max()) + 1):  # 0 is padding
         lines += paragraph((pieces[position] for position in np.flatnonzero(segments == segment)), INDENT)
     notes_by_token = [(str(i), str(segments[i]), pieces[i], printable(note)) for i, note in enumerate(notes) if note]
     if not notes_by_token:

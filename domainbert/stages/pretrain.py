@@ -150,12 +150,13 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     """Return the lines of the first `count` training rows as the model reads them, for `--show`; write nothing."""
-    from domainbert.pretraining.phases import format_rows, plan_phases
+    from domainbert.pretraining.phases import format_rows
+    from domainbert.training.fit import Steps
 
     data, tokenizer = _open_corpus(settings, inputs)
-    corpus = data.open()
-    objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(corpus)
-    return format_rows(plan_phases(corpus.train, objective, settings, settings.seed)[0], count)
+    data.objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(data.open())
+    steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
+    return format_rows(data.plan(steps.total), count)
 
 
 def check_arguments(arguments: StageArguments) -> None:
@@ -182,6 +183,7 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, D
         batch_size=settings.batch_size,
         held_out=settings.held_out,
         cache=settings.cache,
+        seed=settings.seed,
         num_workers=settings.num_workers,
     )
     return data, inputs.tokenizer(corpus.tokenizer_folder)

@@ -154,8 +154,15 @@ def last_length(max_length: MaxLength | None) -> int | None:
     return max_length[-1].length if isinstance(max_length, tuple) else max_length
 
 
-def phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
-    """Yield an error message, with its key, for each inconsistency between phases."""
+def check_phases(phases: Sequence[LengthPhase], subject: str) -> None:
+    """Raise `DomainbertError` if phases are inconsistent; several problems are listed under `subject`."""
+    problems = Problems(subject)
+    for problem in _phase_problems(phases):
+        problems.add(problem)
+    problems.raise_if_any()
+
+
+def _phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
     *earlier, last = phases
     for number, phase in enumerate(earlier):
         if phase.until is None:
@@ -329,10 +336,7 @@ class CorpusTraining(Training):
     def __post_init__(self) -> None:
         """Check the order of the phases, and that each has a step if the budget is `max_steps`."""
         self.check_micro_batches(self.batch_size)
-        problems = Problems(type(self).__name__)
-        for problem in phase_problems(self.phases):
-            problems.add(problem)
-        problems.raise_if_any()
+        check_phases(self.phases, type(self).__name__)
         if self.budget.max_steps is not None:
             steps_of_phases(self.phases, self.budget.max_steps)
 

@@ -14,15 +14,24 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
-from domainbert.pretraining.batches import TrainRows
+from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import PhasedRows, phase_of, plan_phases, summary_lines, tokens_seen
+from domainbert.pretraining.phases import PhasedRows, phase_of, row_phases, summary_lines, tokens_seen
 from domainbert.training.config import Budget, CorpusTraining, LengthPhase
+from domainbert.training.fit import Steps
 from tests.tiny_training import CONFIG, masked_lm_module
 
 LENGTHS = (LengthPhase(8, until=0.5), LengthPhase(16, until=0.75), LengthPhase(32))
 STEPS, BATCH = 40, 8
 SETTINGS = CorpusTraining(budget=Budget(max_steps=STEPS), max_length=LENGTHS, batch_size=BATCH)
+
+
+def plan_phases(split, objective, settings, seed):
+    """The phases of a training on a split, and its steps."""
+    readers = [PackedRowsReader(split, objective, phase.length) for phase in settings.phases]
+    num_rows, num_tokens = zip(*((reader.plan.num_rows, reader.tokens_per_pass) for reader in readers), strict=True)
+    steps = Steps.of_budget(settings, num_rows, num_tokens)
+    return row_phases(readers, steps.phases, seed), steps
 
 
 @pytest.fixture(scope="module")
