@@ -132,10 +132,8 @@ class ValidationRows(Dataset[Batch]):
         self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`."""
         rows = self.batches[index]
         return self.reader.batch(Key(_VALIDATION_SEED, 0, np.zeros_like(rows), rows))

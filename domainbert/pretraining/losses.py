@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert.data.packing import IGNORE_INDEX
+from domainbert.pretraining.config import CORPUS_ADVICE
 from domainbert.pretraining.objective import Term
 
 _Z_LOSS = "z_loss"
@@ -47,6 +48,9 @@ def entropy(probability: float) -> float:
     return -sum(p * math.log(p) for p in (probability, 1 - probability) if p > 0)
 
 
-def beats_base_rate(loss: float, base_rate_entropy: float) -> bool:
-    """Return whether a loss is more than 5 % below the base-rate entropy; both in nats per item."""
-    return loss < (1 - _MARGIN) * base_rate_entropy
+def base_rate_warnings(subject: str, loss: float, base_rate_entropy: float, consequence: str) -> list[str]:
+    """Return a warning if a loss is not more than 5 % below the base-rate entropy (nats per item), otherwise []."""
+    if loss < (1 - _MARGIN) * base_rate_entropy:
+        return []
+    reached = f"{base_rate_entropy:.4f} is reached by a constant prediction"
+    return [f"{subject} is {loss:.4f}, but {reached}: {consequence}; {CORPUS_ADVICE}"]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torchmetrics import Metric, SumMetric
+from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, check_one_given
@@ -158,8 +158,10 @@ class Pretraining(RowsModule):
         """Set the texts whose metrics are logged (see `texts`), and create the sums of their metrics."""
         self.texts = list(texts)
         self._check_names()
-        sums = [{name: SumMetric(nan_strategy="disable") for name in self.objective.measured} for _ in texts]
-        self.sums = nn.ModuleList(nn.ModuleDict(text_sums) for text_sums in sums)
+        names = self.objective.measured
+        self.sums = nn.ModuleList(
+            MetricCollection({name: SumMetric(nan_strategy="disable") for name in names}) for _ in texts
+        )
         self.texts_of_loader = texts_of_loaders(texts)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -183,20 +185,17 @@ class Pretraining(RowsModule):
         if SPARE in batch:
             return
         for index in self.texts_of_loader[dataloader_idx]:
-            for name, metric in self._metrics(index).items():
-                metric.update(measured[name])
+            sums = cast(MetricCollection, self.sums[index])
+            for name in self.objective.measured:
+                sums[name].update(measured[name])
 
     @override
     def report(self, stage: str) -> None:
-        for index, text in enumerate(self.texts):
-            metrics = self._metrics(index)
-            report = self.validation_objective.report(
-                {name: metric.compute() for name, metric in metrics.items()}, text
-            )
+        for text, sums in zip(self.texts, cast("Iterable[MetricCollection]", self.sums), strict=True):
+            metrics = self.validation_objective.report(sums.compute(), text)
             prefix = f"{stage}/{text.name}_" if text.name else f"{stage}/"
-            self.log_dict({f"{prefix}{name}": value for name, value in report.items()})
-            for metric in metrics.values():
-                metric.reset()
+            self.log_dict({f"{prefix}{name}": value for name, value in metrics.items()})
+            sums.reset()
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
         """Write the model folder, with further models in subfolders. Call it in every process.
@@ -233,13 +232,10 @@ class Pretraining(RowsModule):
             for name in self.validation_objective.report(dummy_sums, text):
                 metric = f"{text.name}_{name}" if text.name else name
                 if owners.setdefault(metric, text.name) != text.name:
-                    name = text.name or owners[metric]
+                    held_out = text.name or owners[metric]
                     raise DomainbertError(
-                        f"held_out: the name {name} gives a second metric {metric}; expected another name"
+                        f"held_out: the name {held_out} gives a second metric {metric}; expected another name"
                     )
-
-    def _metrics(self, index: int) -> dict[str, Metric]:
-        return dict(cast(Any, self.sums[index]).items())
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}

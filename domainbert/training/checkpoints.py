@@ -271,22 +271,12 @@ def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str
 
 
 def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved: dict[str, Any]) -> None:
-    if is_sharded(module):
-        options = StateDictOptions(full_state_dict=True, strict=False)
-        set_optimizer_state_dict(module, optimizers, saved, options=options)
-        unstepped = {parameter for name, parameter in module.named_parameters() if name not in saved["state"]}
-        for optimizer in optimizers:  # torch invents a state for them, with a step count
-            for parameter in unstepped & optimizer.state.keys():
-                del optimizer.state[parameter]
-        return
-    groups, names = iter(saved["param_groups"]), {parameter: name for name, parameter in module.named_parameters()}
-    for optimizer in optimizers:
-        current_groups = optimizer.state_dict()["param_groups"]
-        loaded_groups = [{**next(groups), "params": group["params"]} for group in current_groups]
-        # torch numbers the parameters of all groups from 0 on
-        named = enumerate(names[parameter] for group in optimizer.param_groups for parameter in group["params"])
-        state = {number: saved["state"][name] for number, name in named if name in saved["state"]}
-        optimizer.load_state_dict({"state": state, "param_groups": loaded_groups})
+    options = StateDictOptions(full_state_dict=is_sharded(module), strict=False)
+    set_optimizer_state_dict(module, optimizers, saved, options=options)
+    unstepped = {parameter for name, parameter in module.named_parameters() if name not in saved["state"]}
+    for optimizer in optimizers:  # torch invents a state for unstepped parameters, with a step count
+        for parameter in unstepped & optimizer.state.keys():
+            del optimizer.state[parameter]
 
 
 def _optimizers(trainer: Trainer) -> list[Optimizer]:

@@ -182,7 +182,6 @@ class Batches(Iterable[Batch]):
         self.loader, self.length = loader, length
 
     def __len__(self) -> int:
-        """Return the number of micro-batches."""
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
@@ -221,11 +220,9 @@ class WithBoundaries(Dataset[Batch]):
         self.most_texts: int = getattr(batches, "most_texts", 0)
 
     def __len__(self) -> int:
-        """Return the number of batches."""
         return len(self.batches)  # type: ignore[arg-type]
 
     def __getitem__(self, index: int) -> Batch:
-        """Return batch `index` with its boundaries."""
         batch = self.batches[index]
         return batch | {"boundaries": segment_boundaries(torch.as_tensor(batch["segment_ids"]), self.most_texts)}
 

@@ -184,8 +184,8 @@ class TrainedModule(lightning.LightningModule):
         """Make dropout a function of seed, step and text, so that resuming needs no generator state and the division of
         the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
-        place = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        seed = continue_bits(self._dropout_bits, batch["step"], *place).item()
+        position = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
+        seed = continue_bits(self._dropout_bits, batch["step"], *position).item()
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
@@ -217,12 +217,15 @@ class TrainedModule(lightning.LightningModule):
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
             raise DomainbertError(f"gradient_clip_algorithm: found {algorithm}; expected norm")
+        # clip
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
         norm = clip_grad_norm_(self._all_parameters, max_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        # sum the loss over micro-batches and processes
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
         self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
+        # skip the step if a value is not finite
         # With 16-mixed, gradients overflow while the GradScaler searches its scale; it skips these steps itself.
         checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
         self.step_skipped = ~torch.isfinite(checked)
@@ -230,6 +233,7 @@ class TrainedModule(lightning.LightningModule):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
+        # log
         self.step_parts = self._sum_parts()
         self.last_parts |= self.step_parts
         values = {**self.last_parts, "loss": self.step_loss, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
@@ -237,8 +241,8 @@ class TrainedModule(lightning.LightningModule):
 
     def _sum_parts(self) -> dict[str, Tensor]:
         """Return the loss terms of the global batch, by name; clear the recorded terms."""
-        names = [*self._parts[0]] if self._parts else []
-        sums = {name: torch.stack([part[name] for part in self._parts]).sum() for name in names}
+        names = [*self._parts[0]] if self._parts else []  # all micro-batches of a step have the same terms
+        sums = {name: torch.stack([terms[name] for terms in self._parts]).sum() for name in names}
         self._parts.clear()
         return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
 

@@ -31,7 +31,7 @@ from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.static_embeddings import initialise_table
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
-from domainbert.pretraining.losses import entropy
+from domainbert.pretraining.losses import base_rate_warnings, entropy
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, Key, ValidationText
 from domainbert.pretraining.objectives.replaced_tokens.config import GeneratorConfig, ReplacedTokens
@@ -39,7 +39,6 @@ from domainbert.pretraining.objectives.replaced_tokens.objective import (
     ReplacedTokensObjective,
     replace_tokens,
     sample_ids,
-    warnings,
 )
 from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbedding
 from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
@@ -274,9 +273,10 @@ def test_report_divides_and_weighs(made: Any) -> None:
 
 def test_no_better_than_the_base_rate_is_a_warning() -> None:
     assert entropy(0.15) == pytest.approx(0.4227091) and entropy(0.0) == entropy(1.0) == 0
-    assert warnings(0.30, 0.4227) == [] and warnings(0.95 * 0.4227 - 1e-6, 0.4227) == []
-    (said,) = warnings(0.95 * 0.4227, 0.4227)
-    assert said.startswith("the discriminator's loss is 0.4016, but 0.4227 is reached by a constant prediction")
+    for loss in (0.30, 0.95 * 0.4227 - 1e-6):
+        assert base_rate_warnings("the loss", loss, 0.4227, "it has hardly learned") == []
+    (said,) = base_rate_warnings("the loss", 0.95 * 0.4227, 0.4227, "it has hardly learned")
+    assert said.startswith("the loss is 0.4016, but 0.4227 is reached by a constant prediction: it has hardly learned;")
 
 
 def test_losses_are_means_over_the_global_batch_in_their_weights(made: Any, monkeypatch: Any) -> None:
@@ -324,7 +324,7 @@ def test_validation_draws_at_the_temperature_that_runs_are_compared_at(made: Any
         texts = [ValidationText("", 1.0, {})]
         module = pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
         module.validation_step(tensors(batch_of(reader, seed=0)), 0)
-        found.append({name: float(metric.compute()) for name, metric in module._metrics(0).items()})
+        found.append({name: float(value) for name, value in module.sums[0].compute().items()})
     assert found[0] == found[1] and found[0]["replaced"] > 0
 
 

@@ -41,8 +41,8 @@ from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, Key, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
-from domainbert.pretraining.objectives.sentence_pairs.objective import warnings
 from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
@@ -417,7 +417,7 @@ def test_losses_and_counts_are_those_of_the_formulas(made: Any, tokenizer: Domai
     assert all(value.shape == () for value in said.values()), "no number is waited for"
 
 
-def test_report_adds_both_losses_and_tells_the_base_rate(made: Any) -> None:
+def test_report_adds_both_losses_and_tells_the_base_rate(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     objective = made(ORDER)[0].objective
     sums = {"masked_lm": 30.0, "targets": 15, "pairs": 6.0, "num_pairs": 10, "correct": 7, "num_label_1": 5}
     given = {name: torch.tensor(value) for name, value in sums.items()}
@@ -436,8 +436,10 @@ def test_report_adds_both_losses_and_tells_the_base_rate(made: Any) -> None:
     )
     assert "0.6000 nats, 0.6931 without reading; accuracy 0.7000" in objective.card_facts(found)["pairs"]
     assert objective.card_facts(found)["validation loss"].startswith("2.0000 nats")
-    assert warnings(0.95 * math.log(2) - 1e-6, math.log(2)) == []
-    (said,) = warnings(0.6901, math.log(2))
+    monkeypatch.setattr(MaskedLMObjective, "judge", lambda *_: ({"loss_without_context": 2.5}, []))
+    facts, learned = objective.judge(None, found | {"pair_loss": 0.95 * math.log(2) - 1e-6})
+    assert (facts, learned) == ({"loss_without_context": 2.5}, [])
+    (said,) = objective.judge(None, found | {"pair_loss": 0.6901})[1]
     assert said.startswith("the loss on pairs is 0.6901, but 0.6931 is reached by a constant prediction")
 
 

@@ -102,7 +102,6 @@ def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
     )
     assert f"warning: {warning}" in capsys.readouterr().out
     assert f"| warning | {warning} |" in (folder / "README.md").read_text()
-    assert masked_lm.warnings(result["loss_without_context"] - 0.01, result["loss_without_context"]) == []
 
 
 def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:

@@ -111,7 +111,11 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         # validation hides tokens by the default settings; their frequencies come from training
         masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
         baseline = loss_without_context(corpus, masking, self.tokenizer.special_ids)
-        return {"loss_without_context": baseline}, warnings(validation["loss"], baseline)
+        warning = (
+            f"the validation loss is {validation['loss']:.4f}, but {baseline:.4f} is reached without reading any "
+            f"context: fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
+        )
+        return {"loss_without_context": baseline}, [] if validation["loss"] < baseline else [warning]
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
@@ -134,17 +138,6 @@ def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tenso
 def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
     logits: Tensor = model(Packed.of(batch), batch["positions"])
     return logits
-
-
-def warnings(loss: float, without_context: float) -> list[str]:
-    """Return a warning if `loss` is not below `without_context` (see `loss_without_context`), otherwise []; both in
-    nats per masked token."""
-    if loss < without_context:
-        return []
-    return [
-        f"the validation loss is {loss:.4f}, but {without_context:.4f} is reached without reading any context: "
-        f"fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
-    ]
 
 
 def _maskable_counts(
@@ -189,12 +182,11 @@ def _context_free_loss(train: FloatArray, validation: FloatArray, masking: Maski
     replacement = masking.random_share / len(train)  # probability that a token is replaced by a given token
     kept_share = 1 - masking.mask_share - masking.random_share
     entropy = -(validation * np.log(train)).sum()
-    loss = masking.mask_share * entropy
     visible = kept_share * train + replacement  # (V,) probability of an unmasked token
+    loss = masking.mask_share * entropy  # of the tokens that [MASK] hides
     if kept_share > 0:
         loss -= kept_share * (validation * np.log((kept_share + replacement) * train / visible)).sum()
     if replacement > 0:
-        loss += masking.random_share * (entropy + np.log(visible / replacement).mean()) - replacement * np.log(
-            (kept_share + replacement) / replacement
-        )
+        kept_bonus = np.log((kept_share + replacement) / replacement)  # if the replacement is the token itself
+        loss += masking.random_share * (entropy + np.log(visible / replacement).mean()) - replacement * kept_bonus
     return min(float(loss), float(entropy) - _MARGIN)

@@ -22,8 +22,7 @@ from domainbert.data.splits import PreparedCorpus
 from domainbert.encoders.families import REPLACED, TOKENS, head_kinds
 from domainbert.encoders.packed import Packed
 from domainbert.models.folder import open_model
-from domainbert.pretraining.config import CORPUS_ADVICE
-from domainbert.pretraining.losses import beats_base_rate, entropy, softmax_losses, softmax_terms
+from domainbert.pretraining.losses import base_rate_warnings, entropy, softmax_losses, softmax_terms
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import (
     MODEL,
@@ -215,7 +214,9 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return no facts, and a warning about a discriminator that is hardly better than the base rate."""
-        return {}, warnings(validation["discriminator_loss"], validation["base_rate_entropy"])
+        losses = validation["discriminator_loss"], validation["base_rate_entropy"]
+        consequence = "it has hardly learned, and fine-tuning this model may be worse than training from scratch"
+        return {}, base_rate_warnings("the discriminator's loss", *losses, consequence)
 
     def flops_per_token(self, models: Models, length: int) -> float:
         """Return the operations of both models; the generator's head reads masked tokens, the discriminator's all."""
@@ -253,13 +254,3 @@ def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, sampled_i
 def replaced_logits(logits: Tensor) -> Tensor:
     """Return the log odds (N,) that a token was replaced, from logits (N, 1), or (N, 2) for the `LABELS`."""
     return logits[:, 0] if logits.shape[-1] == 1 else logits[:, 1] - logits[:, 0]
-
-
-def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """Return a warning if the loss is hardly below the base-rate entropy, otherwise []; both in nats per token."""
-    if beats_base_rate(loss, base_rate_entropy):
-        return []
-    return [
-        f"the discriminator's loss is {loss:.4f}, but {base_rate_entropy:.4f} is reached by a constant prediction: it "
-        f"has hardly learned, and fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
-    ]

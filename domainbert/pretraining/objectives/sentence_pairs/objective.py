@@ -19,8 +19,7 @@ from domainbert.data.splits import PreparedCorpus, PreparedSplit, plan_rows
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.pretraining.config import CORPUS_ADVICE
-from domainbert.pretraining.losses import beats_base_rate, cross_entropy, entropy, softmax_losses
+from domainbert.pretraining.losses import base_rate_warnings, cross_entropy, entropy, softmax_losses
 from domainbert.pretraining.objective import (
     MODEL,
     BuiltModel,
@@ -199,7 +198,9 @@ class SentencePairsObjective(MaskedLMObjective):
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return the facts and warnings of masked LM, and a warning if the pair loss is hardly below the base rate."""
         facts, messages = super().judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
-        return facts, messages + warnings(validation["pair_loss"], validation["base_rate_entropy"])
+        losses = validation["pair_loss"], validation["base_rate_entropy"]
+        consequence = "the relation between segments has not been learned"
+        return facts, messages + base_rate_warnings("the loss on pairs", *losses, consequence)
 
     @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
@@ -226,13 +227,3 @@ def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> tuple[Tensor
     """Return the logits of hidden tokens (R * K, V) and of pairs (R * P, 2)."""
     logits, pair_logits = model(Packed.of(batch), batch["positions"], batch["pairs"])
     return logits, pair_logits
-
-
-def warnings(loss: float, base_rate_entropy: float) -> list[str]:
-    """Return a warning if the pair loss is hardly below the base-rate entropy, otherwise []; both in nats per pair."""
-    if beats_base_rate(loss, base_rate_entropy):
-        return []
-    return [
-        f"the loss on pairs is {loss:.4f}, but {base_rate_entropy:.4f} is reached by a constant prediction: the "
-        f"relation between segments has not been learned; {CORPUS_ADVICE}"
-    ]

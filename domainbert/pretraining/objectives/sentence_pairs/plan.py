@@ -17,7 +17,7 @@ from domainbert.base.counter_random import random_bits
 from domainbert.data.packing import IGNORE_INDEX, Ints, RowPlan
 from domainbert.data.splits import PreparedSplit
 from domainbert.pretraining.objective import Key
-from domainbert.pretraining.objectives.sentence_pairs.sentences import positions_where, sentence_starts
+from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks, positions_where
 from domainbert.tokenization.load import DomainTokenizer
 
 _CUT, _LABEL, _PARTNER = ((1 << 24) + number for number in range(3))  # streams of random numbers, used only here
@@ -85,8 +85,8 @@ class PairPlan(RowPlan):
     def halves(self, seed: int, epoch: int) -> Halves:
         """Return the segments of a pass; the passes of a batch are cached."""
         if (seed, epoch) not in self.cached_halves:
-            for old in list(self.cached_halves)[: 1 - self.passes_at_once]:  # makes room for one more
-                del self.cached_halves[old]
+            for oldest in list(self.cached_halves)[: 1 - self.passes_at_once]:  # leaves `passes_at_once` - 1
+                del self.cached_halves[oldest]
             self.cached_halves[seed, epoch] = self._draw(seed, epoch)
         return self.cached_halves[seed, epoch]
 
@@ -115,7 +115,7 @@ class PairPlan(RowPlan):
         """
         second_lengths = (self.starts + self.lengths - cuts)[half]
         ordered = half[np.lexsort((bits, second_lengths))]
-        left, right = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T
+        left, right = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T  # neighbours; without the last of an odd number
         exchanged = self.documents[left] != self.documents[right]
         partners = np.arange(len(self.lengths))
         partners[left[exchanged]], partners[right[exchanged]] = right[exchanged], left[exchanged]
@@ -146,9 +146,10 @@ class PairPlan(RowPlan):
     def _segments(self, pieces: Ints, halves: Halves) -> tuple[Ints, Ints, Ints]:
         """Return start and end of the first and of the second segment, (pieces, 2) each, and the labels (pieces,)."""
         stops = self.starts + self.lengths
-        cuts, partners, labels = (part[pieces] for part in halves)
+        cuts, partners, labels = (values[pieces] for values in halves)
         begin = halves.cuts[partners]
-        end = np.minimum(stops[partners], begin + stops[pieces] - cuts)
+        original_length = stops[pieces] - cuts
+        end = np.minimum(stops[partners], begin + original_length)
         first, second = np.stack([self.starts[pieces], cuts], axis=1), np.stack([begin, end], axis=1)
         swapped = ((labels == 1) & (self.relation == "order"))[:, None]
         return np.where(swapped, second, first), np.where(swapped, first, second), labels
@@ -167,7 +168,7 @@ def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Do
     stops = plan.starts + plan.lengths
     margin = np.maximum(-(-plan.lengths // _MAX_RATIO), _MIN_TOKENS)
     low, high = plan.starts + margin, stops - margin  # first and last position where a piece may be cut
-    sentences = sentence_starts(split, tokenizer)
+    sentences = positions_where(split, SentenceMarks.of(tokenizer).starts)
     cut_at_words = np.flatnonzero((_cuts_in_ranges(sentences, low, high)[1] == 0) & (low <= high))
     bounds = zip(low[cut_at_words].tolist(), high[cut_at_words].tolist(), strict=True)
     words = [_word_starts(split, *bound) for bound in bounds]

@@ -38,10 +38,11 @@ class SentenceMarks(NamedTuple):
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
         texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
         starts_word = np.asarray([s is not None and s.starts_word for s in surfaces])
-        cased = tokenizer.pieces.fold("A") == "A"
-        bare = [text.rstrip(_CLOSES) for text in texts]
+        bare = [text.rstrip(_CLOSES) for text in texts]  # without closing quotes and brackets
+        is_cased = tokenizer.pieces.fold("A") == "A"
         marks = (*_ENDS, *_CLOSES, ",", ";", ":")
-        may_begin = np.asarray([bool(t) and not t.startswith(marks) and not (cased and t[0].islower()) for t in texts])
+        is_lower = [is_cased and text[:1].islower() for text in texts]
+        may_begin = np.asarray([bool(t) and not t.startswith(marks) for t in texts]) & ~np.asarray(is_lower)
         may_begin[tokenizer.unk_id] = True
         return cls(
             np.asarray([text.endswith(_ENDS) for text in bare]),
@@ -62,7 +63,8 @@ class SentenceMarks(NamedTuple):
         is_start = np.zeros(len(ids), dtype=np.bool_)
         if len(ids) <= _CONTEXT:
             return is_start
-        before1, before2, before3, token = (ids[_CONTEXT - back : len(ids) - back] for back in (1, 2, 3, 0))
+        # each token from the fourth on, and the first, second and third token before it
+        token, before1, before2, before3 = (ids[_CONTEXT - back : len(ids) - back] for back in range(4))
         closes = self.closes[before1]
         ended, ended_wide = (
             ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
@@ -71,11 +73,6 @@ class SentenceMarks(NamedTuple):
         in_number = self.ends[before1] & self.digits[before2] & self.first_digit[token]
         is_start[_CONTEXT:] = (ended & self.begins[token] & ~in_number) | (ended_wide & self.begins_wide[token])
         return is_start
-
-
-def sentence_starts(split: PreparedSplit, tokenizer: DomainTokenizer) -> Ints:
-    """Return the positions in a split, ascending, where a sentence begins, except the first sentence of each text."""
-    return positions_where(split, SentenceMarks.of(tokenizer).starts)
 
 
 def positions_where(split: PreparedSplit, predicate: Callable[[NDArray[np.integer]], Bools]) -> Ints:
