@@ -132,8 +132,9 @@ class Checkpoints(Callback):
         cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * seconds)
         if self._score is not None or (self._validated and is_first and cheap):
             return _SAVE
-        due = is_first and seconds >= _DEFAULT_INTERVAL if self.every is None else trainer.global_step % self.every == 0
-        return _SAVE if due else 0
+        if self.every is not None:
+            return _SAVE if trainer.global_step % self.every == 0 else 0
+        return _SAVE if is_first and seconds >= _DEFAULT_INTERVAL else 0
 
     def _stop_request(self) -> int:
         """Return the stop request of this process; 0 if it received no signal."""

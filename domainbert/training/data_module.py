@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing
+import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -247,6 +250,18 @@ class EqualLengthBatches(Dataset[Batch]):
         if index < len(self.local):  # type: ignore[arg-type]
             return self.local[index]
         return self.first[0] | {SPARE: True}
+
+
+@atexit.register
+def _kill_workers() -> None:
+    """End the worker processes of loaders that still exist when this process exits.
+
+    Workers ignore the SIGTERM with which multiprocessing ends them, so that it would wait for them forever.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker
+    for process in multiprocessing.active_children():
+        if process.daemon:
+            process.kill()
 
 
 @contextmanager

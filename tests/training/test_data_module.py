@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import textwrap
 from copy import copy
 
 import numpy as np
@@ -153,3 +156,18 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
     with pytest.raises(DomainbertError) as found, reraise_worker_error():
         next(iter(loader))
     assert str(found.value) == "part 3: missing; expected 12 bytes\n  part 4: missing"
+
+
+def test_a_process_ends_though_a_worker_still_waits_for_it():
+    """Workers ignore SIGTERM, by which multiprocessing ends them."""
+    code = """
+        import domainbert.training.data_module, torch
+        from domainbert.base.signals import ignore_stop_signals
+        how = {"num_workers": 1, "persistent_workers": True, "worker_init_fn": ignore_stop_signals}
+        loader = torch.utils.data.DataLoader([1, 2], batch_size=None, **how)
+        print(next(iter(loader)))
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert (result.stdout, result.stderr) == ("1\n", "")
