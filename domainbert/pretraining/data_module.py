@@ -11,7 +11,7 @@ from typing import Any, cast
 from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import Share
 from domainbert.data.examples import TextBatches
 from domainbert.data.packing import Batch

@@ -18,7 +18,6 @@ from domainbert.base.layout import paragraph, printable, table
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.formatting import INDENT, format_pieces
 from domainbert.data.packing import Batch, Ints
-from domainbert.data.splits import PreparedSplit
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Key
 from domainbert.training.fit import Phase
