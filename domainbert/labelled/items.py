@@ -193,6 +193,12 @@ def label_set(items: Iterable[Item]) -> list[str]:
     return list(label_counts(items))
 
 
+def distinct_indices(keys: Iterable[Hashable]) -> list[int]:
+    """Return for each key its index among the distinct keys, which are numbered from 0 by their first occurrence."""
+    index_of: dict[Hashable, int] = {}
+    return [index_of.setdefault(key, len(index_of)) for key in keys]
+
+
 def format_counts(counts: Mapping[str, int]) -> str:
     """Return label counts as text for the terminal: `down 1,200, up 7`."""
     return ", ".join(f"{label} {count:,}" for label, count in counts.items())
@@ -321,10 +327,7 @@ class SentenceFile(Labelled[AnySentence]):
     @override
     def unit_ids(self) -> list[int] | None:
         """Return for each item the index of its document, from 0; None if the file marks no documents."""
-        if not self.has_documents:
-            return None
-        index_of: dict[int, int] = {}
-        return [index_of.setdefault(item.document, len(index_of)) for item in self.items]
+        return distinct_indices(item.document for item in self.items) if self.has_documents else None
 
     @property
     def num_documents(self) -> int:

@@ -45,6 +45,7 @@ def _ratio_of(row: int, column: int) -> SummedStatistic:
     """Return the score that divides `column` of `row` by the first column, the number of all; 0 if there are none."""
 
     def share(counts: NDArray[Any]) -> FloatArray:
+        """Return the scores (...) of counts (..., 3, 3)."""
         correct, total = counts[..., row, column], counts[..., row, 0]
         return np.divide(correct, total, out=np.zeros(np.shape(total)), where=total != 0)
 

@@ -192,11 +192,13 @@ def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
     """Return the counts of strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
 
-    def length_slice(entity: tuple[int, Span]) -> int:
-        start, end, _ = entity[1]
-        return int(np.searchsorted(_MAX_WORDS, end - start))
+    return count_slices(_entity_set(gold), _entity_set(predicted), len(LENGTHS), _length_slice)
 
-    return count_slices(_entity_set(gold), _entity_set(predicted), len(LENGTHS), length_slice)
+
+def _length_slice(entity: tuple[int, Span]) -> int:
+    """Return the index in `LENGTHS` of an entity (sentence, span)."""
+    start, end, _ = entity[1]
+    return int(np.searchsorted(_MAX_WORDS, end - start))
 
 
 def count_by_novelty(
@@ -205,6 +207,7 @@ def count_by_novelty(
     """Return the counts of strict matches by occurrence in the training set: (2, 3) of tp, fp, fn, see `NOVELTY`."""
 
     def novelty_slice(entity: tuple[int, Span]) -> int:
+        """Return the index in `NOVELTY` of an entity (sentence, span)."""
         sentence, span = entity
         return int(surface(words[sentence], span) not in seen)
 

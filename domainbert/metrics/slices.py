@@ -77,6 +77,7 @@ def add_slices(
     """
 
     def mean_over_seeds(system: str, rows: IntArray) -> float | None:
+        """Return the score of the items `rows`, mean of the seeds; None if it is undefined for a seed."""
         seed_counts = [model_counts[rows] for model_counts in counts[system]]
         if any(slices.score in undefined(part_counts) for part_counts in seed_counts):
             return None

@@ -22,7 +22,7 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, read_text, unreadable
 from domainbert.corpus.rows import Rows, json_rows, object_with_unique_keys
 from domainbert.labelled.contents import TextPair
-from domainbert.labelled.items import Labelled, PlainItem, Unit
+from domainbert.labelled.items import Labelled, PlainItem, Unit, distinct_indices
 from domainbert.labelled.row_values import (
     is_whole_number,
     parse_rows,
@@ -96,8 +96,7 @@ class QuestionFile(Labelled[Question]):
     @override
     def unit_ids(self) -> list[int]:
         """Return for each item the index of its context, from 0."""
-        index_of: dict[str, int] = {}
-        return [index_of.setdefault(item.context, len(index_of)) for item in self.items]
+        return distinct_indices(item.context for item in self.items)
 
     @property
     def has_unanswerable(self) -> bool:

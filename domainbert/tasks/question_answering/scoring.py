@@ -42,6 +42,7 @@ def _mean(column: int) -> Statistic:
     """Return a function of counts (..., 2, 3), which returns the mean of a column over questions (...)."""
 
     def mean(counts: NDArray[Any]) -> FloatArray:
+        """Return the means (...) of counts (..., 2, 3)."""
         totals = counts.sum(axis=-2)
         means: FloatArray = totals[..., column] / totals[..., _QUESTIONS]
         return means
@@ -105,7 +106,7 @@ class AnswerScoring(CountedScoring):
 
     @override
     def confusion_pairs(self, item: Question, prediction: Reply) -> list[Pair]:
-        """Return one pair: for gold and prediction "answer", or None without answer; [] if all questions have one."""
+        """Return the pair (gold, predicted), each "answer" or None without answer; [] if all questions have answers."""
         if not self.test.has_unanswerable:
             return []
         return [(_ANSWER if item.answers else None, _ANSWER if prediction.answer else None)]

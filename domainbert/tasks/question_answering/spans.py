@@ -82,6 +82,7 @@ def _best_in_context(
 ) -> Spans:
     """Return the best spans of a context; a window has logits (k, 2), outputs (k,) and targets (k, 4)."""
     null_score = min(float(logits[0].sum()) for logits, *_ in windows)
+    # windows with pieces of the context after [CLS], in the order of their first piece
     windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
     # doubled middles between the end of a window and the start of the next, to stay integers
     middles = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
@@ -105,10 +106,10 @@ def _best_in_window(
     """
     size, width = len(logits), min(max_pieces, len(logits))
     padded = np.concatenate([logits[:, 1], np.full(width - 1, -np.inf)])
-    scores = logits[:, :1] + sliding_window_view(padded, width)  # (starts, lengths)
-    ends = np.arange(size)[:, None] + np.arange(width)
+    scores = logits[:, :1] + sliding_window_view(padded, width)  # (starts, lengths): start plus end logits
+    ends = np.arange(size)[:, None] + np.arange(width)  # also of spans beyond the window, which are not allowed
     doubled_middles = outputs[:, None] + outputs[np.minimum(ends, size - 1)]
     allowed = np.flatnonzero((ends < size) & (doubled_middles >= low) & (doubled_middles < high))
     flat = scores.ravel()[allowed]
-    best = allowed[np.argsort(-flat, kind="stable")[:count]]
+    best = allowed[np.argsort(-flat, kind="stable")[:count]]  # indices in the flattened scores
     return scores.ravel()[best], best // width, ends.ravel()[best]

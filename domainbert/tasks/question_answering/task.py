@@ -117,7 +117,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """Return the task of a model folder; by default with default limits and an answer to every question."""
+        """Return the task of a model folder; without an entry, it has default limits and answers every question."""
         facts = fields.get(ANSWERS, {})
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if valid_keys else None
@@ -134,6 +134,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     def encode(self, items: Sequence[Question], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Return questions as token ids and targets; print the number of answers that no window contains completely."""
         pairs = [item.content for item in items]
+        # the first answer is the target
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
         lost = sum(
@@ -172,8 +173,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         The target of a window without the answer is [CLS].
         """
         targets = batch["targets"][:, [STARTS, ENDS]] == 1
-        likelihood = log_probabilities(logits, window_indices(batch["outputs"]))
-        return -likelihood[targets].sum() / 2
+        log_likelihood = log_probabilities(logits, window_indices(batch["outputs"]))
+        return -log_likelihood[targets].sum() / 2  # the mean of start and end
 
     def metric(self) -> Metric:
         """Return the metric of F1 and exact match, at the best threshold if some questions have no answer."""

@@ -63,11 +63,11 @@ def read(config: Regression, file: Readable) -> NumberFile:
     kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
+        """Return the item of a row; raise `DomainbertError` if the row is invalid."""
         if not has_json_values(kind):
             row[format.label_key] = _parse_number(row[format.label_key])
-        raise_problems(
-            *text_problems(row, format), with_location(_problem_with_number(row, format.label_key), file, line)
-        )
+        number_problem = with_location(_problem_with_number(row, format.label_key), file, line)
+        raise_problems(*text_problems(row, format), number_problem)
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
     texts = require_texts(parse_rows(rows, problems, parse), format, problems)

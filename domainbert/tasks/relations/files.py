@@ -12,7 +12,15 @@ from typing_extensions import override
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import Labelled, PlainItem, ReaderCounts, Unit, describe_labels, label_set
+from domainbert.labelled.items import (
+    Labelled,
+    PlainItem,
+    ReaderCounts,
+    Unit,
+    describe_labels,
+    distinct_indices,
+    label_set,
+)
 from domainbert.labelled.label_names import LabelReader
 from domainbert.labelled.row_values import parse_rows, raise_problems
 from domainbert.labelled.rows import (
@@ -59,8 +67,7 @@ class RelationFile(Labelled[RelatedEntities]):
     @override
     def unit_ids(self) -> list[int]:
         """Return for each item the index of its unmarked text, as pairs from the same text are not independent."""
-        index_of: dict[str, int] = {}
-        return [index_of.setdefault(item.content.unmarked, len(index_of)) for item in self.items]
+        return distinct_indices(item.content.unmarked for item in self.items)
 
     @property
     def summary(self) -> str:
@@ -91,10 +98,10 @@ def read(config: Relations, file: Readable) -> RelationFile:
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
+        """Return the item of a row; raise `DomainbertError` if the row is invalid."""
         content = marked_text(row, format.text_key, format)
-        raise_problems(
-            with_location(labels.problem_with(row, line), file, line), *problems_with_slices(row, format.slice_keys)
-        )
+        label_problem = with_location(labels.problem_with(row, line), file, line)
+        raise_problems(label_problem, *problems_with_slices(row, format.slice_keys))
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
 
     items = require_texts(parse_rows(rows, problems, parse), format, problems)

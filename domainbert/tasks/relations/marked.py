@@ -123,7 +123,7 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
 
 
 def _entity_pattern(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """Return the pattern of an entity between two markers, which match groups 1 and 2, with `space` inside of them."""
+    """Return the pattern of an entity between two markers, groups 1 and 2; `space` is a pattern inside the markers."""
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
@@ -145,7 +145,7 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
     marked, copied_chars, marks = "", 0, [(0, 0)] * 4  # `copied_chars` of `text`
     for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):  # ties: as listed
         marked += text[copied_chars:offset]
-        touches_marker = bool(opens) and any(end == len(marked) > 0 for _, end in marks)
+        touches_marker = any(end == len(marked) > 0 for _, end in marks)
         if touches_marker or not opens:
             marked += " "
         marks[index] = (len(marked), len(marked) + len(markers[index]))
