@@ -36,7 +36,7 @@ from domainbert.metrics.modules import EntityF1 as EntityF1
 from domainbert.metrics.modules import LabelScores as LabelScores
 from domainbert.metrics.modules import MultiLabelScores as MultiLabelScores
 from domainbert.metrics.modules import RegressionScores as RegressionScores
-from domainbert.models.folder import load_encoder as load_encoder
+from domainbert.models.loading import load_encoder as load_encoder
 from domainbert.pretraining.data_module import PretrainingData as PretrainingData
 from domainbert.pretraining.module import Pretraining as Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM as MaskedLM

@@ -12,7 +12,8 @@ import transformers
 
 from domainbert.cli import main
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from tests.golden.write import HERE
 
 AUTO = {

@@ -62,7 +62,7 @@ NAMES = (
     "canary.sub.X",
     "os.system",
     "builtins.eval",
-    "domainbert.models.folder.load_model",
+    "domainbert.models.loading.load_model",
     "BertConfig.X",
 )
 
@@ -217,7 +217,8 @@ def edit(file: Path, **changes: Any) -> None:
 
 
 def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder: Path) -> None:
-    from domainbert.models.folder import load_model, open_model
+    from domainbert.models.folder import open_model
+    from domainbert.models.loading import load_model
 
     for name in ("modeling_canary", "configuration_canary", "canary"):
         (model_folder / f"{name}.py").write_text(CANARY.format(marker=str(canary)))
@@ -261,7 +262,7 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
     ],
 )
 def test_a_config_that_is_refused(canary: Path, model_folder: Path, changes: dict[str, Any], message: str) -> None:
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     edit(model_folder / "config.json", **changes)
     with pytest.raises(DomainbertError, match=message):
@@ -344,7 +345,7 @@ WEIGHTS = {
 
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -> None:
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     content = WEIGHTS[name]
     (model_folder / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)) if content is None else content)
@@ -353,7 +354,7 @@ def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -
 
 
 def test_a_pickle_instead_of_weights_is_not_read(canary: Path, model_folder: Path) -> None:
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     (model_folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.pt", "training_args.bin", "optimizer.pt"):
@@ -366,7 +367,7 @@ def test_weights_of_another_kind_are_refused(model_folder: Path) -> None:
     import torch
     from safetensors.torch import load_file, save_file
 
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     tensors = load_file(model_folder / "model.safetensors")
     name = "bert.embeddings.word_embeddings.weight"

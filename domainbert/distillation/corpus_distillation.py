@@ -28,9 +28,9 @@ from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_out
 from domainbert.encoders.config import EncoderConfig, max_length_problem
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.models.card import CardConfig, card_head, model_card
-from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.models.folder import ModelFolder, open_model
+from domainbert.models.loading import load_model, predicts_entries
 from domainbert.models.saving import save_model
-from domainbert.models.tensors import predicts_entries
 from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.data_module import PretrainingData

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from domainbert.encoders.base import Encoder
@@ -127,7 +129,7 @@ class NativeFamily(Family[C]):
         encoder = self._without_weights(config)
         names = [f"encoder.{name}" for name, _ in encoder.named_parameters()]
         if kind is not None:
-            with torch.device("meta"):
+            with shapes_only():
                 head = self.head(kind, config, encoder, num_labels=1)
             names += [f"head.{name}" for name, _ in head.named_parameters()]
         return {name: (name,) for name in names}
@@ -145,5 +147,22 @@ class NativeFamily(Family[C]):
         return f"encoder.{name}", "head.bias"
 
     def _without_weights(self, config: C) -> Encoder:
-        with torch.device("meta"):
+        with shapes_only():
             return self.encoder(config, VocabularyFacts(size=1, pad_id=0))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Within this context, build modules on torch's meta device: without memory and initialisation."""
+    with torch.device("meta"), _NoInitialisation():
+        yield
+
+
+class _NoInitialisation(TorchFunctionMode):
+    """Skips `torch.nn.init`, because `normal_` on the meta device imports torch's compiler, which takes a second."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs)

@@ -1,13 +1,13 @@
-"""Reads model folders, in the format of Hugging Face's `transformers`; `saving` writes them."""
+"""Opens model folders, in the format of Hugging Face's `transformers`, without torch; `loading` reads the weights."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
@@ -15,16 +15,12 @@ from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import resolve_path
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts, require
-from domainbert.models.weight_files import find_weights, missing_weights_problem
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
-if TYPE_CHECKING:  # checks before a run open folders without torch
-    from torch import Tensor, nn
-
-    from domainbert.encoders.heads import EncoderWithHead
-
 ONNX_FILE = "model.onnx"
+SHARD_INDEX = ".index.json"  # end of the name of a file that lists the shards of the weights
 TEACHERS_KEY = "domainbert_teachers"  # in config.json: names of the teachers
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 HEAD_KEY = "domainbert_head"  # in config.json: kind of the head, if transformers has no class for it
 
 
@@ -144,6 +140,21 @@ def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     return size
 
 
+def find_weights(folder: Path) -> Path:
+    """Return the path of the file with the weights, or of the index of their shards; safetensors are preferred.
+
+    Raises `DomainbertError` if there are no weights, or they have changed since a stage wrote them.
+    """
+    check_outputs_unchanged(folder, "model*.safetensors*", "pytorch_model*.bin*")
+    for name in _WEIGHTS:
+        for file in (folder / name, folder / (name + SHARD_INDEX)):
+            if file.is_file():
+                return file
+    raise DomainbertError(
+        f"{folder}: no {' and no '.join(_WEIGHTS)}; expected a model folder with its weights, in one file or in shards"
+    )
+
+
 def need_weights(folder: ModelFolder) -> None:
     """Raise `DomainbertError` if a folder has no weights, or was exported to ONNX: it cannot be trained."""
     if folder.onnx is not None:
@@ -185,97 +196,3 @@ def read_seeds(path: Path) -> dict[str, Any]:
     check_outputs_unchanged(path, "seeds.json")
     seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
     return seeds
-
-
-def load_model(
-    path: Path | ModelFolder,
-    head: HeadConfig | str,
-    labels: Sequence[str] = (),
-    dropout: float | None = None,
-) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
-    """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
-
-    The weights of the head are loaded if the folder has the same head with the same labels. Tensors that all heads of a
-    family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the encoder. Other tensors of
-    the head are initialised; their Hugging Face names are returned.
-
-    Args:
-        path: a model folder, written by domainbert or by `save_pretrained`.
-        head: configuration or kind of the head; options that are None are taken from the folder if it has such a head.
-        labels: names of the labels of a token or sequence head, in order; empty takes them from the folder.
-        dropout: overrides the dropout in `config.json`.
-
-    Raises:
-        DomainbertError: the folder was exported to ONNX, weights of the encoder are missing, `config.json` does not
-            explain some weights or contradicts their shapes, a weight is not finite, or a masked-LM head is requested
-            and its output weights are not the word embeddings.
-    """
-    model, folder, missing, unused = _read_model(path, head, labels, dropout)
-    _print_unused(folder.path, unused)
-    return model, folder, missing
-
-
-def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Load an encoder without its head (see `load_model`), and return it with its folder. The head of the returned
-    model is the identity.
-
-    >>> from domainbert import load_encoder
-    >>> model, folder = load_encoder("model")
-    >>> model.encoder.num_hidden_layers, folder.config.model_type
-    (2, 'bert')
-    """
-    from torch import nn
-
-    from domainbert.encoders.heads import EncoderWithHead
-
-    any_head, any_labels = families.TOKENS, ("O",)  # the head is replaced below
-    model, folder, *_ = _read_model(path, any_head, any_labels, None)
-    return EncoderWithHead(model.encoder, nn.Identity()), folder
-
-
-def _read_model(
-    path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
-) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
-    """Load a model as `load_model` does; return its results and the names of the unused weights."""
-    from domainbert.encoders.names import from_hugging_face
-    from domainbert.models.tensors import check_types, find_unused_weights, load_tensors, predicts_entries
-
-    folder = open_model(path)
-    need_weights(folder)
-    config = folder.config.with_dropout(dropout)
-    labels = tuple(labels) or folder.labels
-    head_config = HeadConfig.of(head).completed(folder.head_config)
-    model = families.build_model(config, folder.vocabulary, head_config, len(labels))
-    kind, names = head_config.kind, families.name_map(config, head_config.kind)
-
-    tensors = load_tensors(folder.path, config)
-    unused = find_unused_weights(folder.path, tensors, config, kind)
-    has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
-    if not has_same_head and not predicts_entries(config, kind):  # keep only what all heads share
-        family = families.family(config)
-        shared_prefixes = family.prefix, *family.shared_head_prefixes
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
-
-    check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
-    state, missing = from_hugging_face(tensors, names)
-    encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
-    if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(f"{folder.path}: {missing_weights_problem(absent)}")
-    _check_shapes(folder.path, model, state)
-    model.load_state_dict(state, strict=False)
-    return model, folder, missing, unused
-
-
-@cache  # print once, although each seed loads the model
-def _print_unused(path: Path, names: tuple[str, ...]) -> None:
-    if names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        print(f"{path}: unused weights: {', '.join(names[:5])}{more}")
-
-
-def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:
-    for name, tensor in model.state_dict().items():
-        if name in state and state[name].shape != tensor.shape:
-            raise DomainbertError(
-                f"{path}: {name} has shape {tuple(state[name].shape)}; config.json implies {tuple(tensor.shape)}"
-            )

@@ -50,7 +50,7 @@ def save_model(
         TrainingFailed: a weight is not finite; nothing is written.
     """
     from domainbert.encoders.names import to_hugging_face
-    from domainbert.models.tensors import non_finite_problem
+    from domainbert.models.loading import non_finite_problem
 
     tensors = to_hugging_face(weights or model.state_dict(), families.name_map(config, head))
     if problem := non_finite_problem(tensors):
@@ -97,7 +97,7 @@ def save_with_vocabulary(
     `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
     that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
     """
-    from domainbert.models.tensors import non_finite_problem
+    from domainbert.models.loading import non_finite_problem
 
     if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")

@@ -25,7 +25,8 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.models.static_embeddings import initialise_table
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.tokenization.load import DomainTokenizer

@@ -14,7 +14,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
-from domainbert.models.folder import load_encoder
+from domainbert.models.loading import load_encoder
 from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.load import DomainTokenizer
 

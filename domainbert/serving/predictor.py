@@ -13,9 +13,10 @@ from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.process import local_rank
 from domainbert.data.packing import Example
 from domainbert.encoders.families import build_model
+from domainbert.encoders.family import shapes_only
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.shapes import shapes_only
-from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.models.folder import ModelFolder, open_model
+from domainbert.models.loading import load_model
 from domainbert.serving.onnx.decoders import find_decoder
 from domainbert.serving.onnx.session import OnnxModel
 from domainbert.tasks.packed_logits import packed_logits

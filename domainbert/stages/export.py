@@ -106,7 +106,7 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
 
 def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
     """Return a model in eval mode with its head, or without a head for hidden states, and its folder."""
-    from domainbert.models.folder import load_encoder, load_model
+    from domainbert.models.loading import load_encoder, load_model
 
     missing: Sequence[str] = ()
     if folder.head is None:

@@ -73,8 +73,8 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     """
     import torch
 
+    from domainbert.models.loading import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.saving import save_with_vocabulary
-    from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.transfer import mix_vectors
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import Origin, origins, vocabulary_of

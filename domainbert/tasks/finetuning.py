@@ -18,7 +18,8 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed, text_ids
 from domainbert.metrics.headline import LOSS
 from domainbert.models.added_tokens import add_tokens
-from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.models.folder import ModelFolder, open_model
+from domainbert.models.loading import load_model
 from domainbert.tasks.capabilities import OutputComparison
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig

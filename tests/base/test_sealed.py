@@ -179,7 +179,7 @@ def read_tokenizer(folder: Path) -> None:
 
 
 def read_model(folder: Path) -> None:
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     load_model(folder, "masked_lm")
 

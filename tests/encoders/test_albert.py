@@ -15,7 +15,7 @@ from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.layers import Dropout
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
 from tests.encoders.conftest import BERT_SIZES, Reference, reference_of

@@ -15,7 +15,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.families import build_model
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.serving.onnx.decoders import BiaffineDecoder
 from tests.encoders.test_hugging_face import batch, make_tokenizer

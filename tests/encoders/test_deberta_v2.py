@@ -23,7 +23,7 @@ from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.layers import Dropout, Segments, attend, segment_mask
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer

@@ -13,7 +13,7 @@ from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.families import build_model
 from domainbert.encoders.layers import Dropout
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from tests.encoders.conftest import BERT_SIZES, electra, reference_of
 
 CONFIG = ElectraConfig(24, 2, 3, 40, embedding_size=8, max_position_embeddings=20)

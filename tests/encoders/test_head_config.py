@@ -14,7 +14,8 @@ from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import pool_texts
 from domainbert.labelled.items import Labelled
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText

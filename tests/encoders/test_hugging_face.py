@@ -16,9 +16,9 @@ from domainbert.encoders.families import family, name_map
 from domainbert.encoders.layers import Attention, Dropout
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import check_vocabulary, load_model, load_tensors, vocabulary_names
 from domainbert.models.saving import save_model, save_with_vocabulary
-from domainbert.models.tensors import check_vocabulary, load_tensors, vocabulary_names
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from tests.encoders.conftest import logits_of, parameters_of

@@ -23,9 +23,9 @@ from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfi
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
 from domainbert.encoders.recording import record
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model, load_tensors
 from domainbert.models.saving import save_model, save_with_vocabulary
-from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token

@@ -21,9 +21,9 @@ from domainbert.encoders.names import from_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model, load_tensors
 from domainbert.models.saving import save_model, save_with_vocabulary
-from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 
 pytestmark = pytest.mark.slow
 CLOSE = 1e-5

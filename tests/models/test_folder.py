@@ -16,9 +16,9 @@ from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model, config_class, config_class_of, family_names
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_encoder, load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_encoder, load_model, load_tensors
 from domainbert.models.saving import save_model, save_with_vocabulary
-from domainbert.models.tensors import load_tensors
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 

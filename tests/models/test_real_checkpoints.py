@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 
 TEXTS = [
     "Cash transfers raised school attendance of girls by 9 %.",

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from domainbert.base.errors import DomainbertError
-from domainbert.models.tensors import read_weights
+from domainbert.models.loading import read_weights
 
 TENSORS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2), "b.LayerNorm.gamma": torch.zeros(1)}
 READ = ["a.bias", "a.weight", "b.LayerNorm.weight"]

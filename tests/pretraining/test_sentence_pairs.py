@@ -34,7 +34,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
 from domainbert.pretraining.config import MaskingConfig

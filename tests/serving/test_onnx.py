@@ -28,7 +28,8 @@ from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.roberta.config import RobertaConfig
 from domainbert.encoders.xlm_roberta.config import XLMRobertaConfig
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.serving.loaders import load_tagger
 from domainbert.serving.onnx.decoders import CrfDecoder

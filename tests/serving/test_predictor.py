@@ -19,7 +19,7 @@ from domainbert.data.packing import IGNORE_INDEX, collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import to_iob2
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.serving import predictor
 from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits

@@ -50,7 +50,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
     config = json.loads((out / "config.json").read_text())
     assert config["architectures"] == ["DistilBertForMaskedLM"] and config["n_layers"] == 1
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(out).eval()
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     model, _, made = load_model(out, "masked_lm")
     ids = torch.arange(5, 25).view(1, 20)
@@ -113,7 +113,7 @@ def test_without_a_teacher_it_is_masked_lm(runs):
 
 def test_positions_are_counted_from_the_padding_of_the_tokenizer(runs, tmp_path):
     """The config.json of a BERT may say another id, which matters to no position of its own."""
-    from domainbert.models.folder import load_model
+    from domainbert.models.loading import load_model
 
     teacher = tmp_path / "teacher"
     teacher.mkdir()

@@ -19,7 +19,7 @@ from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.serving.loaders import load_tagger
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import _check_vocabularies, distill_task

@@ -14,7 +14,8 @@ from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.crf import crf_of
 from domainbert.labelled.entities import read_conll
-from domainbert.models.folder import ModelFolder, load_model, open_model
+from domainbert.models.folder import ModelFolder, open_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE

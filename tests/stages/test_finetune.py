@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner

@@ -12,7 +12,7 @@ import transformers
 
 from domainbert.cli import main
 from domainbert.models.folder import open_model
-from domainbert.models.tensors import read_weights
+from domainbert.models.loading import read_weights
 from tests.resuming import ENCODER, Work, assert_same_outcome, losses, metrics, pretraining
 
 ALBERT = {"class_path": "AlbertConfig", "init_args": {**ENCODER, "embedding_size": 32, "hidden_dropout_prob": 0.1}}

@@ -16,7 +16,8 @@ from tokenizers.models import BPE
 from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer

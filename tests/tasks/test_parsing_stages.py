@@ -14,7 +14,8 @@ from domainbert.cli import main
 from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.attachment import LENGTHS
-from domainbert.models.folder import load_model, open_model
+from domainbert.models.folder import open_model
+from domainbert.models.loading import load_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import read as read_treebank

@@ -22,7 +22,7 @@ from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.regression import regression_scores
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.stages.distill_task import DistillTask
 from domainbert.tasks.config import TASK_KEY

@@ -25,7 +25,7 @@ from domainbert.labelled.folds import split_folds
 from domainbert.labelled.items import label_counts
 from domainbert.metrics.summary import Resampling
 from domainbert.models.added_tokens import add_tokens
-from domainbert.models.folder import load_model
+from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import DistillTask

@@ -14,7 +14,7 @@ from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
-from domainbert.models.folder import load_encoder
+from domainbert.models.loading import load_encoder
 from domainbert.pretraining.module import Pretraining
 from domainbert.tokenization.align import align_text
 from domainbert.training.data_module import TrainingData

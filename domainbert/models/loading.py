@@ -1,21 +1,25 @@
-"""Reads the tensors of a Hugging Face folder (safetensors or PyTorch format, one file or shards), and checks them."""
+"""Loads models and tensors from Hugging Face folders (safetensors or PyTorch format, one file or shards), and checks
+them."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig
-from domainbert.encoders.families import family, head_kinds, name_map
-from domainbert.models.weight_files import INDEX, find_weights, missing_weights_problem
+from domainbert.encoders.config import EncoderConfig, HeadConfig
+from domainbert.encoders.families import TOKENS, build_model, family, head_kinds, name_map
+from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.names import from_hugging_face
+from domainbert.models.folder import SHARD_INDEX, ModelFolder, find_weights, need_weights, open_model
 
 WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _CONVERT = (
@@ -23,6 +27,92 @@ _CONVERT = (
     "transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(folder)"
 )
 _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions of transformers saved
+
+
+def load_model(
+    path: Path | ModelFolder,
+    head: HeadConfig | str,
+    labels: Sequence[str] = (),
+    dropout: float | None = None,
+) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
+    """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
+
+    The weights of the head are loaded if the folder has the same head with the same labels. Tensors that all heads of a
+    family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the encoder. Other tensors of
+    the head are initialised; their Hugging Face names are returned.
+
+    Args:
+        path: a model folder, written by domainbert or by `save_pretrained`.
+        head: configuration or kind of the head; options that are None are taken from the folder if it has such a head.
+        labels: names of the labels of a token or sequence head, in order; empty takes them from the folder.
+        dropout: overrides the dropout in `config.json`.
+
+    Raises:
+        DomainbertError: the folder was exported to ONNX, weights of the encoder are missing, `config.json` does not
+            explain some weights or contradicts their shapes, a weight is not finite, or a masked-LM head is requested
+            and its output weights are not the word embeddings.
+    """
+    model, folder, missing, unused = _read_model(path, head, labels, dropout)
+    _print_unused(folder.path, unused)
+    return model, folder, missing
+
+
+def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
+    """Load an encoder without its head (see `load_model`), and return it with its folder. The head of the returned
+    model is the identity.
+
+    >>> from domainbert import load_encoder
+    >>> model, folder = load_encoder("model")
+    >>> model.encoder.num_hidden_layers, folder.config.model_type
+    (2, 'bert')
+    """
+    any_head, any_labels = TOKENS, ("O",)  # the head is replaced below
+    model, folder, *_ = _read_model(path, any_head, any_labels, None)
+    return EncoderWithHead(model.encoder, nn.Identity()), folder
+
+
+def _read_model(
+    path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
+) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
+    """Load a model as `load_model` does; return its results and the names of the unused weights."""
+    folder = open_model(path)
+    need_weights(folder)
+    config = folder.config.with_dropout(dropout)
+    labels = tuple(labels) or folder.labels
+    head_config = HeadConfig.of(head).completed(folder.head_config)
+    model = build_model(config, folder.vocabulary, head_config, len(labels))
+    kind, names = head_config.kind, name_map(config, head_config.kind)
+
+    tensors = load_tensors(folder.path, config)
+    unused = find_unused_weights(folder.path, tensors, config, kind)
+    has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
+    if not has_same_head and not predicts_entries(config, kind):  # keep only what all heads share
+        shared_prefixes = family(config).prefix, *family(config).shared_head_prefixes
+        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
+
+    check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
+    state, missing = from_hugging_face(tensors, names)
+    encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
+    if absent := [name for name in missing if name in encoder_names]:
+        raise DomainbertError(f"{folder.path}: {_missing_weights(absent)}")
+    _check_shapes(folder.path, model, state)
+    model.load_state_dict(state, strict=False)
+    return model, folder, missing, unused
+
+
+@cache  # print once, although each seed loads the model
+def _print_unused(path: Path, names: tuple[str, ...]) -> None:
+    if names:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        print(f"{path}: unused weights: {', '.join(names[:5])}{more}")
+
+
+def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:
+    for name, tensor in model.state_dict().items():
+        if name in state and state[name].shape != tensor.shape:
+            raise DomainbertError(
+                f"{path}: {name} has shape {tuple(state[name].shape)}; config.json implies {tuple(tensor.shape)}"
+            )
 
 
 def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
@@ -95,7 +185,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     names = vocabulary_names(config)
     check_types(path, tensors, names)
     if names[0] not in tensors:
-        raise DomainbertError(f"{path}: {missing_weights_problem(names[:1])}")
+        raise DomainbertError(f"{path}: {_missing_weights(names[:1])}")
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
@@ -117,7 +207,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             contains more than tensors, or a weight is not finite.
     """
     file = find_weights(folder)
-    tensors = _read_shards(file) if file.name.endswith(INDEX) else _read_file(file)
+    tensors = _read_shards(file) if file.name.endswith(SHARD_INDEX) else _read_file(file)
     current_names = {name: re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name)) for name in tensors}
     return {current_names[name]: tensor for name, tensor in tensors.items()}
 
@@ -171,5 +261,10 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_by_tensor.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(f"{index}: {missing_weights_problem(missing)}")
+        raise DomainbertError(f"{index}: {_missing_weights(missing)}")
     return tensors
+
+
+def _missing_weights(names: Sequence[str]) -> str:
+    """Return the problem, for an error message, that the files of a model lack weights."""
+    return f"weights are missing: {', '.join(names[:5])} ({len(names)} in all); expected a complete model"
