@@ -51,7 +51,8 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     read_positions = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
     windows = []
     for start, stop, first, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
-        owned_positions = read_positions[slice(*np.searchsorted(read_positions, (first, end)))]
+        first_index, end_index = np.searchsorted(read_positions, (first, end))
+        owned_positions = read_positions[first_index:end_index]
         outputs = np.where(is_first[owned_positions], word_of[owned_positions], -1)
         targets = np.full(len(owned_positions), IGNORE_INDEX, dtype=np.int64)
         if labels is not None:

@@ -150,6 +150,7 @@ class _SplitWriter:
         self._files: list[dict[str, Any]] = []
 
     def write(self, document: Document, input_ids: np.ndarray, starts_word: np.ndarray) -> None:
+        """Count and collect a document; write the collected documents if they fill a record batch."""
         self.documents += 1
         self.tokens += len(input_ids)
         self.characters += len(document.text)

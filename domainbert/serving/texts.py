@@ -102,15 +102,14 @@ def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
 def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
     problems = Problems(str(path), limit=1)  # rows are predicted while reading, so the first problem is raised
     for line, row in json_rows(path, problems, lines):
-        content: Content = ""
         try:
             content = content_of(row, text_key)
+            json.dumps(row, ensure_ascii=False).encode()  # predictions are written with all keys of the row
         except DomainbertError as error:
             problems.add(f"{path}:{line}: {error}")
-        try:
-            json.dumps(row, ensure_ascii=False).encode()  # predictions are written with all keys of the row
         except UnicodeEncodeError:
             problems.add(f"{path}:{line}: {HALF_SURROGATE}")
         except RecursionError:
             problems.add(f"{path}:{line}: the object is nested too deeply; expected fewer levels")
-        yield row, content
+        else:
+            yield row, content
