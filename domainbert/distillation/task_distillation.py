@@ -251,7 +251,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         if in_cache:
             sizes = [example.num_outputs for example in examples]
             data.logits = teachers.soft_labels(data.text, self.task, sizes)
-        if self.losses.needs_hidden or (self.losses.needs_teacher and not in_cache):
+        runs_teachers = self.losses.needs_hidden or (self.losses.needs_teacher and not in_cache)  # in each step
+        if runs_teachers:
             self.set_teachers([teacher.model for teacher in teachers.check(examples).predictors])
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
@@ -285,7 +286,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         """Return the outputs of the ensemble for a batch, with logits from the cache if the batch has them."""
         cached = batch.get("teacher_logits")
         if cached is not None and not self.losses.needs_hidden:
-            return Outputs([], {}, cached)
+            return Outputs(hidden=[], projections={}, logits=cached)
         needs_logits = "predicted" in self.losses.reads and cached is None
         positions = batch["positions"] if needs_logits else None
         with torch.no_grad():
@@ -326,7 +327,8 @@ def check_losses(
             raise DomainbertError(
                 "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
             )
-    if (weighted.needs_hidden or (weighted.needs_teacher and not has_cache)) and window > teachers.max_length:
+    runs_teachers = weighted.needs_hidden or (weighted.needs_teacher and not has_cache)  # in each training step
+    if runs_teachers and window > teachers.max_length:
         raise DomainbertError(
             f"{max_length_problem(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
         )
