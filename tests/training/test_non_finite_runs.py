@@ -18,7 +18,6 @@ from domainbert.data.batches import GlobalOrder
 from domainbert.data.prepared import open_prepared
 from domainbert.models.loading import load_model, load_tensors
 from domainbert.models.saving import save_model, save_with_vocabulary
-
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.serving.loaders import load_tagger
