@@ -84,10 +84,10 @@ class Crf(nn.Module):
     def log_partition(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """Return the log-sum-exp of the scores of all label sequences: (E, L, C), (E,) -> (E,)."""
         start, moves, end = self.scores(emissions)
-        alpha = start + emissions[:, 0]
+        alpha = start + emissions[:, 0]  # (E, C), over all label sequences so far, by their last label
         for step in range(1, emissions.shape[1]):
             forward = torch.logsumexp(alpha.unsqueeze(2) + moves, dim=1) + emissions[:, step]
-            alpha = torch.where((step < lengths).unsqueeze(1), forward, alpha)
+            alpha = torch.where((step < lengths).unsqueeze(1), forward, alpha)  # unchanged after the last word
         return torch.logsumexp(alpha + end, dim=1)
 
     def score(self, emissions: Tensor, labels: Tensor, lengths: Tensor) -> Tensor:

@@ -113,11 +113,12 @@ def card_head(
     card = card or CardConfig()
     base_folder = None if base is None else best_seed_folder(resolve_path(base))
     base_head = {} if base_folder is None else read_head(base_folder)
+    base_name = None if base_folder is None else _hub_name(base_folder) or base_head.get("base_model")
     base_license = {key: base_head.get(key) for key in _LICENSE_KEYS}
     head = {
         **({"license": card.license} if card.license else base_license),
         "language": list(card.language) or base_head.get("language"),
-        "base_model": base_folder and (_hub_name(base_folder) or base_head.get("base_model")),
+        "base_model": base_name,
         "datasets": list(card.datasets),
         "pipeline_tag": pipeline_tag,
         "library_name": library,

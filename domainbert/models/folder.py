@@ -107,7 +107,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         fields.setdefault("model_type", config.model_type)
         head, vocab_size = _head_kind(fields, config), _vocab_size(fields, config)
         if head is not None:
-            HeadConfig.from_json(head, fields)
+            HeadConfig.from_json(head, fields)  # raises an error for an invalid value
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
             raise ValueError("a label in id2label is not text")

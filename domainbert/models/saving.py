@@ -77,7 +77,7 @@ def folder_fields(
         "dtype": "float32",
         **(facts or {}),
     }
-    if families.family_kind(head) != head:
+    if families.family_kind(head) != head:  # transformers has no class for this head
         fields[HEAD_KEY] = head
     if head is not None and model.head_config is not None:
         fields |= model.head_config.to_json()

@@ -40,11 +40,12 @@ class AlbertEncoder(PostNormEncoder):
     """
 
     def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
-        self.layer_order = config.layer_weights
         rows, types, sizes = config.max_position_embeddings, config.type_vocab_size, config.sizes
         embeddings = Embeddings(vocabulary.size, rows, types, sizes, factor_width=config.embedding_size)
-        distinct = dataclasses.replace(sizes, num_layers=len(set(self.layer_order)))
-        super().__init__(embeddings, distinct, vocabulary.pad_id, types)
+        # layers that share their weights are built once
+        sizes = dataclasses.replace(sizes, num_layers=len(set(config.layer_weights)))
+        super().__init__(embeddings, sizes, vocabulary.pad_id, types)
+        self.layer_order = config.layer_weights
 
     @override
     def blocks(self) -> Sequence[nn.Module]:

@@ -107,16 +107,19 @@ class DebertaV2Config(PostNormConfig):
         )
 
     def _check_relative(self) -> None:
+        """Check the settings of relative positions."""
         require(bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention")
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
-        half = self.position_buckets // 2
+        half = self.position_buckets // 2  # buckets of a single distance; larger distances share logarithmic buckets
+        no_logarithmic_buckets = self.position_buckets < 1 or self.max_length <= half + 1
         require(
-            self.position_buckets < 1 or half + 1 < self.max_distance or self.max_length <= half + 1,
+            no_logarithmic_buckets or half + 1 < self.max_distance,
             f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with position_buckets="
             f"{self.position_buckets}, or a smaller max_position_embeddings",
         )
 
     def _check_absolute(self) -> None:
+        """Check that settings of relative positions have their default."""
         required = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
         for name, expected in required.items():
             value = getattr(self, name)
@@ -129,11 +132,12 @@ class DebertaV2Config(PostNormConfig):
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the configuration in a `config.json`; widths that follow from other values are only checked."""
         values, terms = dict(fields), fields.get("pos_att_type")
-        if isinstance(terms, str | list):
+        if isinstance(terms, str | list):  # such as "P2C | c2p" or ["p2c", "c2p"]
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
             values["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
         groups = values.get("conv_groups", 1)
         require(groups == 1, f"conv_groups: found {groups!r}; expected 1")
+
         widths = {name: values.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in values}
         config = super().from_json(values)
         supported = {
@@ -147,7 +151,10 @@ class DebertaV2Config(PostNormConfig):
     @override
     def to_json(self) -> dict[str, Any]:
         """Return the fields of `config.json`; no `embedding_size` if None, which `transformers` cannot read."""
-        return {name: value for name, value in super().to_json().items() if (name, value) != ("embedding_size", None)}
+        fields = super().to_json()
+        if self.embedding_size is None:
+            del fields["embedding_size"]
+        return fields
 
     @override
     def with_layers(self, layers: Sequence[int]) -> Self:

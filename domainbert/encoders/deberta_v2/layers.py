@@ -154,7 +154,7 @@ def distance_scores(states: Tensor, table: Tensor) -> Tensor:
     parts, begin = [], length
     for block in blocks:
         count = block.shape[-2]
-        begin -= count
+        begin -= count  # row of the table for the last state of the block
         products = block.flatten(1, 2) @ table[:, begin : begin + length + count].transpose(-1, -2)
         parts.append(_align_rows(products.unflatten(1, (batch, count))))  # from (heads, B, count, S + count)
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)).transpose(0, 1)

@@ -110,13 +110,15 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def head(self, kind: str, config: DebertaV2Config, encoder: Encoder, num_labels: int) -> nn.Module:
-        rate = config.cls_dropout if kind == "sequence" else None
+        rate = config.hidden_dropout_prob
+        if kind == "sequence" and config.cls_dropout is not None:
+            rate = config.cls_dropout
         return build_head(
             kind,
             encoder,
             config.sizes,
             num_labels,
-            dropout=config.hidden_dropout_prob if rate is None else rate,
+            dropout=rate,
             pooler=config.pooler_hidden_act,
             pooler_dropout=config.pooler_dropout,
         )

@@ -70,4 +70,6 @@ class DistilBertConfig(EncoderConfig):
     def to_json(self) -> dict[str, Any]:
         """Return the fields of `config.json`, without `qa_dropout` if it is the default."""
         fields = super().to_json()
-        return {name: value for name, value in fields.items() if (name, value) != ("qa_dropout", _QA_DROPOUT)}
+        if self.qa_dropout == _QA_DROPOUT:
+            del fields["qa_dropout"]
+        return fields
