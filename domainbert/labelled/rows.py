@@ -48,7 +48,7 @@ def iterate_rows(
         return json_rows(path, problems)
     rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
     line, header = next(rows, (1, []))
-    wrong = [key for key in keys if header and header.count(key) != 1]
+    wrong = [key for key in keys if header.count(key) != 1] if header else []  # an empty file has no header
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
         problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}")
@@ -147,10 +147,10 @@ def _with_whole_labels(
     """Yield the rows with labels converted by `to_integer`, and count them in `changed`."""
     for line, row in rows:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-        whole = [to_integer(value, are_columns) for value in values]
-        if count := sum(new is not old for new, old in zip(whole, values, strict=True)):
-            row[key] = whole if isinstance(row[key], list) else whole[0]
-            changed["labels such as 1.0, read as 1"] += count
+        new_values = [to_integer(value, are_columns) for value in values]  # unchanged values are the same objects
+        if num_changed := sum(new is not old for new, old in zip(new_values, values, strict=True)):
+            row[key] = new_values if isinstance(row[key], list) else new_values[0]
+            changed["labels such as 1.0, read as 1"] += num_changed
         yield line, row
 
 

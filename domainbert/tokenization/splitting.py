@@ -58,7 +58,7 @@ def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplittin
         return [False] * len(pretokens)
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
-    return [
+    return [  # no marks: there is white space before the pre-token
         bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
         for marks in _border_marks(text, pretokens)
     ]

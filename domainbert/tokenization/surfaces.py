@@ -160,7 +160,7 @@ class _EntryIndex:
         self.by_text: dict[str, int] = {}
         self.without_text: dict[str, int] = {}  # by token: entries without a text, such as part of a character
         for token_id, surface in enumerate(old.surfaces):
-            if surface is not None:
+            if surface is not None:  # of equal entries the first, with the lowest id
                 self.by_surface.setdefault(surface, token_id)
                 self.by_text.setdefault(surface.text, token_id)
             elif old.tokens[token_id]:

@@ -64,7 +64,7 @@ class WordCounter:
         self._bytes[0] += other.bytes
         counts = self._counts.setdefault(0, Counter())
         for string, count in other.words(lambda string: [string]).items():
-            times = math.floor(count * factor + _uniform_hash(string))
+            times = math.floor(count * factor + _uniform_hash(string))  # rounded at random, correct on average
             if times:
                 counts[string] += times
             else:

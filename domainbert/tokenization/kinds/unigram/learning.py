@@ -92,8 +92,10 @@ class _PieceTable:
 
     def select(self, kept: Bools) -> _PieceTable:
         """Return a table with only the pieces that are True in `kept` (pieces,), renumbered."""
-        new_indices = np.full(len(kept) + 1, np.count_nonzero(kept), dtype=np.int32)
-        new_indices[:-1][kept] = np.arange(np.count_nonzero(kept))
+        num_kept = np.count_nonzero(kept)
+        # `pieces_at` has the number of pieces where there is none, so the last index stands for "none", too
+        new_indices = np.full(len(kept) + 1, num_kept, dtype=np.int32)
+        new_indices[:-1][kept] = np.arange(num_kept)
         return replace(
             self,
             pieces_at=new_indices[self.pieces_at],
