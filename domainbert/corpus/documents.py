@@ -283,8 +283,10 @@ def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned
 def _copies(document: _FilteredDocument) -> Iterator[Document]:
     """Yield the document as often as the weight of its source says, a validation document at most once; count them."""
     split, counts = document.split, document.counts
-    certain_copies, fraction = divmod(document.source.weight, 1)
-    copies = int(certain_copies) + (_uniform(document.digest[8:]) < fraction)
+    whole_copies, fraction = divmod(document.source.weight, 1)
+    copies = int(whole_copies)
+    if _uniform(document.digest[8:]) < fraction:
+        copies += 1
     if copies == 0:
         counts.dropped["left out by weight"] += 1
         return

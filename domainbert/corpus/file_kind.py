@@ -177,6 +177,7 @@ def _is_object(line: str) -> bool:
 
 
 def _split_columns(line: str) -> list[str]:
+    """Return the columns of a line, separated by tabs if there are any, else by spaces."""
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 
@@ -188,9 +189,9 @@ def _tagged_columns(line: str) -> list[int]:
 
 def _num_tab_columns(lines: Sequence[str]) -> int:
     """Return the number of tab-separated columns if two or more lines all have the same number; 0 otherwise."""
-    content = [line for line in lines if line.strip(" \t")]
-    widths = {line.count("\t") + 1 for line in content}
-    return widths.pop() if len(content) > 1 and len(widths) == 1 and widths != {1} else 0
+    widths = [line.count("\t") + 1 for line in lines if line.strip(" \t")]
+    is_table = len(widths) > 1 and len(set(widths)) == 1 and widths[0] > 1
+    return widths[0] if is_table else 0
 
 
 def _num_columns(first: Sequence[str]) -> int | None:

@@ -258,7 +258,7 @@ def dataset_rows(
     `name` identifies the data set in messages; for `slices` see `open_dataset`. Raise `DomainbertError` if it has
     several splits and `split` names none of them.
     """
-    if isinstance(dataset, Mapping):
+    if isinstance(dataset, Mapping):  # a DatasetDict: data set by name of the split
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
         if chosen not in dataset:
             missing = "" if split is None else f"no split {split!r}; "

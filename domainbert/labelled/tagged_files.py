@@ -85,7 +85,8 @@ class TaggedFile(SentenceFile[AnySentence]):
 
     @override
     def plain_item(self, item: AnySentence) -> PlainItem:
-        name = self._document_names.get(bisect(self.marks, item.line) - 1, "")
+        index_of_mark = bisect(self.marks, item.line) - 1  # of the last mark before the sentence
+        name = self._document_names.get(index_of_mark, "")
         text, document = " ".join(item.words), item.document if self.marks else None
         return PlainItem((text,), tuple(item.labels), tuple(item.tags), document=document, document_name=name)
 

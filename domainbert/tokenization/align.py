@@ -48,12 +48,11 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     """
     texts = [" ".join(sentence) for sentence in words]
     encodings = tokenizer.encode_with_offsets(texts)
+    pretokens_of_texts = _basic_words_of(tokenizer, texts, encodings)
     aligned = []
-    for text, encoding, pretokens, sentence in zip(
-        texts, encodings, _basic_words_of(tokenizer, texts, encodings), words, strict=True
-    ):
-        ends = list(itertools.accumulate(len(word) + 1 for word in sentence))
-        begins = [0, *ends[:-1]] if sentence else []
+    for sentence, text, encoding, pretokens in zip(words, texts, encodings, pretokens_of_texts, strict=True):
+        # characters at which the words begin: 1 for the space after each word
+        begins = list(itertools.accumulate((len(word) + 1 for word in sentence), initial=0))[: len(sentence)]
         word_of = _words_of_pieces(text, encoding.offsets, begins)
         starts = _is_first_of_run(_words_of_pieces(text, encoding.offsets, [start for start, _ in pretokens]))
         aligned.append(_build_aligned_words(tokenizer, encoding.ids, word_of, starts, len(sentence)))
@@ -130,7 +129,8 @@ def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequ
             words.append(words[-1] if words else bisect_right(begins, start) - 1)
         else:
             word = bisect_right(begins, position) - 1
-            words.append(0 if word < 0 and begins and stop > begins[0] else word)
+            reaches_first_word = bool(begins) and stop > begins[0]
+            words.append(0 if word < 0 and reaches_first_word else word)
     return words
 
 
@@ -180,7 +180,8 @@ def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
     """Return the spans of pre-tokens, extended by combining marks (accents, vowel signs of Thai) before the next piece:
     the normalizer of an uncased vocabulary drops these marks, and its offsets do not cover them."""
     offsets: list[tuple[int, int]] = []
-    previous, piece_offsets = None, encoding.offsets  # each access creates a new list
+    previous = None  # pre-token of the piece before
+    piece_offsets = encoding.offsets  # each access creates a new list
     next_starts = [*(start for start, _ in piece_offsets[1:]), len(text)]
     for word, (start, end), next_start in zip(encoding.word_ids, piece_offsets, next_starts, strict=False):
         while end < next_start and not text[end].isascii() and unicodedata.category(text[end]) == "Mn":

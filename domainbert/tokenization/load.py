@@ -110,10 +110,12 @@ class DomainTokenizer:
         """Return for each text its ids, as `encode` does, and whether each piece begins a word; both are (pieces,)."""
         import numpy as np  # imported here because checks of recipes do not need it
 
-        encode = self.encode_with_offsets if self.pieces.reads_pretokens else self._encode_fast
-        word_starts = self.pieces.word_starts
-        encodings = zip(texts, encode(texts), strict=True)
-        return [(np.asarray(encoding.ids, dtype=np.int64), word_starts(text, encoding)) for text, encoding in encodings]
+        pieces = self.pieces
+        encodings = self.encode_with_offsets(texts) if pieces.reads_pretokens else self._encode_fast(texts)
+        return [
+            (np.asarray(encoding.ids, dtype=np.int64), pieces.word_starts(text, encoding))
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
         """Return an encoding of each text, without special tokens and without truncation: `.ids`, `.offsets`

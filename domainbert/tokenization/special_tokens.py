@@ -179,7 +179,8 @@ def roberta_template(cls_id: int, sep_id: int) -> Template:
 def usual_template(special_tokens: Mapping[str, str], ids: Mapping[str, int]) -> Template:
     """Return the template that the special tokens (role to token) imply: BERT's for "[CLS]", else RoBERTa's."""
     cls, sep = special_tokens["cls_token"], special_tokens["sep_token"]
-    return (bert_template if cls == TOKEN_NAMES["cls_token"][0] else roberta_template)(ids[cls], ids[sep])
+    make_template = bert_template if cls == "[CLS]" else roberta_template
+    return make_template(ids[cls], ids[sep])
 
 
 def template_of(backend: Tokenizer) -> Template | None:

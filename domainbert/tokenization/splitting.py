@@ -141,12 +141,13 @@ def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, 
     """Return for each pre-token (place, mark) of the punctuation marks on both sides of its left border; [] after white
     space. A place is one of `PLACES`."""
     strings = [text[start:stop] for start, stop in pretokens]
+    # indices of the first pre-tokens after white space
     begins = [index for index, follows in enumerate(_follow_directly(text, pretokens)) if not follows]
-    borders: list[list[tuple[str, str]]] = [[] for _ in strings]
+    border_marks: list[list[tuple[str, str]]] = [[] for _ in strings]
     for begin, end in pairwise([*begins, len(strings)]):
         if end - begin > 1:
-            borders[begin + 1 : end] = _inner_border_marks(strings[begin:end])
-    return borders
+            border_marks[begin + 1 : end] = _inner_border_marks(strings[begin:end])
+    return border_marks
 
 
 def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:

@@ -105,7 +105,7 @@ class UnigramKind(TokenizerKind):
         """Return the words, split at characters that are not in the alphabet."""
         strings = counter.words(self.word_splitter(self._backend([], lowercase)))
         characters = count_words(strings, list)
-        del characters[" "]
+        del characters[" "]  # the space before a word, which is "▁" in pieces
         alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
         parts = count_words(strings, lambda word: _parts_in_alphabet(self.entry(word), alphabet))
         counts, infrequent = most_frequent(parts)
@@ -170,7 +170,7 @@ class UnigramKind(TokenizerKind):
         model["vocab"] += [[token, lowest] for token in added]
         for entry in entries:
             piece_scores = [scores.get(token.value, lowest) for token in backend.model.tokenize(entry)]
-            model["vocab"].append([entry, sum(piece_scores) + 1e-6])
+            model["vocab"].append([entry, sum(piece_scores) + 1e-6])  # scores are log probabilities
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """Return settings with a class that reads everything from `tokenizer.json`: the families' classes replace the
