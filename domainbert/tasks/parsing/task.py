@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     @override
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
+        # the share of words whose head is the previous word, or of words whose head is the next word if it is larger
         adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
         if scores["uas"] > adjacent + MIN_GAIN or adjacent == 1:
             return []
@@ -104,9 +106,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     training_hooks = ArcTrainingHooks()
     inputs = WordInputs()
     example_formatter = ArcFormatter()
-    distillation_targets = ArcDistillationTargets(
-        is_softmax=False
-    )  # the outputs of the head are projections, not logits
+    distillation_targets = ArcDistillationTargets(is_softmax=False)  # the head has projections instead of logits
     biaffine: Biaffine
 
     def __init__(self, labels: Sequence[str], decode: Decoding = "mst") -> None:
@@ -184,14 +184,13 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
             heads = self._heads(arcs, sizes)
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
-        arcs_of_words = [
-            (head, self.labels[label])
-            for head, label in zip(heads[inside].tolist(), labels.indices.tolist(), strict=True)
-        ]
-        ends = grid.lengths.cumsum(0).tolist()
-        bounds = [(end - size, end) for size, end in zip(sizes, ends, strict=True)]  # of each sentence
-        word_scores = scores.tolist()
-        return [Tree(arcs_of_words[start:end], word_scores[start:end]) for start, end in bounds]
+        words_in_order = zip(heads[inside].tolist(), labels.indices.tolist(), scores.tolist(), strict=True)
+        trees = []
+        for size in sizes:
+            sentence = list(islice(words_in_order, size))
+            sentence_arcs = [(head, self.labels[label]) for head, label, _ in sentence]
+            trees.append(Tree(sentence_arcs, [score for *_, score in sentence]))
+        return trees
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the heads (E, W) decoded from log-probabilities (E, W, 1 + W); 0 in padding."""

@@ -117,10 +117,10 @@ class QuestionFile(Labelled[Question]):
 
     def units(self) -> list[Unit]:
         """Return one unit per context, at its first question."""
-        first_of: dict[int, Question] = {}
+        first_questions: dict[int, Question] = {}  # by index of the context
         for unit, item in zip(self.unit_ids, self.items, strict=True):
-            first_of.setdefault(unit, item)
-        return [Unit(item.line) for item in first_of.values()]
+            first_questions.setdefault(unit, item)
+        return [Unit(item.line) for item in first_questions.values()]
 
     @override
     def file_content(self, units: Sequence[int]) -> str:
@@ -200,7 +200,7 @@ def _parse_squad(row: Row, line: int) -> Question:
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in row["answers"]]
         return _check_question(row, row["id"], pairs, line)
     except DomainbertError as error:
-        name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["place"]
+        name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["json_path"]
         located_problems = [f"{name}: {problem}" for problem in error.problems]
         raise DomainbertError(located_problems[0], located_problems) from error
 
@@ -255,7 +255,7 @@ def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
 
 
 def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """Yield (line of the id, question); `context` and `place`, the JSON path of the question, are added to its keys.
+    """Yield (line of the id, question) with two more keys: `context`, and `json_path` of the question.
 
     Articles, paragraphs and questions that are not objects, and values that are not lists, are added to `problems`.
 
@@ -268,7 +268,7 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
         for paragraph_path, paragraph in _objects(article, "paragraphs", article_path, problems):
             for question_path, question in _objects(paragraph, "qas", paragraph_path, problems):
                 line = lines.get(str(question.get("id")), 1)
-                yield line, {**question, "context": paragraph.get("context"), "place": question_path}
+                yield line, {**question, "context": paragraph.get("context"), "json_path": question_path}
 
 
 def _parse_json(path: Path, text: str) -> Row:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Example, Window, room_for_text
 from domainbert.labelled.contents import UnreadableContents
-from domainbert.tasks.relations.config import RelationFormat, Relations
+from domainbert.tasks.relations.config import RelationFormat
 from domainbert.tasks.relations.marked import MarkedText, Markers
 from domainbert.tokenization.align import AlignedText
 from domainbert.tokenization.load import DomainTokenizer
@@ -36,11 +36,6 @@ class MarkerReading:
     """See `Relations.markers`."""
     format: RelationFormat
     """Keys and markers of files."""
-
-    @classmethod
-    def from_config(cls, config: Relations) -> MarkerReading:
-        """Return the marker reading of a training with these settings."""
-        return cls(config.markers, config.format)
 
     @classmethod
     def from_model_folder(cls, fields: Mapping[str, Any]) -> MarkerReading:
@@ -85,8 +80,8 @@ class MarkerReading:
         """Raise `DomainbertError` if the vocabulary cannot distinguish markers, or a text contains an added marker."""
         all_ids = tokenizer.encode(self.markers)
         for marker, ids in zip(self.markers, all_ids, strict=True):
-            valid_length = len(ids) == 1 or self.kind == "text"
-            if not valid_length or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
+            is_split = self.kind == "tokens" and len(ids) > 1  # an added marker is one token
+            if is_split or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
                 raise DomainbertError(
                     f"markers: {marker!r} is not in the vocabulary, or not different from another marker; "
                     "expected head_markers and tail_markers of the vocabulary, or markers: tokens"
@@ -120,13 +115,15 @@ def locate_entities(
     """
     _, marker_starts = reading.text_to_read(text)
     word_starts = [start for start, _ in words.word_offsets]
-    firsts = [words.first_piece[bisect_right(word_starts, start) - 1] for start in marker_starts]
-    last_char = max(start + len(marker) for start, marker in zip(marker_starts, reading.markers, strict=True))
-    following = bisect_left(word_starts, last_char)  # the first word after all markers
-    end = words.first_piece[following] if following < len(word_starts) else len(words.input_ids)
-    # markers 0 and 2 are before head and tail
-    head, tail = (words.input_ids.index(marker_ids[k], firsts[k]) if marker_ids else firsts[k] for k in (0, 2))
-    return PiecePositions(min(firsts), end, head, tail)
+    # the first piece of the word in which each marker begins
+    first_pieces = [words.first_piece[bisect_right(word_starts, start) - 1] for start in marker_starts]
+    markers_end = max(start + len(marker) for start, marker in zip(marker_starts, reading.markers, strict=True))
+    next_word = bisect_left(word_starts, markers_end)
+    end = words.first_piece[next_word] if next_word < len(word_starts) else len(words.input_ids)
+    head, tail = first_pieces[0], first_pieces[2]  # markers 0 and 2 are before head and tail
+    if marker_ids:  # an added marker may follow other pieces of its word
+        head, tail = words.input_ids.index(marker_ids[0], head), words.input_ids.index(marker_ids[2], tail)
+    return PiecePositions(min(first_pieces), end, head, tail)
 
 
 def centred_window(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
@@ -158,9 +155,8 @@ def relation_example(
             f"{room}, as max_length is {max_length}"
         )
     start, stop = centred_window(words.first_piece, len(words.input_ids), room, entities.first, entities.end)
-    positions = np.asarray(
-        [entities.head - start, entities.tail - start] if at_markers else [CLS_POSITION], dtype=np.int64
-    )
+    read_positions = [entities.head - start, entities.tail - start] if at_markers else [CLS_POSITION]
+    positions = np.asarray(read_positions, dtype=np.int64)
     targets = np.repeat(np.asarray(target)[np.newaxis], len(positions), axis=0)
     ids = np.asarray(words.input_ids[start:stop], dtype=np.int64)
     return Example((Window(ids, positions, np.zeros_like(positions), targets, words.extra),), 1)

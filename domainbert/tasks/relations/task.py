@@ -171,7 +171,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """Return the task; raise `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
         config.check_labels(classes)
-        reading = MarkerReading.from_config(config)
+        reading = MarkerReading(config.markers, config.format)
         if config.head == "starts":
             return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
         return cls(classes, reading, config.negative)
