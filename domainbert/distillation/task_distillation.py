@@ -307,7 +307,8 @@ def check_losses(
 ) -> None:
     """Raise `DomainbertError` if the losses cannot compare student and teachers."""
     task, has_cache = module.task, teachers.cache is not None
-    have_crf = teachers.have_crf or crf_of(start.model.head) is not None
+    heads = [start.model.head, *(teacher.model.head for teacher in teachers.predictors)]
+    have_crf = any(crf_of(head) is not None for head in heads)  # the logits of a CRF are log-marginals
     drops_logits = has_cache and teachers.drops_logits(task)
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         require_distillation_targets(task)
@@ -328,7 +329,7 @@ def check_losses(
                 "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
             )
     runs_teachers = weighted.needs_hidden or (weighted.needs_teacher and not has_cache)  # in each training step
-    if runs_teachers and window > teachers.max_length:
-        raise DomainbertError(
-            f"{max_length_problem(window, teachers.max_length, 'a teacher')}, or a cache and losses on predictions only"
-        )
+    longest = min(teacher.config.max_length for teacher in teachers.predictors)
+    if runs_teachers and window > longest:
+        problem = max_length_problem(window, longest, "a teacher")
+        raise DomainbertError(f"{problem}, or a cache and losses on predictions only")

@@ -64,11 +64,6 @@ class TransferText:
         print(f"unlabelled: {len(sentences):,} different sentences of {total:,}")
         return cls(labelled, unlabelled_contents(labelled, sentences, splitting))
 
-    @property
-    def items(self) -> Sequence[Any]:
-        """The labelled items."""
-        return self.labelled.items
-
     def encode(self, task: Task[Any, Any], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Return the examples of all texts, labelled items first."""
         unlabelled = task.encode_contents(self.sentences, tokenizer, max_length)
@@ -76,9 +71,10 @@ class TransferText:
 
     def describe(self, number: int) -> str:
         """Return a description of text `number` (labelled items first) for messages."""
-        if number < len(self.items):
+        num_labelled = len(self.labelled.items)
+        if number < num_labelled:
             return f"the training text of line {self.labelled.line_or_location(number)}"
-        return f"the unlabelled sentence {text_in(self.sentences[number - len(self.items)])!r}"
+        return f"the unlabelled sentence {text_in(self.sentences[number - num_labelled])!r}"
 
     @property
     def fingerprint(self) -> str:
@@ -114,19 +110,9 @@ class Teachers:
     top_k: int
 
     @property
-    def max_length(self) -> int:
-        """Largest window, in tokens, for which all teachers have positions."""
-        return min(teacher.config.max_length for teacher in self.predictors)
-
-    @property
     def default_max_length(self) -> int:
         """Largest window, in tokens, with which all teachers were trained."""
         return min(teacher.max_length for teacher in self.predictors)
-
-    @property
-    def have_crf(self) -> bool:
-        """Whether a teacher has a CRF; its logits are log-marginals."""
-        return any(crf_of(teacher.model.head) is not None for teacher in self.predictors)
 
     def num_kept(self, task: Task[Any, Any]) -> int:
         """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
