@@ -113,10 +113,10 @@ def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
         else:
             file.writelines(json.dumps(row) + "\n" for row in rows)
     folds = written(train, Classification(), 3, tmp_path / "folds")
-    held = [read_classification(Classification(), fold.validation).texts for fold in folds]
+    held = [read_classification(Classification(), fold.validation).items for fold in folds]
     assert [Counter(text.label for text in texts) for texts in held] == [{"rare": 2, "usual": 6}] * 3
     assert {text.text for texts in held for text in texts} == {row["text"] for row in rows}
-    assert [len(read_classification(Classification(), fold.train).texts) for fold in folds] == [16] * 3
+    assert [len(read_classification(Classification(), fold.train).items) for fold in folds] == [16] * 3
     again = written(train, Classification(), 3, tmp_path / "again")
     assert [fold.train.read_bytes() for fold in again] == [fold.train.read_bytes() for fold in folds]
 
@@ -138,7 +138,7 @@ def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, in_all: bool)
                 if isinstance(task, Ner):
                     assert {tag for one in read_ner(path).sentences for tag in one.tags} == {"B-X"}
                 else:
-                    assert {text.label for text in read_classification(Classification(), path).texts} == set(names)
+                    assert {text.label for text in read_classification(Classification(), path).items} == set(names)
 
 
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
