@@ -328,7 +328,7 @@ def test_sample_files_are_read(tmp_path):
             )
         else:
             format = ClassificationFormat(text_pair_key="text_pair" if "text_pair" in block.text else None)
-            classes.append([text.label for text in read_classification(Classification(format=format), file).texts])
+            classes.append([text.label for text in read_classification(Classification(format=format), file).items])
     assert entities == ENTITIES
     assert classes == CLASSES
     assert labels == LABELS
