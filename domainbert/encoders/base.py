@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import Sizes, frozen_layers_problem
+from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
 from domainbert.encoders.layers import (
     Attention,
     Dropout,
@@ -292,9 +292,23 @@ class StackedEncoder(Encoder):
 
 
 class PostNormEncoder(StackedEncoder):
-    """Embeddings and a stack of post-norm layers; it ignores token types if `num_token_types` is 0."""
+    """Encoder of BERT and of families with the same layers; weights of layers are shared as in `layer_weights`."""
 
-    def __init__(self, embeddings: Embeddings, sizes: Sizes, pad_id: int, num_token_types: int = 0) -> None:
-        arguments = sizes.hidden_size, sizes.num_heads, sizes.attention_dropout
-        layers = [PostNormLayer(SelfAttention(*arguments), sizes) for _ in range(sizes.num_layers)]
-        super().__init__(embeddings, layers, sizes, pad_id, num_token_types)
+    def __init__(self, config: EncoderConfig, vocabulary: VocabularyFacts) -> None:
+        sizes = config.sizes
+        embeddings = Embeddings(
+            vocabulary.size,
+            num_positions=config.max_length + config.position_offset,
+            num_types=getattr(config, "type_vocab_size", 0),  # RoBERTa has a table of types, but ignores types
+            sizes=sizes,
+            first_position=vocabulary.pad_id + 1 if config.position_offset else 0,
+            factor_width=config.factor_width,
+        )
+        attention = sizes.hidden_size, sizes.num_heads, sizes.attention_dropout
+        layers = [PostNormLayer(SelfAttention(*attention), sizes) for _ in set(config.layer_weights)]
+        super().__init__(embeddings, layers, sizes, vocabulary.pad_id, config.num_token_types)
+        self.layer_weights = config.layer_weights
+
+    @override
+    def blocks(self) -> Sequence[nn.Module]:
+        return [self.layers[index] for index in self.layer_weights]

@@ -190,6 +190,11 @@ class EncoderConfig(ABC):
         return self.sizes.hidden_size
 
     @property
+    def factor_width(self) -> int | None:
+        """Width E of factorised embeddings, which a linear layer projects to the hidden states; None without them."""
+        return None
+
+    @property
     def position_offset(self) -> int:
         """Row of the position table for the first token of a text."""
         return 0

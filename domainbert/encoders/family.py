@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Generic, TypeVar
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
-from domainbert.encoders.base import Encoder
+from domainbert.encoders.base import Encoder, PostNormEncoder
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, map_layers, with_weight_and_bias
@@ -33,7 +32,7 @@ LABEL_HEADS = {"tokens": {"head.classifier": "classifier"}, "span": {"head.class
 """Modules of the heads for tokens and spans to the Hugging Face names that most families have."""
 
 
-class Family(ABC, Generic[C]):
+class Family(Generic[C]):
     """An encoder family; its `model.py` defines an instance `FAMILY`. Parts without torch are in its configuration.
 
     `names`, `tied` and `vocabulary_tensors` use the attributes, which are names in Hugging Face's models. A family
@@ -63,9 +62,9 @@ class Family(ABC, Generic[C]):
     output_bias: ClassVar[str]
     output_copies: ClassVar[Sequence[str]]
 
-    @abstractmethod
     def encoder(self, config: C, vocabulary: VocabularyFacts) -> Encoder:
-        """Return a newly initialised encoder."""
+        """Return a newly initialised encoder, by default with BERT's layers."""
+        return PostNormEncoder(config, vocabulary)
 
     def head(self, kind: str, config: C, encoder: Encoder, num_labels: int) -> nn.Module:
         """Return a newly initialised head of one of the kinds in `config.architectures`, by default as in BERT."""

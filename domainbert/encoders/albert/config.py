@@ -74,6 +74,11 @@ class AlbertConfig(PostNormConfig):
 
     @property
     @override
+    def factor_width(self) -> int:
+        return self.embedding_size
+
+    @property
+    @override
     def layer_weights(self) -> tuple[int, ...]:
         """Index of the weights of each layer, group by group."""
         inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
 from torch import nn
 from typing_extensions import override
 
 from domainbert.encoders.albert.config import AlbertConfig
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.base import Encoder
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
 from domainbert.encoders.names import NameMap, with_weight_and_bias
@@ -32,38 +30,18 @@ _HEADS = {
 }
 
 
-class AlbertEncoder(PostNormEncoder):
-    """Post-norm encoder whose layers are used several times.
+class AlbertFamily(Family[AlbertConfig]):
+    """ALBERT (Lan et al. 2020): BERT with shared layers and narrow embeddings.
 
     Dropout follows attention and feed-forward, as in the authors' code (google-research/albert, modeling.py,
     `attention_ffn_block`); transformers has no dropout after the feed-forward part.
     """
-
-    def __init__(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> None:
-        rows, types, sizes = config.max_position_embeddings, config.type_vocab_size, config.sizes
-        embeddings = Embeddings(vocabulary.size, rows, types, sizes, factor_width=config.embedding_size)
-        # layers that share their weights are built once
-        sizes = dataclasses.replace(sizes, num_layers=len(set(config.layer_weights)))
-        super().__init__(embeddings, sizes, vocabulary.pad_id, types)
-        self.layer_order = config.layer_weights
-
-    @override
-    def blocks(self) -> Sequence[nn.Module]:
-        return [self.layers[index] for index in self.layer_order]
-
-
-class AlbertFamily(Family[AlbertConfig]):
-    """ALBERT (Lan et al. 2020): BERT with shared layers and narrow embeddings."""
 
     prefix = "albert."
     layer = _LAYER
     heads = _HEADS
     output_bias = "predictions.bias"
     output_copies = ("predictions.decoder.weight", "predictions.decoder.bias")
-
-    @override
-    def encoder(self, config: AlbertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        return AlbertEncoder(config, vocabulary)
 
     @override
     def head(self, kind: str, config: AlbertConfig, encoder: Encoder, num_labels: int) -> nn.Module:

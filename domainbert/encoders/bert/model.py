@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing_extensions import override
-
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import LABEL_HEADS, Family
 
 _MASKED_LM = {
@@ -32,12 +28,6 @@ class BertFamily(Family[BertConfig]):
     heads = _HEADS
     output_bias = "cls.predictions.bias"
     output_copies = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias")
-
-    @override
-    def encoder(self, config: BertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        types = config.type_vocab_size
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
-        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
 
 
 FAMILY = BertFamily()

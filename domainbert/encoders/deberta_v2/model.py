@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder, StackedEncoder
+from domainbert.encoders.base import Embeddings, Encoder, StackedEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.deberta_v2.layers import (
@@ -102,11 +102,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def encoder(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> Encoder:
-        if config.relative_attention:
-            return DebertaEncoder(config, vocabulary)
-        types = config.type_vocab_size
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, types, config.sizes)
-        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
+        return DebertaEncoder(config, vocabulary) if config.relative_attention else super().encoder(config, vocabulary)
 
     @override
     def head(self, kind: str, config: DebertaV2Config, encoder: Encoder, num_labels: int) -> nn.Module:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.base import Encoder
 from domainbert.encoders.distilbert.config import DistilBertConfig
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
@@ -36,11 +35,6 @@ class DistilBertFamily(Family[DistilBertConfig]):
     heads = _HEADS
     output_bias = "vocab_projector.bias"
     output_copies = ("vocab_projector.weight",)
-
-    @override
-    def encoder(self, config: DistilBertConfig, vocabulary: VocabularyFacts) -> Encoder:
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, config.sizes)
-        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
 
     @override
     def head(self, kind: str, config: DistilBertConfig, encoder: Encoder, num_labels: int) -> nn.Module:

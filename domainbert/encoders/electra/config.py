@@ -54,6 +54,6 @@ class ElectraConfig(PostNormConfig):
         return self.embedding_size
 
     @property
+    @override
     def factor_width(self) -> int | None:
-        """Width of the embeddings; None if it equals the hidden size."""
         return None if self.embedding_size == self.hidden_size else self.embedding_size

@@ -7,8 +7,7 @@ from typing import Any
 from torch import nn
 from typing_extensions import override
 
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
-from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.base import Encoder
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
@@ -32,12 +31,6 @@ class ElectraFamily(Family[ElectraConfig]):
     heads = _HEADS
     output_bias = "generator_lm_head.bias"
     output_copies = ("generator_lm_head.weight",)
-
-    @override
-    def encoder(self, config: ElectraConfig, vocabulary: VocabularyFacts) -> Encoder:
-        rows, types = config.max_position_embeddings, config.type_vocab_size
-        embeddings = Embeddings(vocabulary.size, rows, types, config.sizes, factor_width=config.factor_width)
-        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id, types)
 
     @override
     def head(self, kind: str, config: ElectraConfig, encoder: Encoder, num_labels: int) -> nn.Module:

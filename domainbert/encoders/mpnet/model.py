@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
+from domainbert.encoders.base import Encoder, PostNormEncoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import BERT_LAYER, LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
@@ -44,12 +44,10 @@ class MPNetEncoder(PostNormEncoder):
     """Post-norm encoder with a relative position bias, which all layers share."""
 
     def __init__(self, config: MPNetConfig, vocabulary: VocabularyFacts) -> None:
-        sizes, first_position = config.sizes, config.position_offset
-        embeddings = Embeddings(vocabulary.size, config.max_position_embeddings, 0, sizes, first_position)
-        super().__init__(embeddings, sizes, vocabulary.pad_id)
-        self.relative_bias = nn.Embedding(NUM_BUCKETS, sizes.num_heads)
+        super().__init__(config, vocabulary)
+        self.relative_bias = nn.Embedding(NUM_BUCKETS, config.num_attention_heads)
         self.first_of_bucket = nn.Buffer(torch.tensor(_FIRST_OF_BUCKET), persistent=False)  # copied to a GPU once
-        initialise(self.relative_bias, sizes.initializer_range)
+        initialise(self.relative_bias, config.initializer_range)
 
     @override
     def context(self, tokens: Packed) -> Segments:

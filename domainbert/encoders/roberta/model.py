@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.base import Embeddings, Encoder, PostNormEncoder
+from domainbert.encoders.base import Encoder
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
@@ -40,8 +40,7 @@ class RobertaFamily(Family[RobertaConfig]):
                 f"max_position_embeddings: found {rows}, of which the first {first} are not used, because padding has "
                 f"id {first - 1}; expected {first + config.max_length} for texts of {config.max_length} tokens"
             )
-        embeddings = Embeddings(vocabulary.size, rows, config.type_vocab_size, config.sizes, first)
-        return PostNormEncoder(embeddings, config.sizes, vocabulary.pad_id)
+        return super().encoder(config, vocabulary)
 
     @override
     def head(self, kind: str, config: RobertaConfig, encoder: Encoder, num_labels: int) -> nn.Module:
