@@ -21,7 +21,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import Freshness, flatten, format_examples
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.space import optuna_value
-from domainbert.tuning.trials import requeued_numbers, silence_optuna
+from domainbert.tuning.trials import requeued_numbers
 
 _TERMS = "domainbert"  # user attribute with the terms, which all workers have to share
 _JOIN_SECONDS = 10.0
@@ -45,8 +45,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         if old_terms is not None and not _check_terms(study, old_terms, json.loads(json.dumps(terms)), extend):
             return study
     for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
-        with silence_optuna():
-            study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
+        study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
     study.set_user_attr(_TERMS, terms)
     return study
 
@@ -131,17 +130,16 @@ def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
     from the number in the storage). Samplers read earlier trials from the storage.
     """
     seed = int(random_bits(config.seed, number)) % 2**32  # hashed: with a sum, seed 1 would repeat trials of seed 0
-    with silence_optuna():
-        if config.sampler == "tpe":
-            single = len(config.objective) == 1
-            return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
-        sampler_types: dict[str, Callable[..., samplers.BaseSampler]] = {
-            "random": samplers.RandomSampler,
-            "grid": _Grid,
-            "cmaes": samplers.CmaEsSampler,
-            "gp": samplers.GPSampler,
-        }
-        return sampler_types[config.sampler](seed=seed)
+    if config.sampler == "tpe":
+        single = len(config.objective) == 1
+        return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
+    sampler_types: dict[str, Callable[..., samplers.BaseSampler]] = {
+        "random": samplers.RandomSampler,
+        "grid": _Grid,
+        "cmaes": samplers.CmaEsSampler,
+        "gp": samplers.GPSampler,
+    }
+    return sampler_types[config.sampler](seed=seed)
 
 
 def build_pruner(config: TuneConfig) -> pruners.BasePruner:

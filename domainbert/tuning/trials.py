@@ -10,8 +10,8 @@ import os
 import socket
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -38,13 +38,9 @@ _MAX_WAIT_SECONDS, _RETRY_SECONDS = 300.0, 2.0
 _RUNG = "completed_rung_"  # prefix of system attributes of ASHA: the rungs that a trial has reached
 
 
-@contextmanager
-def silence_optuna() -> Iterator[None]:
-    """Context manager that silences Optuna's warnings about experimental features and about heartbeats."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        warnings.filterwarnings("ignore", message="Heartbeat of storage")
-        yield
+# Optuna calls retries, heartbeats and some samplers experimental
+warnings.filterwarnings("ignore", category=ExperimentalWarning)
+warnings.filterwarnings("ignore", message="Heartbeat of storage")
 
 
 class Retry(RetryHeartbeatStaleTrialCallback):
@@ -71,14 +67,13 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
     url = _read_url(environment.get(STORAGE_URL_VARIABLE) or config.url or f"sqlite:///{(out / 'study.db').resolve()}")
     for attempt in range(_MAX_ATTEMPTS):
         try:
-            with silence_optuna():
-                return RDBStorage(
-                    url.render_as_string(hide_password=False),
-                    engine_kwargs=_SQLITE_OPTIONS if url.get_backend_name() == "sqlite" else {"pool_pre_ping": True},
-                    heartbeat_interval=config.heartbeat,
-                    grace_period=config.grace,
-                    heartbeat_stale_trial_callback=Retry(max_retry=_MAX_RETRIES),
-                )
+            return RDBStorage(
+                url.render_as_string(hide_password=False),
+                engine_kwargs=_SQLITE_OPTIONS if url.get_backend_name() == "sqlite" else {"pool_pre_ping": True},
+                heartbeat_interval=config.heartbeat,
+                grace_period=config.grace,
+                heartbeat_stale_trial_callback=Retry(max_retry=_MAX_RETRIES),
+            )
         except (SQLAlchemyError, RuntimeError, ImportError) as error:
             failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
         time.sleep(_ATTEMPT_SECONDS * (attempt + 1))
@@ -134,17 +129,15 @@ def failure_reason(error: Exception) -> str:
 
 def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
     """Mark a running trial as failed, and add a waiting trial with the same values."""
-    with silence_optuna():
-        if isinstance(trial, Trial):
-            trial.set_user_attr(ERROR, reason)
-        study.tell(trial.number, state=TrialState.FAIL)
-        Retry()(study, study.get_trials(deepcopy=False)[trial.number])
+    if isinstance(trial, Trial):
+        trial.set_user_attr(ERROR, reason)
+    study.tell(trial.number, state=TrialState.FAIL)
+    Retry()(study, study.get_trials(deepcopy=False)[trial.number])
 
 
 def requeued_numbers(trials: Sequence[FrozenTrial]) -> set[int]:
     """Return the numbers of the failed attempts that were queued again as a new trial."""
-    with silence_optuna():
-        return {number for trial in trials for number in Retry.retry_history(trial)}
+    return {number for trial in trials for number in Retry.retry_history(trial)}
 
 
 def counted_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
@@ -160,9 +153,8 @@ def number_without_retries(study: Study, number: int) -> int:
 
 def original_number(trial: FrozenTrial) -> int:
     """Return the number of the first attempt of a trial."""
-    with silence_optuna():
-        first = Retry.retried_trial_number(trial)
-    return trial.number if first is None else first
+    first_number = Retry.retried_trial_number(trial)
+    return trial.number if first_number is None else first_number
 
 
 def record_heartbeat(storage: RDBStorage, trial: Trial) -> None:

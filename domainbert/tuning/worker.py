@@ -137,14 +137,12 @@ class Worker:
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
             if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_being_written, waiting)):
                 return None
-            with trials.silence_optuna():
-                trial = self.study.ask()
+            trial = self.study.ask()
             trials.record_heartbeat(self.storage, trial)
             trial.set_user_attr(trials.WORKER, trials.worker_name())
-            with trials.silence_optuna():
-                number = trials.number_without_retries(self.study, trial.number)
-                self.study.sampler = build_sampler(self.config, number)
-                return trial, self.space.draw(trial)
+            number = trials.number_without_retries(self.study, trial.number)
+            self.study.sampler = build_sampler(self.config, number)
+            return trial, self.space.draw(trial)
 
     def _is_being_written(self, trial: FrozenTrial) -> bool:
         """Return whether a process of an earlier attempt is still running in the folder of a trial."""
@@ -172,7 +170,7 @@ class Worker:
         code = running.process.poll()
         try:
             if not running.pruned:
-                running.report(len(self.config.objective) == 1, code is not None)
+                running.report(single_objective=len(self.config.objective) == 1, ended=code is not None)
             if code is not None:
                 self._end_trial(running)
             else:
@@ -225,15 +223,13 @@ class Worker:
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        with trials.silence_optuna():
-            self.study.tell(trial, list(values) if values is not None else None, state)
+        self.study.tell(trial, list(values) if values is not None else None, state)
         print_outcome(self._stored_trial(trial.number), self.config.objective)
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
         """Queue the trials of dead workers again: without heartbeats, or (orphans) without the name of a worker."""
-        with trials.silence_optuna():
-            fail_stale_trials(self.study)
+        fail_stale_trials(self.study)
         running_numbers = {running.trial.number for running in self._running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.number not in running_numbers and trials.is_orphan(trial, self.config.storage.grace):
@@ -253,6 +249,7 @@ class Worker:
         self._queue_again(running.trial, reason)
 
     def _queue_again(self, trial: Trial, reason: str) -> None:
+        """Queue a trial again, and print the reason."""
         trials.queue_again(self.study, trial, reason)
         self._report_requeued()
 
