@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -52,10 +51,8 @@ def perform(typed: ParsedArguments) -> int:
     with report_full_disk(out), _add_resume_command(search, typed):
         contents, train = _split_folds(search)
         check_folder(config, out)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            storage = open_storage(config.storage, out)
-            study = open_study(config, storage, search.terms, extend="extend" in typed.flags)
+        storage = open_storage(config.storage, out)
+        study = open_study(config, storage, search.terms, extend="extend" in typed.flags)
         with folder_lock(out):
             folds = write_folds(contents, train, out / "folds")
         Worker(search, study, storage, folds).run()
