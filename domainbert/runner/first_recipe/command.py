@@ -22,13 +22,11 @@ from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, rec
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.tasks.config import TaskConfig
 
-FLAGS = {
-    **dict.fromkeys(("labelled", "corpus", "model", "teacher", "out", "run_folder"), "one"),
-    **dict.fromkeys(("task", "allow_import"), "one"),
-    **dict.fromkeys(("text_key", "text_pair_key", "label_key", "corpus_text_key"), "one"),
-    "force": "none",
-}
+_PATH_OPTIONS = ("labelled", "corpus", "model", "teacher", "out", "run_folder")
+_KEY_OPTIONS = ("text_key", "text_pair_key", "label_key")
+FLAGS = dict.fromkeys((*_PATH_OPTIONS, *_KEY_OPTIONS, "corpus_text_key", "task", "allow_import"), "one")
 """Options of the command, with the number of values that each takes."""
+FLAGS["force"] = "none"
 
 HELP = """\
 usage: domainbert init --labelled FILE_OR_FOLDER [--corpus PATH] [--model FOLDER] [--teacher FOLDER] [options]
@@ -53,7 +51,6 @@ fine-tune both, and distill the teacher into the model; with --corpus, distill o
   --allow-import PKG    allow tasks of your packages (PKG,PKG), which are imported, to read the file
 """
 
-_KEY_OPTIONS = ("text_key", "text_pair_key", "label_key")
 _LOW_MEMORY_GIB = 8
 _FEW_DOCUMENTS = 500  # fewer get a larger share of validation
 
@@ -131,7 +128,7 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
         )
     if not options.get("run_folder", "runs").strip():
         raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
-    for name in ("labelled", "corpus", "model", "teacher", "out", "run_folder"):
+    for name in _PATH_OPTIONS:
         _check_nameable(options.get(name, ""), f"--{name}: ")
     return options
 
@@ -198,8 +195,8 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     """Return the variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    encoder, encoder_choice = sizes.encoder(words, size, findings.machine)
-    hidden, max_length = encoder.hidden, 512
+    hidden, encoder = sizes.encoder(words, size, findings.machine)
+    max_length = 512
     if findings.model is not None:
         config = _model_config(findings.model)
         hidden, max_length = config.sizes.hidden_size, config.max_length
@@ -229,7 +226,7 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     }
     if findings.teacher is not None:
         return facts | _teacher_variables(findings.teacher, labelled, facts["seeds"].value)
-    return facts if corpus is None else facts | _pretraining_variables(corpus, encoder_choice, hidden, findings)
+    return facts if corpus is None else facts | _pretraining_variables(corpus, encoder, hidden, findings)
 
 
 def _exclude_entries(division: Division) -> list[str | dict[str, str]]:

@@ -62,18 +62,14 @@ class Choice(NamedTuple):
     reason: str
 
 
-class Size(NamedTuple):
-    """Name and hidden size of an encoder."""
-
-    name: str
-    hidden: int
-
-
-# pairs of a limit, in words of the corpus, and the choice for smaller corpora
-_ENCODERS = ((1e6, Size("tiny", 128)), (30e6, Size("modernbert-small", 256)), (300e6, Size("medium", 384)))
+# limit in words of the corpus, name and hidden size of the encoder for smaller corpora, and the reason
+_ENCODERS = (
+    (1e6, "tiny", 128, "2 x 128; too little text for a larger encoder"),
+    (30e6, "modernbert-small", 256, "6 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md"),
+    (300e6, "medium", 384, "6 x 384; enough text for more than small"),
+)
 # 2,685 words of English have 819 pieces, 33,718 words have 2,934
 _SMALL_VOCABULARIES = ((5e3, 512), (20e3, 1024), (100e3, 2048))
-_BASE_ENCODER = Size("base", 768)
 
 
 def vocab_size(words: int, size: str) -> Choice:
@@ -94,22 +90,18 @@ def vocab_size(words: int, size: str) -> Choice:
     return Choice(32768, f"{size}: about as many entries as BERT and SciBERT, which read billions of words")
 
 
-def encoder(words: int, size: str, machine: Machine) -> tuple[Size, Choice]:
-    """Return the largest encoder that has enough text and that the machine can train, and the choice of its name.
+def encoder(words: int, size: str, machine: Machine) -> tuple[int, Choice]:
+    """Return the hidden size and the name of the largest encoder that has enough text and that the machine can train.
 
     `size` is the number of words as text for the reason, such as `4.7 M words`.
     """
-    best = next((encoder for limit, encoder in _ENCODERS if words < limit), _BASE_ENCODER)
-    if best == _BASE_ENCODER and machine.gpu is None:
-        _, best = _ENCODERS[-1]
-        return best, Choice(best.name, f"{size} are enough for base, but base needs a GPU: 1,577 tokens/s on two cores")
-    reasons = {
-        "tiny": "2 x 128; too little text for a larger encoder",
-        "modernbert-small": "6 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md",
-        "medium": "6 x 384; enough text for more than small",
-        "base": "12 x 768, for a GPU",
-    }
-    return best, Choice(best.name, f"{size}: {reasons[best.name]}")
+    for limit, name, hidden, reason in _ENCODERS:
+        if words < limit:
+            return hidden, Choice(name, f"{size}: {reason}")
+    if machine.gpu is not None:
+        return 768, Choice("base", f"{size}: 12 x 768, for a GPU")
+    _, name, hidden, _ = _ENCODERS[-1]
+    return hidden, Choice(name, f"{size} are enough for base, but base needs a GPU: 1,577 tokens/s on two cores")
 
 
 def pretraining_optim(hidden: int) -> Choice:
