@@ -73,7 +73,7 @@ def import_all():
     for name in names:
         if not name.endswith("__main__"):
             importlib.import_module(name)
-    assert len(names) > 400
+    assert len(names) > 300
 
 
 def check(case):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.base.fields import Range, check_fields
+from domainbert.base.fields import CheckedFields, Range
 
 Positive = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
@@ -40,22 +40,16 @@ def resolve_weights(
 
 
 @dataclass(frozen=True)
-class AdversarialConfig:
+class AdversarialConfig(CheckedFields):
     """Adversarial training (FGM): add the loss with word embeddings perturbed along its gradient."""
 
     epsilon: Positive = 1.0
     """L2 norm of the perturbation, over all tokens of a text."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class RDropConfig:
+class RDropConfig(CheckedFields):
     """R-Drop: read each text twice with different dropout, and penalise the divergence of the two predictions."""
 
     alpha: Positive = 1.0
     """Weight of the divergence, which is added to the losses of both predictions."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)

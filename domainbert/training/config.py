@@ -13,6 +13,7 @@ from domainbert.base.errors import DomainbertError, Problems, needs_package
 from domainbert.base.fields import (
     SPEED_ONLY,
     BatchSize,
+    CheckedFields,
     Count,
     Dropout,
     Fraction,
@@ -32,7 +33,7 @@ Beta = Annotated[float, Range(0, 1, exclude_high=True)]
 
 
 @dataclass(frozen=True)
-class OptimConfig:
+class OptimConfig(CheckedFields):
     """Optimiser settings.
 
     >>> from domainbert import AdamW, OptimConfig
@@ -64,9 +65,6 @@ class OptimConfig:
 
     max_grad_norm: Annotated[float, Range(0, 1e6)] = 1.0
     """Clip the gradient to this norm; 0 disables clipping."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 AdamW = OptimConfig
@@ -111,7 +109,7 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True)
-class AveragingConfig:
+class AveragingConfig(CheckedFields):
     """Weight averaging over optimiser steps; validation and the saved model use the average."""
 
     name: Literal["ema", "last"]
@@ -123,12 +121,9 @@ class AveragingConfig:
     fraction: PositiveFraction = 0.25
     """Fraction of all steps, at the end, that `last` averages."""
 
-    def __post_init__(self) -> None:
-        check_fields(self)
-
 
 @dataclass(frozen=True)
-class LengthPhase:
+class LengthPhase(CheckedFields):
     """A phase of a training with a fixed row length."""
 
     length: Length
@@ -136,9 +131,6 @@ class LengthPhase:
 
     until: Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)] | None = None
     """Share of the optimiser steps after which the next phase begins; the last phase has none."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
 
 MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
