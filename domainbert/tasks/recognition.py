@@ -18,14 +18,12 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     Raises:
         DomainbertError: no task matches; the two most specific tasks are equal; the named task does not match.
     """
-    task_classes = [_task_by_name(task)] if task is not None else _all_tasks()
+    task_classes = _task_classes(task)
     matches, problems = [], Problems(str(sample.path))
     for task_class in task_classes:
         try:
-            if (
-                task_class.format_detector
-                and (detected := task_class.format_detector.detect(task_class, sample)) is not None
-            ):
+            detector = task_class.format_detector
+            if detector and (detected := detector.detect(task_class, sample)) is not None:
                 matches.append(detected)
         except DomainbertError as error:
             problems.messages += [problem for problem in error.problems if problem not in problems.messages]
@@ -54,15 +52,11 @@ def _first_row(sample: Sample) -> str:
     return f"; its first row has {', '.join(values)}"
 
 
-def _task_by_name(name: str) -> type[TaskConfig]:
-    """Return the class of a task, given its class name; raise `DomainbertError` if there is none."""
-    kind = find_choice(TaskConfig, name)
-    if kind is None:
-        raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, list(choices_of(TaskConfig)))}")
-    task: type[TaskConfig] = kind
-    return task
-
-
-def _all_tasks() -> list[type[TaskConfig]]:
-    choices_of(TaskConfig)  # imports the built-in tasks
-    return sorted(concrete_subclasses(TaskConfig), key=lambda kind: kind.__name__)
+def _task_classes(name: str | None) -> list[type[TaskConfig]]:
+    """Return the class of the task `name`, or all tasks; raise `DomainbertError` if there is no such task."""
+    choices = list(choices_of(TaskConfig))  # imports the built-in tasks
+    if name is None:
+        return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)
+    if (task_class := find_choice(TaskConfig, name)) is None:
+        raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, choices)}")
+    return [task_class]

@@ -116,8 +116,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
     @override
     def summary(self, resampling: Resampling) -> Summary:
         """Return the scores of all systems; raise `DomainbertError` if the file has another number of gold entities."""
-        runs = (run for runs in self.predictions.values() for run in runs.values())
-        predicted_types = {span[2] for run in runs for spans in _spans(run) for span in spans}
+        all_predictions = [run for runs_by_seed in self.predictions.values() for run in runs_by_seed.values()]
+        predicted_types = {span[2] for run in all_predictions for spans in _spans(run) for span in spans}
         self._types = sorted(predicted_types.union(label_set(self.test.items)))
         summary = super().summary(resampling)
         for name, system in summary["systems"].items():
@@ -127,8 +127,11 @@ class EntityScoring(TaggedScoring, CountedScoring):
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
                 )
             system["repaired_tags"] = self._repaired[name]
-            if (seeds := self._raw_text.get(name)) and system["f1"] is not None:
-                system["raw_text"] = {key: sum(seed[key] for seed in seeds) / len(seeds) for key in seeds[0]}
+            # by seed; without entities in gold and predictions, F1 is undefined
+            if (raw_text := self._raw_text.get(name)) and system["f1"] is not None:
+                system["raw_text"] = {
+                    key: sum(scores[key] for scores in raw_text) / len(raw_text) for key in raw_text[0]
+                }
         return summary
 
     @override

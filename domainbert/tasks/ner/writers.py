@@ -39,27 +39,26 @@ class LabelStudioWriter(FileWriter):
 
     def __init__(self, out: Path, text_key: str) -> None:
         super().__init__(out, text_key)
-        self._before = "[\n"
+        self._separator = "[\n"  # before the next task
 
     @override
     def write(self, row: Row, result: Row) -> None:
-        results = [self._result(number, entity) for number, entity in enumerate(result["entities"])]
+        names = {"from_name": "label", "to_name": "text", "type": "labels"}
+        results = []
+        for number, entity in enumerate(result["entities"], 1):
+            value = {key: entity[key] for key in ("start", "end", "text")} | {"labels": [entity["type"]]}
+            results.append({"id": f"e{number}", **names, "value": value, "score": entity["score"]})
         task: dict[str, Any] = {"data": dict(row), "predictions": [{"model_version": "domainbert", "result": results}]}
         if results:
             task["predictions"][0]["score"] = min(entity["score"] for entity in results)
-        self.stream.write(self._before + json.dumps(task, ensure_ascii=False))
-        self._before = ",\n"
+        self.stream.write(self._separator + json.dumps(task, ensure_ascii=False))
+        self._separator = ",\n"
 
     @override
     def close(self) -> None:
-        self.stream.write("[]\n" if self._before == "[\n" else "\n]\n")
+        is_empty = self._separator == "[\n"
+        self.stream.write("[]\n" if is_empty else "\n]\n")
         super().close()
-
-    @staticmethod
-    def _result(number: int, entity: Row) -> dict[str, Any]:
-        value = {key: entity[key] for key in ("start", "end", "text")} | {"labels": [entity["type"]]}
-        names = {"from_name": "label", "to_name": "text", "type": "labels"}
-        return {"id": f"e{number + 1}", **names, "value": value, "score": entity["score"]}
 
 
 class BratWriter(PredictionWriter):
