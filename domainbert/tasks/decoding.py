@@ -67,7 +67,15 @@ def log_probability(
 def decode_labels(
     logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
 ) -> list[Ints]:
-    """Return the best label ids (words,) of each example; for the arguments see `decode_words`."""
+    """Return the best label ids (words,) of each example.
+
+    Args:
+        logits: (N, labels) at the batch's `positions`.
+        batch: with `items`, `example` and `outputs`.
+        crf: CRF of the head; the words of a sentence are decoded jointly.
+        valid: `uniform_crf(labels)`, for a linear head; an invalid sequence of best labels is replaced by the valid
+            sequence with the highest product of probabilities. None does not check the sequence.
+    """
     best = _best_labels(logits, batch, crf, valid)
     (ids,) = _split_by_example(batch, best)
     return ids
@@ -75,18 +83,13 @@ def decode_labels(
 
 @torch.no_grad()
 def decode_words(
-    logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None, valid: Crf | None = None
+    logits: Tensor, batch: Mapping[str, Any], crf: Crf | None = None
 ) -> list[tuple[Ints, NDArray[np.float32]]]:
     """Return the best label ids of the words of each example and their probabilities, both (words,).
 
-    Args:
-        logits: (N, labels) at the batch's `positions`.
-        batch: with `items`, `example` and `outputs`.
-        crf: CRF of the head; the words of a sentence are decoded jointly, and probabilities are marginals.
-        valid: `uniform_crf(labels)`, for a linear head; an invalid sequence of best labels is replaced by the valid
-            sequence with the highest product of probabilities. None does not check the sequence.
+    With a CRF, probabilities are marginals. For the arguments see `decode_labels`.
     """
-    best = _best_labels(logits, batch, crf, valid)
+    best = _best_labels(logits, batch, crf)
     if crf is not None and bool((batch["outputs"] >= 0).any()):
         sentences = WordGrid(batch["example"], batch["outputs"])
         marginals = crf.log_marginals(sentences.fill(logits.float()), sentences.lengths).exp()
@@ -106,8 +109,8 @@ def _split_by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[An
     return [np.split(tensor.cpu().numpy()[has_output][order], ends[:-1]) for tensor in values]
 
 
-def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None) -> Tensor:
-    """Return the best label id (N,) at each position; for the arguments see `decode_words`."""
+def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None = None) -> Tensor:
+    """Return the best label id (N,) at each position; for the arguments see `decode_labels`."""
     best = logits.float().argmax(dim=-1)
     if not bool((batch["outputs"] >= 0).any()):
         return best

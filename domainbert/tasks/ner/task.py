@@ -142,7 +142,7 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        self.tokenizer = tokenizer
+        self.tokenizer = tokenizer  # for `update` and `TagFormatter`
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
         if self.scheme == "BIOES":

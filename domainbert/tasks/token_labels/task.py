@@ -25,7 +25,7 @@ from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.capabilities import AttributionTarget, Explainer, TrainingHooks
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
-from domainbert.tasks.decoding import decode_words, log_probability
+from domainbert.tasks.decoding import decode_labels, decode_words, log_probability
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
 from domainbert.tasks.scoring import NullLabelScoring
 from domainbert.tasks.task import ADVICE, Batch
@@ -144,7 +144,7 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
 
     @override
     def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        ((ids, _),) = decode_words(logits, batch, task.crf)
+        (ids,) = decode_labels(logits, batch, task.crf)
         crf = task.crf or Crf(len(task.labels))
         targets = []
         for word, label_id in enumerate(ids.tolist()):
@@ -206,7 +206,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
         label_id = {label: index for index, label in enumerate(self.labels)}
         gold = np.array([label_id[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
-        predicted = np.concatenate([ids for ids, _ in decode_words(logits, batch, self.crf)])
+        predicted = np.concatenate(decode_labels(logits, batch, self.crf))
         metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
