@@ -18,7 +18,7 @@ from tokenizers import Encoding, Tokenizer
 
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.words import encode_text
+from domainbert.tokenization.words import check_unicode
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     Texts are cut at white space and around each punctuation mark and Chinese character; control characters are dropped.
     `DomainbertError` for an unpaired surrogate.
     """
-    for text in texts:
-        encode_text(text)
+    check_unicode(texts)
     encodings = _basic_backend().encode_batch(list(texts), add_special_tokens=False)
     return [_word_offsets(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 

@@ -19,7 +19,7 @@ from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
-from domainbert.tokenization.words import encode_text
+from domainbert.tokenization.words import check_unicode
 
 _FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -120,14 +120,12 @@ class DomainTokenizer:
     def encode_with_offsets(self, texts: Sequence[str]) -> list[Encoding]:
         """Return an encoding of each text, without special tokens and without truncation: `.ids`, `.offsets`
         (characters) and `.word_ids` (pre-tokens)."""
-        for text in texts:
-            encode_text(text)
+        check_unicode(texts)
         return list(self.backend.encode_batch(texts, add_special_tokens=False))
 
     def _encode_fast(self, texts: Sequence[str]) -> list[Encoding]:
         """Return encodings without `.offsets` and `.word_ids`, which take time."""
-        for text in texts:
-            encode_text(text)
+        check_unicode(texts)
         return list(self.backend.encode_batch_fast(texts, add_special_tokens=False))
 
     def copy_backend(self) -> Tokenizer:

@@ -14,7 +14,7 @@ from typing import Any
 
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, vocabulary_of
-from domainbert.tokenization.words import count_words, encode_text, plain_words
+from domainbert.tokenization.words import check_unicode, count_words, plain_words
 
 _MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.fallen`
 _MAX_PRINTED = 8  # words in `report_lines`
@@ -73,8 +73,7 @@ class TransferView:
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
     """Return the occurrences of each word of the texts; `DomainbertError` if a text has an unpaired surrogate."""
     text_counts = Counter(texts)
-    for text in text_counts:
-        encode_text(text)
+    check_unicode(text_counts)
     return count_words(text_counts, plain_words())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -167,6 +167,12 @@ def count_words(strings: Mapping[str, int], split: Callable[[str], list[str]]) -
         for word in split(string):
             words[word] += count
     return words
+
+
+def check_unicode(texts: Iterable[str]) -> None:
+    """Raise `DomainbertError` if a text has an unpaired surrogate; see `encode_text`."""
+    for text in texts:
+        encode_text(text)
 
 
 def encode_text(text: str) -> bytes:

@@ -68,8 +68,10 @@ class _UnigramPieces(MarkedPieces):
         ids = np.asarray(encoding.ids, dtype=np.int64)
         starts = begins[ids]
         starts[:1] = True
+        # a piece after the end of a word, unless a combining mark continues the word
         starts[1:] |= ends[ids[:-1]] & ~begins_with_mark[ids[1:]]
-        starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)  # a separate piece for the space before a word
+        # not a piece after "▁", a separate piece for the space before a word, with which the word has begun
+        starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)
         self._split_long_words(starts, ~begins_with_mark[ids])
         return starts
 
