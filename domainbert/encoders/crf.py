@@ -30,7 +30,7 @@ class Crf(nn.Module):
         self.start = nn.Parameter(torch.zeros(num_labels))
         self.end = nn.Parameter(torch.zeros(num_labels))
         self._allowed: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
-        self.constrain(["O"] * num_labels)
+        self.constrain(["O"] * num_labels)  # allows all label sequences
 
     def constrain(self, labels: Sequence[str]) -> None:
         """Forbid label sequences that are invalid in IOB2, or in BIOES if a label begins with S-.

@@ -75,8 +75,12 @@ class Family(Generic[C]):
 
         Shared parameters are listed once.
         """
-        names = self.encoder_names(config) | with_weight_and_bias({} if kind is None else self.heads[kind])
-        return names | {"head.bias": (self.output_bias,)} if kind in ("masked_lm", "pretraining") else names
+        names = self.encoder_names(config)
+        if kind is not None:
+            names |= with_weight_and_bias(self.heads[kind])
+        if kind in ("masked_lm", "pretraining"):
+            names["head.bias"] = (self.output_bias,)
+        return names
 
     def encoder_names(self, config: C) -> NameMap:
         """Return the Hugging Face names by parameter of the encoder."""

@@ -168,6 +168,7 @@ class DebertaV2Config(PostNormConfig):
 
     @override
     def narrowed(self, share: float) -> Self:
+        """Return a copy with this share of the sizes of `EncoderConfig.narrowed`; word embeddings keep their width."""
         return super().narrowed(share).replaced(embedding_size=self.word_width)
 
     @property

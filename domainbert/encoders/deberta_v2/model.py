@@ -45,6 +45,7 @@ class DebertaEncoder(StackedEncoder):
     def __init__(self, config: DebertaV2Config, vocabulary: VocabularyFacts) -> None:
         super().__init__(
             _embeddings(config, vocabulary),
+            # a generator, so that the layers draw their initial weights after `distances`
             (_layer(config, index) for index in range(config.num_hidden_layers)),
             config.sizes,
             vocabulary.pad_id,
@@ -162,7 +163,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)
-        return f"{_TRANSFORMERS}{'' if rest == 'bias' else 'transform.'}{rest}"
+        return f"{_TRANSFORMERS}bias" if rest == "bias" else f"{_TRANSFORMERS}transform.{rest}"
 
 
 def _head_name(name: str, config: DebertaV2Config) -> str:

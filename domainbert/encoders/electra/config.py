@@ -46,6 +46,7 @@ class ElectraConfig(PostNormConfig):
 
     @override
     def narrowed(self, share: float) -> Self:
+        """Return a copy with this share of the sizes of `EncoderConfig.narrowed`; word embeddings keep their width."""
         return super().narrowed(share).replaced(embedding_size=self.embedding_size)
 
     @property
