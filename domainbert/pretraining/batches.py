@@ -136,4 +136,5 @@ class ValidationRows(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
-        return self.reader.batch(Key(_VALIDATION_SEED, 0, np.zeros_like(rows), rows))
+        key = Key(_VALIDATION_SEED, step=0, epochs=np.zeros_like(rows), rows=rows)  # the same masks in every run
+        return self.reader.batch(key)

@@ -187,7 +187,7 @@ class Objective(ABC, Generic[Config]):
         rows = [list(itertools.islice(texts, count)) for count in counts]
         packed = fill_rows(rows, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        positions = concatenated_ranges(packed.first_positions + 1, lengths)
+        positions = concatenated_ranges(packed.first_positions + 1, lengths)  # + 1: after [CLS]
         starts_word[positions] = np.concatenate([split.take_starts(*bound) for bound in bounds])
         return CorpusRows(packed, starts_word.reshape(packed.input_ids.shape))
 

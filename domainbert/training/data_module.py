@@ -188,7 +188,7 @@ class Batches(Iterable[Batch]):
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
-        yield from self.loader()
+        yield from self.loader()  # created now, see above
 
     def state_dict(self) -> dict[str, Any]:
         """Return an empty state for checkpoints."""

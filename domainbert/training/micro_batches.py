@@ -42,9 +42,9 @@ class LargestMicroBatch(Callback):
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         largest = _largest_fitting_size(trainer, module, share, self.trial_steps) if _is_gpu(trainer) else share
-        # the number of micro-batches; more than `share` rows if not even one row fits
-        num_micro_batches = all_reduce_max(share // largest if largest else share + 1)
-        if num_micro_batches > share:
+        does_not_fit = share + 1  # more than any number of micro-batches, so that the maximum tells all processes
+        num_micro_batches = all_reduce_max(share // largest if largest else does_not_fit)
+        if num_micro_batches == does_not_fit:
             raise DomainbertError(
                 "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
                 "(max_length) or activation_checkpointing: true"

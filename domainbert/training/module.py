@@ -108,8 +108,8 @@ class TrainedModule(lightning.LightningModule):
             DomainbertError: no data module, or an unsupported argument of the Trainer.
         """
         if not self.is_built:
-            found = type(getattr(self.trainer, "datamodule", None)).__name__
-            found = "no data module" if found == "NoneType" else found
+            data = getattr(self.trainer, "datamodule", None)
+            found = "no data module" if data is None else type(data).__name__
             name = f"trainer.{TrainerFn(stage).value}"
             raise DomainbertError(f"{name}: found {found}; expected datamodule={self.data_class}(...)")
         if self.trainer.precision not in _PRECISIONS:

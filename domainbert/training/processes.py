@@ -101,7 +101,9 @@ def report_lost_rank() -> Iterator[None]:
         yield
     except RuntimeError as error:  # gloo has no specific exception type
         reason = " ".join(str(error).split())
-        if not _GLOO_ERROR.search(reason) and not any(base.__name__ == "DistError" for base in type(error).__mro__):
+        # by name: some builds of torch have no `DistError`
+        is_dist_error = any(base.__name__ == "DistError" for base in type(error).__mro__)
+        if not is_dist_error and not _GLOO_ERROR.search(reason):
             raise
         cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_MAX_CHARACTERS]
         raise TrainingFailed(

@@ -49,8 +49,10 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
 def _after_attention(block: nn.Module) -> set[nn.Parameter]:
     """Return the parameters of a block that are used after its attention, with the output projection of the
     attention."""
-    (owner,) = (part for part in block.modules() if any(isinstance(child, Attention) for child in part.children()))
-    return {*block.parameters()} - {*owner.parameters()} | {*owner.get_submodule("output").parameters()}
+    # the module that contains the attention and its output projection
+    (parent,) = (part for part in block.modules() if any(isinstance(child, Attention) for child in part.children()))
+    after_parent = {*block.parameters()} - {*parent.parameters()}
+    return after_parent | {*parent.get_submodule("output").parameters()}
 
 
 def _num_weights(parameters: Iterable[nn.Parameter]) -> int:

@@ -45,14 +45,15 @@ def build_trainer(
             `micro_batch_size: auto` with `strategy: fsdp`.
     """
     micro_batch_size, sharded = runtime.micro_batch_size, runtime.trainer.get("strategy") == "fsdp"
-    automatic: list[lightning.Callback] = []
+    automatic: list[lightning.Callback] = []  # callbacks that set the micro-batch size
     if micro_batch_size == "auto":
         if sharded:
             raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number")
         micro_batch_size, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
     silence_lightning()
     _keep_freed_memory()
-    arguments = {**runtime.trainer, **({"strategy": FullySharded()} if sharded else {}), **_processes_of_launcher()}
+    strategy = {"strategy": FullySharded()} if sharded else {}
+    arguments = {**runtime.trainer, **strategy, **_processes_of_launcher()}
     loggers = [_build_logger(name, runtime.out / "logs") for name in runtime.loggers]
     try:
         trainer = lightning.Trainer(

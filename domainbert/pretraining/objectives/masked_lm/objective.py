@@ -98,7 +98,8 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         """Return loss and bits per character; for the whole validation split, also perplexity and unigram entropy."""
         loss = float(sums["loss"] / sums["targets"])
         metrics = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
-        if not text.name:
+        is_whole_split = not text.name
+        if is_whole_split:
             metrics |= {"perplexity": math.exp(min(loss, 100.0)), **text.baselines}
         return metrics
 

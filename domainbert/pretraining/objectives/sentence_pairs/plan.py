@@ -130,10 +130,8 @@ class PairPlan(RowPlan):
 
     def texts(self, key: Key) -> Texts:
         """Return the texts in the rows of a key, with the cuts of their pass."""
-        counts = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
-        rows = np.repeat(np.arange(len(key.rows)), counts)
-        index_in_row = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
-        pieces = self.row_offsets[key.rows][rows] + index_in_row
+        pieces_per_row = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
+        pieces, rows = self.pieces_of(key.rows), np.repeat(np.arange(len(key.rows)), pieces_per_row)
         first, second = np.empty((2, len(pieces), 2), dtype=np.int64)
         labels = np.empty(len(pieces), dtype=np.int64)
         for epoch in np.unique(key.epochs).tolist():
@@ -165,15 +163,17 @@ class PairPlan(RowPlan):
 
 def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: DomainTokenizer) -> PairPlan:
     """Return a plan of pairs for a plan of rows that has room for the special tokens of a pair."""
-    stops = plan.starts + plan.lengths
-    margin = np.maximum(-(-plan.lengths // _MAX_RATIO), _MIN_TOKENS)
-    low, high = plan.starts + margin, stops - margin  # first and last position where a piece may be cut
+    # first and last position where a piece may be cut; last < first for pieces that are too short
+    min_tokens = np.maximum(np.ceil(plan.lengths / _MAX_RATIO).astype(np.int64), _MIN_TOKENS)
+    first, last = plan.starts + min_tokens, plan.starts + plan.lengths - min_tokens
+    # cut at sentences, or at words where no sentence begins between these positions
     sentences = positions_where(split, SentenceMarks.of(tokenizer).starts)
-    cut_at_words = np.flatnonzero((_cuts_in_ranges(sentences, low, high)[1] == 0) & (low <= high))
-    bounds = zip(low[cut_at_words].tolist(), high[cut_at_words].tolist(), strict=True)
+    num_sentences = _cuts_in_ranges(sentences, first, last)[1]
+    cut_at_words = np.flatnonzero((num_sentences == 0) & (first <= last))
+    bounds = zip(first[cut_at_words].tolist(), last[cut_at_words].tolist(), strict=True)
     words = [_word_starts(split, *bound) for bound in bounds]
     cuts = np.sort(np.concatenate([sentences, *words]))
-    first_cut, num_cuts = _cuts_in_ranges(cuts, low, high)
+    first_cut, num_cuts = _cuts_in_ranges(cuts, first, last)
     specials = np.asarray(sorted(tokenizer.special_ids))
     return PairPlan(
         **vars(plan),
@@ -197,4 +197,5 @@ def _cuts_in_ranges(cuts: Ints, low: Ints, high: Ints) -> tuple[Ints, Ints]:
 def _word_starts(split: PreparedSplit, low: int, high: int) -> Ints:
     """Return the word starts in [low, high] that are nearest to its middle, nearest first, `_MAX_WORDS` at most."""
     starts = low + np.flatnonzero(split.take_starts(low, high + 1))
-    return starts[np.argsort(np.abs(2 * starts - low - high), kind="stable")[:_MAX_WORDS]]
+    doubled_distances = np.abs(2 * starts - (low + high))  # from the middle; integers
+    return starts[np.argsort(doubled_distances, kind="stable")[:_MAX_WORDS]]
