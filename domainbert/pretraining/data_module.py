@@ -81,12 +81,15 @@ class PretrainingData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        lengths = max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, p) for p in max_length)
+        lengths = (
+            max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, phase) for phase in max_length)
+        )
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
-        self._by_language, self._wrap = True, cast(Callable[[TrainRows], Dataset[Batch]], _unchanged)
+        self._by_language = True
+        self._wrap: Callable[[TrainRows], Dataset[Batch]] | None = None
         self._planned: dict[int, list[RowPhase]] = {}
         paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         arguments = {
@@ -122,7 +125,7 @@ class PretrainingData(TrainingData):
             self._by_language = module.validates_by_language
             self.seed = module.seed if self.seed is None else self.seed
             module.resolve(self, stage)
-        elif "objective" not in vars(self):
+        elif "objective" not in vars(self):  # without a module: masked LM
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
@@ -248,10 +251,6 @@ class PretrainingData(TrainingData):
     def heaviest(self) -> Sequence[int]:  # type: ignore[override]
         """Steps that need the most memory: one for each row length, the longest last."""
         return [phase.reader.objective.heaviest_step(phase.steps) for phase in self.plan(self.num_steps)]
-
-
-def _unchanged(rows: TrainRows) -> Dataset[Batch]:
-    return rows
 
 
 def _check_texts(texts: Sequence[str] | None) -> None:

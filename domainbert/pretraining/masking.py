@@ -47,22 +47,23 @@ def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num
             already hidden are skipped.
         num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
     """
-    rows, columns = maskable.shape
+    num_rows, columns = maskable.shape
     # positions below are indices into flattened rows, each with an extra token at its end, as in `_span_ends`
-    ends, row_starts = _span_ends(starts, maskable, lengths), np.arange(rows) * (columns + 1)
+    ends, row_starts = _span_ends(starts, maskable, lengths), np.arange(num_rows) * (columns + 1)
     offsets = np.arange((ends - np.arange(ends.size)).max(initial=0))  # up to the longest span
     span_starts = np.full(ends.size + len(offsets), -1)  # offsets may extend beyond the last row
     remaining = num_masked.copy()
-    for rank in range(columns):
+    for rank in range(columns):  # a span in each row
         if not remaining.any():
             break
         start = row_starts + order[:, rank]
-        positions, room = start[:, None] + offsets, np.minimum(ends[start] - start, remaining)
-        newly_hidden = np.logical_and.accumulate((span_starts[positions] < 0) & (offsets < room[:, None]), axis=1)
+        positions, max_sizes = start[:, None] + offsets, np.minimum(ends[start] - start, remaining)
+        may_hide = (span_starts[positions] < 0) & (offsets < max_sizes[:, None])
+        newly_hidden = np.logical_and.accumulate(may_hide, axis=1)  # up to the first token that is hidden already
         sizes = newly_hidden.sum(axis=1)
         span_starts[positions[newly_hidden]] = np.repeat(order[:, rank], sizes)
         remaining -= sizes
-    return span_starts[: ends.size].reshape(rows, columns + 1)[:, :columns]
+    return span_starts[: ends.size].reshape(num_rows, columns + 1)[:, :columns]
 
 
 def _span_ends(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
@@ -144,14 +145,15 @@ class Masker:
             key: key of these rows.
         """
         rows, columns = input_ids.shape
-        counters = (key.seed, key.epochs[:, None], key.rows[:, None], np.arange(columns)[None, :])
+        columns_of_row = np.arange(columns)[None, :]
+        counters = (key.seed, key.epochs[:, None], key.rows[:, None], columns_of_row)
         maskable = self._is_ordinary[input_ids]
         num_masked = self.num_masked(maskable.sum(axis=1), key.progress)
         if self.config.whole_word or self.config.spans is not None:
             chosen, deciders = self._choose_together(starts_word, maskable, num_masked, counters)
         else:
             weights = None if self.weights is None else self.weights[input_ids]
-            chosen, deciders = _choose_pieces(maskable, num_masked, counters, weights), counters[3]
+            chosen, deciders = _choose_pieces(maskable, num_masked, counters, weights), columns_of_row
         num_slots = self.num_slots(columns)
         positions = np.zeros((rows, num_slots), dtype=np.int64)
         labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
@@ -172,11 +174,12 @@ class Masker:
         """
         follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, which is special
         starts = maskable & (starts_word | ~follows_maskable)
+        own_positions = counters[3]
         if self.config.spans is None:
-            return _choose_words(starts, maskable, num_masked, counters), counters[3]
+            return _choose_words(starts, maskable, num_masked, counters), own_positions
         lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
         begins = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
-        return begins >= 0, begins if self.config.spans == "geometric" else counters[3]
+        return begins >= 0, begins if self.config.spans == "geometric" else own_positions
 
     @cached_property
     def _is_ordinary(self) -> Bools:

@@ -83,7 +83,7 @@ class PhasedRows(Dataset[Batch]):
     Args:
         phases: all phases of the training.
         share, steps: as in `TrainRows`.
-        batches: converts the micro-batches of a phase to the inputs of the module.
+        wrap: converts the micro-batches of a phase to the inputs of the module; None keeps them.
     """
 
     def __init__(
@@ -91,10 +91,11 @@ class PhasedRows(Dataset[Batch]):
         phases: Sequence[RowPhase],
         share: Share,
         steps: range,
-        batches: Callable[[TrainRows], Dataset[Batch]] = lambda rows: rows,
+        wrap: Callable[[TrainRows], Dataset[Batch]] | None = None,
     ) -> None:
         self.phases, self.share, self.steps = phases, share, steps
-        self.rows = {phase.steps: batches(TrainRows(phase.reader, phase.order, share, steps)) for phase in phases}
+        rows = {phase.steps: TrainRows(phase.reader, phase.order, share, steps) for phase in phases}
+        self.rows = {phase_steps: wrap(train_rows) if wrap else train_rows for phase_steps, train_rows in rows.items()}
 
     @property
     def most_texts(self) -> int:
@@ -108,7 +109,8 @@ class PhasedRows(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Return micro-batch `index`, as `TrainRows` does."""
         step = self.steps[index // self.share.accumulation]
-        return next(rows for steps, rows in self.rows.items() if step in steps)[index]
+        rows_of_phase = next(rows for steps, rows in self.rows.items() if step in steps)
+        return rows_of_phase[index]
 
 
 def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:

@@ -94,11 +94,15 @@ class NumberWatch(StatefulCallback):
         if self._prints_warnings:
             print(f"warning: step {step:,}: not finite: {', '.join(names)}; the step changed no weight", flush=True)
         last = self.skipped_steps[-_FATAL_SKIPS:]
-        if last != list(range(step - _FATAL_SKIPS + 1, step + 1)):
+        are_in_a_row = last == list(range(step - _FATAL_SKIPS + 1, step + 1))
+        if not are_in_a_row:
             return
         skipped = dict(zip(last, self.not_finite[-_FATAL_SKIPS:], strict=True))
         if self._prints_warnings:
-            items = [{"step": n, "not_finite": names, **self.items_of_step(n - 1)} for n, names in skipped.items()]
+            items = [
+                {"step": number, "not_finite": names, **self.items_of_step(number - 1)}
+                for number, names in skipped.items()
+            ]
             self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
         terms = ", ".join(dict.fromkeys(name for names in skipped.values() for name in names))
         raise TrainingFailed(

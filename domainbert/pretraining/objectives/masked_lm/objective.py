@@ -112,11 +112,13 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         # validation hides tokens by the default settings; their frequencies come from training
         masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
         baseline = loss_without_context(corpus, masking, self.tokenizer.special_ids)
-        warning = (
+        facts = {"loss_without_context": baseline}
+        if validation["loss"] < baseline:
+            return facts, []
+        return facts, [
             f"the validation loss is {validation['loss']:.4f}, but {baseline:.4f} is reached without reading any "
             f"context: fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
-        )
-        return {"loss_without_context": baseline}, [] if validation["loss"] < baseline else [warning]
+        ]
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:

@@ -98,7 +98,8 @@ class PairPlan(RowPlan):
         cut_indices = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
         cuts = self.starts + self.lengths
         cuts[paired] = self.cuts[(self.first_cut + cut_indices.astype(np.int64))[paired]]
-        half = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")][: len(pairs) // 2]
+        shuffled_pairs = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")]
+        half = shuffled_pairs[: len(pairs) // 2]
         labels = np.where(paired, 0, IGNORE_INDEX)
         if self.relation == "order":
             labels[half] = 1

@@ -42,16 +42,16 @@ class SentenceMarks(NamedTuple):
         is_cased = tokenizer.pieces.fold("A") == "A"
         marks = (*_ENDS, *_CLOSES, ",", ";", ":")
         is_lower = [is_cased and text[:1].islower() for text in texts]
-        may_begin = np.asarray([bool(t) and not t.startswith(marks) for t in texts]) & ~np.asarray(is_lower)
+        may_begin = np.asarray([text != "" and not text.startswith(marks) for text in texts]) & ~np.asarray(is_lower)
         may_begin[tokenizer.unk_id] = True
         return cls(
-            np.asarray([text.endswith(_ENDS) for text in bare]),
-            np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
-            np.asarray([bool(text) and not rest for text, rest in zip(texts, bare, strict=True)]),
-            may_begin & starts_word,
-            may_begin,
-            np.asarray([text.isdigit() for text in texts]),
-            np.asarray([text[:1].isdigit() for text in texts]),
+            ends=np.asarray([text.endswith(_ENDS) for text in bare]),
+            wide=np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
+            closes=np.asarray([text != "" and bare_text == "" for text, bare_text in zip(texts, bare, strict=True)]),
+            begins=may_begin & starts_word,
+            begins_wide=may_begin,
+            digits=np.asarray([text.isdigit() for text in texts]),
+            first_digit=np.asarray([text[:1].isdigit() for text in texts]),
         )
 
     def starts(self, ids: NDArray[np.integer]) -> Bools:
