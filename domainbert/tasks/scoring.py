@@ -22,8 +22,7 @@ from domainbert.metrics.classification import NULL_CLASS_STATISTICS
 from domainbert.metrics.counts import score_counts, scores_by_name
 from domainbert.metrics.counts import scores as label_scores
 from domainbert.metrics.diagnostics import Pair, accuracy_by_length, confusion, reliability
-from domainbert.metrics.slices import Slices
-from domainbert.metrics.summary import Resampling, Summary, collapse_warnings, summarize
+from domainbert.metrics.summary import Resampling, Slices, Summary, collapse_warnings, summarize
 from domainbert.metrics.table import Breakdown, score_lines, slice_lines
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake

@@ -18,9 +18,9 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.encoding import ENDS, STARTS
 from domainbert.tasks.question_answering.files import Answer, Question
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
+from domainbert.tasks.question_answering.windows import ENDS, STARTS
 from domainbert.tasks.relations.config import RelationFormat, outputs_at_starts
 from domainbert.tasks.relations.files import RelatedEntities
 from domainbert.tasks.relations.marked import find_markers

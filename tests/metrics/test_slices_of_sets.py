@@ -10,8 +10,7 @@ from sklearn.metrics import f1_score
 from domainbert.metrics.bootstrap import resample_parts, score_once
 from domainbert.metrics.classification import count_classes
 from domainbert.metrics.regression import Spearman, regression_terms
-from domainbert.metrics.slices import Slices, has_few_units
-from domainbert.metrics.summary import Resampling
+from domainbert.metrics.summary import Resampling, Slices, has_few_units
 from tests.metrics.drawn_seeds import drawn_seeds
 from tests.metrics.scored import classes
 

@@ -78,8 +78,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/stages/test_evaluate.py", "tests/tasks/test_mistakes.py"),
     ),
     "metrics/regression.py": (("tests/metrics/test_regression.py",), ("tests/tasks/test_regression.py",)),
-    "metrics/slices.py": (("tests/metrics/test_slices_of_sets.py",), ("tests/stages/test_crooked_data.py",)),
-    "metrics/summary.py": (("tests/metrics/test_summary.py",), ("tests/stages/test_evaluate.py",)),
+    "metrics/summary.py": (
+        ("tests/metrics/test_summary.py", "tests/metrics/test_slices_of_sets.py"),
+        ("tests/stages/test_evaluate.py", "tests/stages/test_crooked_data.py"),
+    ),
     "metrics/modules.py": (
         ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
         ("tests/stages/test_finetune.py",),
@@ -151,9 +153,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
     "tasks/parsing/task.py": (("tests/tasks/test_parsing.py", _OPINIONS), ("tests/tasks/test_parsing_stages.py",)),
-    "tasks/question_answering/encoding.py": (_ANSWERING, ("tests/tasks/test_question_stages.py",)),
     "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
-    "tasks/question_answering/spans.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/windows.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
     "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
     "tasks/relations/reading.py": (("tests/tasks/test_relations.py",), ()),

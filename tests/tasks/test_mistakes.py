@@ -29,8 +29,8 @@ from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence as Parsed
 from domainbert.tasks.parsing.files import Treebank
-from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
+from domainbert.tasks.parsing.trees import Tree
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import Answer, Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply

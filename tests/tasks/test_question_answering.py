@@ -16,10 +16,18 @@ from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.contents import TextPair
 from domainbert.tasks.question_answering.config import QuestionAnswering
-from domainbert.tasks.question_answering.encoding import CHAR_END, ENDS, FIRST_CHAR, STARTS, context_pieces
 from domainbert.tasks.question_answering.files import Answer, Question
-from domainbert.tasks.question_answering.spans import best_spans, log_probabilities, window_indices
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
+from domainbert.tasks.question_answering.windows import (
+    CHAR_END,
+    ENDS,
+    FIRST_CHAR,
+    STARTS,
+    best_spans,
+    context_pieces,
+    log_probabilities,
+    window_indices,
+)
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 

@@ -18,8 +18,8 @@ from domainbert.stages.early_checks import StageArguments
 from domainbert.stages.evaluate import check_arguments
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.files import read as read_treebank
-from domainbert.tasks.parsing.parser import Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
+from domainbert.tasks.parsing.trees import Tree
 from domainbert.tasks.token_labels.config import TokenLabels
 from tests.tasks.treebank import conllu, sentence, write
 

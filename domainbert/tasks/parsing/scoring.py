@@ -20,7 +20,7 @@ from domainbert.metrics.table import Breakdown
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
-from domainbert.tasks.parsing.parser import Tree
+from domainbert.tasks.parsing.trees import Tree
 from domainbert.tasks.scoring import CountedScoring
 
 _UNDEFINED = "_"  # an empty field of CoNLL-U

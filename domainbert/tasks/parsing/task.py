@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,17 +19,17 @@ from domainbert.data.packing import IGNORE_INDEX, Example, Ints, Window, room_fo
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.crf import WordGrid
-from domainbert.labelled.contents import Content, text_of
+from domainbert.labelled.contents import Content, as_contents, text_of
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
-from domainbert.tasks.parsing.parser import ParsedWord, Parser, Tree
 from domainbert.tasks.parsing.scoring import TreeScoring
-from domainbert.tasks.parsing.trees import best_tree, greedy_heads
+from domainbert.tasks.parsing.trees import Tree, best_tree, greedy_heads
+from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, Task
-from domainbert.tasks.word_task import aligned_contents
+from domainbert.tasks.word_task import aligned_contents, text_and_offsets
 from domainbert.tokenization.align import AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -37,6 +38,48 @@ if TYPE_CHECKING:
 
 _WORDS_KEY = "tokens"  # key of words in JSONL
 _LOG_ZERO = -1e9  # log of probability 0; finite, so that differences are not NaN
+
+
+@dataclass(frozen=True)
+class ParsedWord:
+    """A word of a text: characters `start` to `end` (exclusive); `text` is the substring.
+
+    `head` is the number of its head word, from 1, or 0 for the root; `score` as in `Tree`.
+    """
+
+    start: int
+    end: int
+    text: str
+    head: int
+    label: str
+    score: float
+
+
+class Parser(Predictor[list[ParsedWord]]):
+    """Predictor of dependency trees for raw text, whose words are its pre-tokens, or lists of words."""
+
+    kind = "a dependency parser with the labels"
+
+    def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
+        aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
+        with_offsets = [text_and_offsets(content, words) for content, words in zip(texts, aligned, strict=True)]
+        return [
+            [
+                ParsedWord(start, end, text[start:end], head, label, score)
+                for (start, end), (head, label), score in zip(offsets, tree.arcs, tree.scores, strict=True)
+            ]
+            for (text, offsets), tree in zip(with_offsets, self.predict_trees(texts), strict=True)
+        ]
+
+    @override
+    def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
+        return {"words": [asdict(word) for word in prediction]}
+
+    def predict_trees(self, texts: Iterable[Content] | Content) -> list[Tree]:
+        """Return the tree of each text or list of words; without words it has no arcs."""
+        contents = as_contents(texts)
+        decoded = self._decode_examples(self.task.encode_contents(contents, self.tokenizer, self.max_length))
+        return [decoded.get(index, Tree([], [])) for index in range(len(contents))]
 
 
 class WordInputs(Inputs["ParsingTask"]):

@@ -7,13 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from domainbert.metrics.attachment import Arc
+
 Scores = NDArray[np.floating[Any]]
 Ints = NDArray[np.int64]
+
+
+class Tree(NamedTuple):
+    """Dependency tree of a sentence: one arc, a pair (head, label), for each word."""
+
+    arcs: list[Arc]
+    scores: list[float]
+    """Probability of each arc: of its head, times its label given the head."""
 
 
 def find_cycle(heads: Sequence[int]) -> list[int]:

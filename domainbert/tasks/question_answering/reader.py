@@ -10,7 +10,7 @@ import numpy as np
 
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.question_answering.spans import Spans
+from domainbert.tasks.question_answering.windows import Spans
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,19 @@ from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, raise_problems
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
-from domainbert.tasks.question_answering.encoding import ENDS, STARTS, PairEncoder, has_answer_in_window
 from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
-from domainbert.tasks.question_answering.spans import Spans, best_spans, log_probabilities, window_indices
+from domainbert.tasks.question_answering.windows import (
+    ENDS,
+    STARTS,
+    PairEncoder,
+    Spans,
+    best_spans,
+    has_answer_in_window,
+    log_probabilities,
+    window_indices,
+)
 from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, Task
 from domainbert.tokenization.load import DomainTokenizer
 
