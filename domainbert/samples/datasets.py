@@ -1,15 +1,18 @@
-"""The labelled sets and the raw corpus of one seed; no two of them share a sentence."""
+"""The labelled sets and the raw corpus of one seed, and their files; no two of them share a sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
 from random import Random
+from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.samples.grammar import HELD_OUT_TYPES
 from domainbert.samples.vocabulary import Vocabulary
-from domainbert.samples.writer import DIRECTIONS, Direction, Memory, Sentence, Writer, natural_text
+from domainbert.samples.writer import DIRECTIONS, HELD_OUT_TYPES, Direction, Memory, Sentence, Writer, natural_text
 
 Abstract = list[Sentence]
 """The sentences of one synthetic abstract."""
@@ -53,9 +56,10 @@ class SampleData:
         abstracts: dict[str, list[Abstract]] = {}
         train_entities: Memory | None = None
         for split in SPLITS:
-            writer = self._writer(f"ner/{split}", split, train_entities)
+            writer = self._writer("ner", split, train_entities)
             abstracts[split] = self._abstracts(writer, self._rng(f"ner/{split}/directions"), num_sentences[split])
-            train_entities = writer.entities if split == "train" else train_entities
+            if split == "train":
+                train_entities = writer.entities
             for rule, entities in writer.entities.items():
                 self._ner_entities.setdefault(rule, []).extend(entities)
         return abstracts
@@ -64,34 +68,32 @@ class SampleData:
         """Return `num_texts[split]` labelled texts by split; the three directions are equally likely."""
         examples: dict[str, list[LabelledText]] = {}
         for split in SPLITS:
-            part = f"classification/{split}"
-            writer, rng = self._writer(part, split), self._rng(f"{part}/directions")
+            writer, rng = self._writer("classification", split), self._rng(f"classification/{split}/directions")
             examples[split] = [self._labelled_text(writer, rng) for _ in range(num_texts[split])]
         return examples
 
     def corpus(self, num_documents: int) -> Iterator[Abstract]:
-        """Yield abstracts with a conclusion, from all words; call it after `ner` and `classification`."""
+        """Yield abstracts with words of both halves; call it after `ner` and `classification`."""
         writer = Writer(self._rng("corpus"), self._vocabulary, None, self._ner_entities, CORPUS_RECALL)
         rng = self._rng("corpus/directions")
         for _ in range(num_documents):
             writer.start_abstract()
-            yield [
-                self._new_sentence(writer, rule)
-                for rule in writer.sentence_rules(rng.choice(DIRECTIONS), conclude=True)
-            ]
+            yield [self._new_sentence(writer, rule) for rule in writer.sentence_rules(rng.choice(DIRECTIONS))]
 
     def _rng(self, part: str) -> Random:
         return Random(f"{self._seed}/{part}")
 
-    def _writer(self, part: str, split: str, memory: Memory | None = None) -> Writer:
-        share = 0.0 if split == "train" else HELD_OUT_SHARE[part.split("/")[0]]
-        return Writer(self._rng(part), self._vocabulary, share, memory, NER_RECALL)
+    def _writer(self, task: str, split: str, memory: Memory | None = None) -> Writer:
+        """Return the writer of a labelled set; only validation and test text has held-out words."""
+        held_out_share = 0.0 if split == "train" else HELD_OUT_SHARE[task]
+        return Writer(self._rng(f"{task}/{split}"), self._vocabulary, held_out_share, memory, NER_RECALL)
 
     def _abstracts(self, writer: Writer, rng: Random, num_sentences: int) -> list[Abstract]:
+        """Return labelled abstracts with `num_sentences` sentences in total; the last abstract may be cut short."""
         abstracts: list[Abstract] = []
         while num_sentences:
             writer.start_abstract()
-            rules = list(writer.sentence_rules(rng.choice(DIRECTIONS), conclude=True))[:num_sentences]
+            rules = list(writer.sentence_rules(rng.choice(DIRECTIONS)))[:num_sentences]
             abstracts.append([self._new_sentence(writer, rule, is_labelled=True) for rule in rules])
             num_sentences -= len(rules)
         return abstracts
@@ -122,11 +124,9 @@ def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
     for sentence in (sentence for abstract in abstracts for sentence in abstract):
         for start, token in enumerate(sentence):
             if token.tag.startswith("B-"):
-                stop = start + 1
-                while stop < len(sentence) and sentence[stop].tag.startswith("I-"):
-                    stop += 1
-                words = " ".join(token.word for token in sentence[start:stop])
-                strings.setdefault(token.tag[2:], []).append(words.lower())
+                following = takewhile(lambda token: token.tag.startswith("I-"), sentence[start + 1 :])
+                words = [token.word, *(token.word for token in following)]
+                strings.setdefault(token.tag[2:], []).append(" ".join(words).lower())
     return strings
 
 
@@ -134,12 +134,31 @@ def unseen_strings(train: list[Abstract], other: list[Abstract]) -> tuple[set[tu
     """Return the distinct entities of `other` as (entity type, text), only of `HELD_OUT_TYPES`, and the subset that
     does not occur in `train`."""
     in_train, in_other = (
-        {
-            (entity_type, text)
-            for entity_type, texts in entity_strings(abstracts).items()
-            if entity_type in HELD_OUT_TYPES
-            for text in texts
-        }
+        {(entity_type, text) for entity_type, texts in entity_strings(abstracts).items() for text in texts}
         for abstracts in (train, other)
     )
-    return in_other, in_other - in_train
+    entities = {(entity_type, text) for entity_type, text in in_other if entity_type in HELD_OUT_TYPES}
+    return entities, entities - in_train
+
+
+def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:
+    """Write abstracts as CoNLL: a word, a tab and its tag per line, a blank line between sentences, and `-DOCSTART-`
+    before an abstract."""
+    blocks: list[str] = []
+    for abstract in abstracts:
+        blocks.append("-DOCSTART-\tO\n")
+        blocks += ["".join(f"{token.word}\t{token.tag}\n" for token in sentence) for sentence in abstract]
+    write_text(path, "\n".join(blocks))
+
+
+def write_jsonl(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write each row as a JSON object on one line (JSON Lines)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text with `\\n` line ends on every system."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8"))

@@ -1,18 +1,27 @@
-"""The words of one seed: lexicons and invented names, each list split into familiar and held-out words."""
+"""The words of one seed: lists of words and invented names, each list split into familiar and held-out words."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from itertools import product
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
-from domainbert.samples import lexicons
+import yaml
 
 Half = Literal["familiar", "held_out", "all"]
 """Part of each list of words to use: one of its two halves, or all words."""
 
 NAME_COUNTS = {"programme_name": 160, "place_name": 120, "survey_name": 50, "agency_name": 50}
 _NUM_TITLES = 240
+
+
+@cache
+def read_data_file(name: str) -> dict[str, Any]:
+    """Return the contents of `words.yaml` or `grammar.yaml`; the comments in these files describe them."""
+    content: dict[str, Any] = yaml.safe_load(files("domainbert.samples").joinpath(name).read_text(encoding="utf-8"))
+    return content
 
 
 class Vocabulary:
@@ -24,19 +33,25 @@ class Vocabulary:
 
     def __init__(self, seed: int) -> None:
         rng = Random(f"{seed}/vocabulary")
-        lists = dict(lexicons.GENERAL)
-        for domain, lexicon in lexicons.DOMAINS.items():
-            lists |= {f"{domain}.{name}": words for name, words in asdict(lexicon).items()}
-        lists |= _invent_names(rng)
-        lists["programme_title"] = _invent_titles(rng)
+        data = read_data_file("words.yaml")
+        lists = _split_lists(data["general"])
+        for domain, domain_lists in data["domains"].items():
+            lists |= {f"{domain}.{name}": words for name, words in _split_lists(domain_lists).items()}
+        lists |= _invent_names(_split_lists(data["name_syllables"]), rng)
+        lists["programme_title"] = _invent_titles(_split_lists(data["title_words"]), rng)
         self._words = {name: _halve(words, rng) for name, words in lists.items()}
-        self.domains = tuple(lexicons.DOMAINS)
+        self.domains = tuple(data["domains"])
 
-    def words(self, name: str, domain: str, half: Half) -> tuple[str, ...] | None:
+    def words(self, name: str, domain: str, half: Half) -> tuple[str, ...]:
         """Return one half of the words in the list `name` of the domain, or in the general list if the domain has none;
-        None if there is no such list."""
-        halves = self._words.get(f"{domain}.{name}") or self._words.get(name)
-        return halves[half] if halves else None
+        raise `KeyError` if there is no such list."""
+        halves = self._words.get(f"{domain}.{name}") or self._words[name]
+        return halves[half]
+
+
+def _split_lists(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
+    """Split each text of words, separated by commas, into a tuple of words."""
+    return {name: tuple(words.split(", ")) for name, words in lists.items()}
 
 
 def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
@@ -46,24 +61,19 @@ def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
     return {"familiar": tuple(shuffled[:middle]), "held_out": tuple(shuffled[middle:]), "all": words}
 
 
-def _invent_names(rng: Random) -> dict[str, tuple[str, ...]]:
-    """Return distinct invented names for each list of `NAME_COUNTS`; all lists use the same syllables."""
-    parts = lexicons.NAME_STARTS, lexicons.NAME_MIDDLES, lexicons.NAME_ENDS
-    possible = [(start + middle + end).capitalize() for start in parts[0] for middle in parts[1] for end in parts[2]]
-    names = iter(rng.sample(sorted(set(possible)), sum(NAME_COUNTS.values())))
+def _invent_names(syllables: dict[str, tuple[str, ...]], rng: Random) -> dict[str, tuple[str, ...]]:
+    """Return distinct invented names for each list of `NAME_COUNTS`; each name has a start, a middle and an end
+    syllable."""
+    possible_names = {"".join(parts).capitalize() for parts in product(*syllables.values())}
+    names = iter(rng.sample(sorted(possible_names), sum(NAME_COUNTS.values())))
     return {list_name: tuple(next(names) for _ in range(count)) for list_name, count in NAME_COUNTS.items()}
 
 
-def _invent_titles(rng: Random) -> tuple[str, ...]:
+def _invent_titles(title_words: dict[str, tuple[str, ...]], rng: Random) -> tuple[str, ...]:
     """Return long programme names, half of them with their initials: `Rural Harvest Fund ( RHF )`."""
-    possible = [
-        f"{quality} {theme} {form}"
-        for quality in lexicons.TITLE_QUALITIES
-        for theme in lexicons.TITLE_THEMES
-        for form in lexicons.TITLE_FORMS
-    ]
-    titles = rng.sample(possible, _NUM_TITLES)
-    return tuple(
-        f"{title} ( {''.join(word[0] for word in title.split())} )" if index % 2 else title
-        for index, title in enumerate(titles)
-    )
+    possible_titles = [" ".join(words) for words in product(*title_words.values())]
+    titles = rng.sample(possible_titles, _NUM_TITLES)
+    for index in range(1, len(titles), 2):
+        initials = "".join(word[0] for word in titles[index].split())
+        titles[index] += f" ( {initials} )"
+    return tuple(titles)

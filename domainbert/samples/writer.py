@@ -1,4 +1,4 @@
-"""Writes abstracts: expands the rules of `grammar.py` with the words of a `Vocabulary`."""
+"""Writes abstracts: expands the rules of `grammar.yaml` with the words of a `Vocabulary`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Literal, NamedTuple
 
-from domainbert.samples.grammar import HELD_OUT_TYPES, LABELS, PHRASES, SENTENCES, SUBJECTS
-from domainbert.samples.vocabulary import Half, Vocabulary
+from domainbert.samples.vocabulary import Half, Vocabulary, read_data_file
 
 Direction = Literal["positive", "negative", "null"]
 DIRECTIONS: tuple[Direction, ...] = ("positive", "negative", "null")
+
+HELD_OUT_TYPES: frozenset[str] = frozenset({"intervention", "outcome", "population"})
+"""Entity types whose words in validation and test text may not occur in training text."""
 
 _CHOICE = re.compile(r"<([^<>]*)>")
 _CLOSING = ",.;:)%'"  # no space before them
 _REPEAT_SUBJECT = 0.5  # probability that a subject of the abstract is repeated, not a new phrase
 _SAME_DOMAIN = 0.7  # probability that a phrase uses words of the abstract's domain
 
-# Parts of an abstract: rule, smallest and largest number of sentences.
-_BEFORE_FINDING = (("background", 1, 2), ("aim", 1, 1), ("design", 1, 3))
-_AFTER_FINDING = (("context", 1, 2),)
+# Parts of an abstract before its conclusion: rule, smallest and largest number of sentences.
+_PARTS = (("background", 1, 2), ("aim", 1, 1), ("design", 1, 3), ("finding_{direction}", 1, 2), ("context", 1, 2))
 
 # Functions that return a random number as text, by name in the grammar.
 _NUMBERS: dict[str, Callable[[Random], str]] = {
@@ -73,11 +74,12 @@ class Writer:
     ) -> None:
         self._rng, self._vocabulary = rng, vocabulary
         self._held_out_share, self._memory, self._recall = held_out_share, memory or {}, recall
+        self._grammar = read_data_file("grammar.yaml")
         self.entities: Memory = defaultdict(list)
         self._domain = self._phrase_domain = vocabulary.domains[0]
-        self._half: Half | None = None
-        self._subjects: Memory = {}
-        self._mentioned_subjects: set[str] = set()
+        self._half: Half | None = None  # None outside of a phrase
+        self._subjects: dict[str, Sentence] = {}
+        self._mentioned_subjects: set[str] = set()  # of the current sentence
 
     def start_abstract(self) -> None:
         """Begin an abstract: choose a domain and clear the subjects."""
@@ -87,44 +89,42 @@ class Writer:
     def write_sentence(self, rule: str) -> Sentence:
         """Return a sentence of the rule for the current abstract, with a capital letter at the start."""
         self._mentioned_subjects = set()
-        first, *rest = self._expand_name(rule)
-        return [Token(first.word[0].upper() + first.word[1:], first.tag), *rest]
+        first, *others = self._expand_name(rule)
+        return [Token(first.word[0].upper() + first.word[1:], first.tag), *others]
 
-    def sentence_rules(self, direction: Direction, conclude: bool) -> Iterator[str]:
-        """Yield the rule of each sentence of an abstract, in order; with `conclude`, the last one states the
-        direction."""
-        for rule, low, high in _BEFORE_FINDING:
-            yield from [rule] * self._rng.randint(low, high)
-        yield from [f"finding_{direction}"] * self._rng.randint(1, 2)
-        for rule, low, high in _AFTER_FINDING:
-            yield from [rule] * self._rng.randint(low, high)
-        if conclude:
-            yield f"conclusion_{direction}"
+    def sentence_rules(self, direction: Direction) -> Iterator[str]:
+        """Yield the rule of each sentence of an abstract, in order; the last sentence states the direction."""
+        for rule, min_sentences, max_sentences in _PARTS:
+            yield from [rule.format(direction=direction)] * self._rng.randint(min_sentences, max_sentences)
+        yield f"conclusion_{direction}"
 
     def _expand_name(self, name: str) -> Sentence:
         """Return the tokens for a name in the grammar: a number, a rule, or a list of words."""
         if name in _NUMBERS:
             return _untagged(_NUMBERS[name](self._rng))
-        if name in SENTENCES:
-            return self._expand_rule(self._rng.choice(SENTENCES[name]))
-        if self._half is not None:  # inside a phrase
-            return self._compose_phrase(name)
-        return self._write_phrase(name)
+        if name in self._grammar["sentences"]:
+            return self._expand_rule(self._rng.choice(self._grammar["sentences"][name]))
+        inside_phrase = self._half is not None
+        return self._compose_phrase(name) if inside_phrase else self._write_phrase(name)
 
     def _write_phrase(self, name: str) -> Sentence:
-        """Return a noun phrase or verb with its tags; a subject of the abstract may be repeated, once per sentence."""
-        if name in self._subjects and name not in self._mentioned_subjects and self._rng.random() < _REPEAT_SUBJECT:
+        """Return a noun phrase or verb with its tags. A subject of the abstract may be repeated, once per sentence."""
+        is_repeatable = name in self._subjects and name not in self._mentioned_subjects
+        if is_repeatable and self._rng.random() < _REPEAT_SUBJECT:
             self._mentioned_subjects.add(name)
-            return self._subjects[name][0]
+            return self._subjects[name]
+
         self._half = self._choose_half()
         same_domain = self._rng.random() < _SAME_DOMAIN
         self._phrase_domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
-        tokens = _tagged(self._recall_entity(name) or self._compose_phrase(name), LABELS.get(name))
+        label = self._grammar["labels"].get(name)
+        tokens = _tagged(self._recall_entity(name) or self._compose_phrase(name), label)
         self._half = None
-        if name in SUBJECTS and name not in self._subjects:
-            self._subjects[name] = [tokens]
+
+        if name in self._grammar["subjects"] and name not in self._subjects:
+            self._subjects[name] = tokens
             self._mentioned_subjects.add(name)
-        if LABELS.get(name) in HELD_OUT_TYPES:
+        if label in HELD_OUT_TYPES:
             self.entities[name].append(tokens)
         return tokens
 
@@ -141,19 +141,19 @@ class Writer:
 
     def _compose_phrase(self, name: str) -> Sentence:
         """Return new tokens for a rule of phrases or a list of words, without tags."""
-        if name in PHRASES:
-            return self._expand_rule(self._rng.choice(PHRASES[name]))
-        words = self._vocabulary.words(name, self._phrase_domain, self._half or "all")
-        if words is None:
-            raise KeyError(f"the grammar uses {name!r}; expected the name of a rule or of a list of words")
-        return _untagged(self._rng.choice(words))
+        if name in self._grammar["phrases"]:
+            return self._expand_rule(self._rng.choice(self._grammar["phrases"][name]))
+        assert self._half is not None, "called only inside a phrase"
+        return _untagged(self._rng.choice(self._vocabulary.words(name, self._phrase_domain, self._half)))
 
     def _expand_rule(self, rule: str) -> Sentence:
-        while "<" in rule:
+        """Return the tokens of a rule: make its choices `<a|b>`, and expand each `{name}`."""
+        while "<" in rule:  # a choice may contain choices
             rule = _CHOICE.sub(lambda match: self._rng.choice(match[1].split("|")), rule)
         tokens: Sentence = []
         for word in rule.split():
-            tokens += self._expand_name(word[1:-1]) if word[0] == "{" and word[-1] == "}" else [Token(word, "O")]
+            is_name = word[0] == "{" and word[-1] == "}"
+            tokens += self._expand_name(word[1:-1]) if is_name else [Token(word, "O")]
         return tokens
 
 

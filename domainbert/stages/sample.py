@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.fields import PositiveInt, Seed
 from domainbert.base.progress import Progress
-from domainbert.samples.datasets import SPLITS, Abstract, LabelledText, SampleData, entity_strings, unseen_strings
-from domainbert.samples.files import README, write_conll, write_jsonl, write_text
+from domainbert.samples.datasets import (
+    SPLITS,
+    Abstract,
+    LabelledText,
+    SampleData,
+    entity_strings,
+    unseen_strings,
+    write_conll,
+    write_jsonl,
+    write_text,
+)
 from domainbert.samples.writer import natural_text
 from domainbert.stages.stage import stage
 
@@ -125,7 +135,8 @@ def _ner_statistics(abstracts: list[Abstract]) -> dict[str, Any]:
 
 def _readme(seed: int, sentences: dict[str, int], texts: dict[str, int], facts: dict[str, Any]) -> str:
     distinct = facts["distinct_entity_strings"]
-    return README.format(
+    template = files("domainbert.samples").joinpath("readme_template.md").read_text(encoding="utf-8")
+    return template.format(
         seed=seed,
         documents=facts["documents"],
         words=facts["words"],

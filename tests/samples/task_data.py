@@ -12,8 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from domainbert.samples.datasets import SPLITS, Abstract, SampleData
-from domainbert.samples.files import write_conll, write_jsonl, write_text
+from domainbert.samples.datasets import SPLITS, Abstract, SampleData, write_conll, write_jsonl, write_text
 from domainbert.samples.vocabulary import Vocabulary
 from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, text_with_offsets
 from tests.samples.trees import treebank, write_conllu
@@ -119,7 +118,9 @@ def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
     """An abstract, with a question for each sentence that has one outcome and one intervention, named nowhere else."""
     writer.start_abstract()
     context, asked = "", []
-    for rule in writer.sentence_rules(rng.choice(DIRECTIONS), conclude=False):
+    for rule in writer.sentence_rules(rng.choice(DIRECTIONS)):
+        if rule.startswith("conclusion"):
+            break
         sentence = writer.write_sentence(rule)
         begin = len(context) + 1 if context else 0
         found = _one_of_each(sentence)

@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import fields
 from random import Random
 
 import pytest
 
 from domainbert.samples.datasets import SPLITS, SampleData, entity_strings, unseen_strings
-from domainbert.samples.grammar import LABELS, PHRASES, SENTENCES, SUBJECTS
-from domainbert.samples.lexicons import DOMAINS, GENERAL
-from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary
+from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary, read_data_file
 from domainbert.samples.writer import Token, Writer, natural_text, text_with_offsets
 from tests.samples.task_data import RELATIONS, WORD_LABELS, TaskData, word_labels
 from tests.samples.trees import treebank
@@ -34,9 +31,9 @@ def corpus(data, ner):
 
 
 def test_no_word_of_the_lexicons_has_two_meanings():
-    counts = Counter(word for words in GENERAL.values() for word in words)
-    for domain in DOMAINS.values():
-        counts.update(word for field in fields(domain) for word in getattr(domain, field.name))
+    data = read_data_file("words.yaml")
+    lists = [words for part in (data["general"], *data["domains"].values()) for words in part.values()]
+    counts = Counter(word for words in lists for word in words.split(", "))
     assert [word for word, count in counts.items() if count > 1] == []
     assert len(counts) > 950
 
@@ -44,13 +41,15 @@ def test_no_word_of_the_lexicons_has_two_meanings():
 def test_every_rule_can_be_written():
     writer = Writer(Random(0), Vocabulary(0), None)
     writer.start_abstract()
-    rules = [rule for rule in SENTENCES if rule.split("_")[0] in ("background", "aim", "design", "context", "finding")]
+    grammar = read_data_file("grammar.yaml")
+    parts = ("background", "aim", "design", "context", "finding")
+    rules = [rule for rule in grammar["sentences"] if rule.split("_")[0] in parts]
     for rule in rules * 300:
         sentence = writer.write_sentence(rule)
         assert not any(character in token.word for token in sentence for character in "{}<>|")
     assert len(rules) == 7
-    assert set(SUBJECTS) - set(PHRASES) <= set(NAME_COUNTS)
-    assert set(LABELS) <= set(PHRASES)
+    assert set(grammar["subjects"]) - set(grammar["phrases"]) <= set(NAME_COUNTS)
+    assert set(grammar["labels"]) <= set(grammar["phrases"])
 
 
 def test_halves_and_names_do_not_overlap():

@@ -7,8 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from domainbert.samples.datasets import SPLITS
-from domainbert.samples.files import write_text
+from domainbert.samples.datasets import SPLITS, write_text
 from domainbert.samples.vocabulary import Half, Vocabulary
 
 
@@ -81,9 +80,7 @@ class TreeWriter:
         self._words[place - 1] = self._words[place - 1]._replace(head=head, label=label)
 
     def _choose(self, name: str) -> list[str]:
-        words = self._vocabulary.words(name, self._domain, self._half)
-        assert words is not None, name
-        return self._rng.choice(words).split()
+        return self._rng.choice(self._vocabulary.words(name, self._domain, self._half)).split()
 
 
 def treebank(seed: int, sentences: dict[str, int]) -> dict[str, list[list[Word]]]:

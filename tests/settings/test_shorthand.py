@@ -136,7 +136,7 @@ def test_a_size_that_there_is_not() -> None:
     assert any("encoder.class_path: 'small' is not allowed" in problem for problem in problems)
 
 
-def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
+def test_the_data_files_are_in_a_wheel(tmp_path: Path) -> None:
     """Built by setuptools from the project's own configuration."""
     project = ROOT.parent
     if not (project / "pyproject.toml").is_file():
@@ -156,6 +156,7 @@ def test_the_sizes_are_in_a_wheel(tmp_path: Path) -> None:
     layouts = named_files(TokenizerKindConfig)
     assert sorted(layouts) == ["albert", "bert", "deberta-v2", "electra", "modernbert", "roberta", "xlm-roberta"]
     assert {f"domainbert/tokenization/layouts/{name}.yaml" for name in layouts} <= names
+    assert {f"domainbert/samples/{name}" for name in ("grammar.yaml", "words.yaml", "readme_template.md")} <= names
 
 
 def test_there_is_one_copy_of_each_size() -> None:
