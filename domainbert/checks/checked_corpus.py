@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.progress import Progress
-from domainbert.checks.finding import MOST_PLACES, Place, place
+from domainbert.checks.finding import MOST_PLACES, Place, place, span_with_context
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.checks.overlap import Overlap
-from domainbert.checks.repeated_lines import RepeatedLines
 from domainbert.checks.text_rules import BROKEN
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document, read_documents
@@ -27,21 +26,52 @@ if TYPE_CHECKING:
 
 _SCANNED_CHARACTERS = 20_000  # at the start of each document, searched for broken characters
 _SAMPLE_BYTES = 10_000_000  # of the documents, sampled by their hashes, on which a vocabulary is measured
-_CONTEXT = 60  # characters shown on each side of a match
+_MIN_LINE_CHARACTERS = 20  # shorter lines may be equal by chance
+_STORED_CHARACTERS = 200  # of a line
 
 
 @dataclass
-class Hits:
-    """Number of documents with a problem, and excerpts of the first `MOST_PLACES` of them."""
+class RepeatedLine:
+    """A line and how often it occurs."""
 
-    documents: int = 0
-    excerpts: list[tuple[str, str]] = field(default_factory=list)  # (document name, excerpt)
+    text: str  # at most 200 characters
+    first_document: str  # name of the first document with the line
+    documents: int = 0  # number of documents with the line
 
-    def add(self, document_name: str, excerpt: str) -> None:
-        """Count a document, and store its excerpt if there are fewer than `MOST_PLACES`."""
-        self.documents += 1
-        if len(self.excerpts) < MOST_PLACES:
-            self.excerpts.append((document_name, excerpt))
+
+@dataclass
+class RepeatedLines:
+    """Counts the documents with each line, in bounded memory.
+
+    With more than `max_lines` lines, the rarest half or more are dropped (lossy counting, Manku and Motwani 2002): the
+    count of a dropped line starts again at 0.
+    """
+
+    max_lines: int = 100_000
+    _lines: dict[int, RepeatedLine] = field(default_factory=dict)
+
+    def add(self, document_name: str, text: str) -> None:
+        """Count each distinct line of a document once; short lines are skipped."""
+        for line in dict.fromkeys(map(str.strip, text.split("\n"))):
+            if len(line) >= _MIN_LINE_CHARACTERS:
+                key = hash(line)
+                if key not in self._lines:
+                    self._lines[key] = RepeatedLine(line[:_STORED_CHARACTERS], document_name)
+                self._lines[key].documents += 1
+        if len(self._lines) > self.max_lines:
+            self._drop_rare_lines()
+
+    def lines_in_more_than(self, documents: float) -> list[RepeatedLine]:
+        """Return the lines that occur in more than `documents` documents, the most frequent first."""
+        frequent = [line for line in self._lines.values() if line.documents > documents]
+        return sorted(frequent, key=lambda line: (-line.documents, line.text))
+
+    def _drop_rare_lines(self) -> None:
+        """Drop the rarest lines until at most half of `max_lines` are left."""
+        minimum = 1
+        while len(self._lines) > self.max_lines // 2:
+            minimum += 1
+            self._lines = {key: line for key, line in self._lines.items() if line.documents >= minimum}
 
 
 @dataclass
@@ -56,7 +86,9 @@ class CheckedCorpus:
     """Searches for the texts of labelled sets in this corpus."""
     report: CorpusReport = field(default_factory=CorpusReport)
     words: int = 0  # number of words
-    broken: Hits = field(default_factory=Hits)  # documents with broken characters
+    broken_documents: int = 0  # number of documents with broken characters
+    broken_excerpts: list[tuple[str, str]] = field(default_factory=list)
+    """Name of the document and text around the broken characters, of the first `MOST_PLACES` broken documents."""
     lines: RepeatedLines = field(default_factory=RepeatedLines)
     word_statistics: WordStatistics | None = None
     """How the vocabulary splits the words of a sample of 10 MB; None without a vocabulary."""
@@ -72,13 +104,16 @@ class CheckedCorpus:
         return [self._place(name, text) for name, text in excerpts]
 
     def _place(self, document_name: str, text: str) -> Place:
+        """Return the file and line of a document, with `text`; for a source on a hub the path is that of the source."""
         source_index, _, document_id = document_name.partition(":")
         source = self.config.sources[int(source_index)]
-        file, _, line = document_id.rpartition(":") if re.search(r":\d+$", document_id) else (document_id, "", "")
+        match = re.fullmatch(r"(.*):(\d+)", document_id, re.DOTALL)
+        file, line = (match[1], int(match[2])) if match else (document_id, None)
         path = source.path if source.hub_name else str(self._paths_by_name(source.path).get(file, file))
-        return place(path, int(line) if line else None, text)
+        return place(path, line, text)
 
     def _paths_by_name(self, path: str) -> Mapping[str, Path]:
+        """Return the files of a source by the names in document ids; the listing of a folder is cached."""
         if path not in self._file_lists:
             self._file_lists[path] = dict(find_files(path))
         return self._file_lists[path]
@@ -89,8 +124,9 @@ class CheckedCorpus:
         self.words += len(words)
         self.lines.add(document_name, text)
         if match := BROKEN.search(text[:_SCANNED_CHARACTERS]):
-            context = text[max(0, match.start() - _CONTEXT) : match.end() + _CONTEXT]
-            self.broken.add(document_name, f"{match[0]!r} in: {context}")
+            self.broken_documents += 1
+            if len(self.broken_excerpts) < MOST_PLACES:
+                self.broken_excerpts.append((document_name, span_with_context(text, *match.span())))
         if self.overlaps:
             hashes = hash_words(words)
             for overlap in self.overlaps:
@@ -106,7 +142,7 @@ def scan_corpus(
     """Read a corpus once and return the counts that the rules need.
 
     Args:
-        config: the corpus; a document counts once, whatever the weight of its source.
+        config: the corpus.
         tests: labelled sets whose texts must not be in the corpus.
         tokenizer: the tokenizer of the pretraining, whose vocabulary is measured; None: not measured.
         max_characters: read only an excerpt of at most this size, see `Excerpt`.
@@ -114,12 +150,14 @@ def scan_corpus(
     Raises:
         DomainbertError: the corpus cannot be read.
     """
-    sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]  # no copies
+    # a weight above 1 repeats documents, but each document must count once
+    sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]
     corpus = CheckedCorpus(config, [Overlap(test) for test in tests])
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
         for document in read_documents(replace(config, sources=sources), corpus.report, max_characters):
-            corpus.add(f"{len(corpus.report.sources) - 1}:{document.id}", document)
+            source_index = len(corpus.report.sources) - 1  # the report of a source begins with its first document
+            corpus.add(f"{source_index}:{document.id}", document)
             if tokenizer is not None:
                 sample.add(document.text)
             progress.advance()

@@ -64,36 +64,37 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, max_chara
     All training documents of a smaller corpus are returned. `name` is the name of the corpus, for the
     progress line. Only documents that can still enter the sample are split into words.
     """
-    heap: list[tuple[int, str, int]] = []  # the document with the highest hash comes first
-    total = 0
+    heap: list[tuple[int, str, int]] = []  # (-hash, text, number of words): the highest hash comes first
+    total_words = 0
     with Progress(f"fit: read {name}") as progress:
         for document in read_documents(corpus, max_characters=max_characters):
             progress.advance()
-            rank = -_sample_hash(document.text)
-            if document.split != "train" or (total >= most_words and rank <= heap[0][0]):
+            negative_hash = -_sample_hash(document.text)
+            is_full = total_words >= most_words
+            if document.split != "train" or (is_full and negative_hash <= heap[0][0]):
                 continue
-            count = len(words_of_text(document.text))
-            heapq.heappush(heap, (rank, document.text, count))
-            total += count
-            while total - heap[0][2] >= most_words:
-                total -= heapq.heappop(heap)[2]
+            num_words = len(words_of_text(document.text))
+            heapq.heappush(heap, (negative_hash, document.text, num_words))
+            total_words += num_words
+            while total_words - heap[0][2] >= most_words:  # enough words without the document of the highest hash
+                total_words -= heapq.heappop(heap)[2]
     return [text for _, text, _ in sorted(heap, reverse=True)]
 
 
-def first_words(texts: Iterable[str], count: int) -> Iterator[list[str]]:
-    """Yield the words of each text until `count` words are reached; the last text is truncated."""
+def _first_words(texts: Iterable[str], num_words: int) -> Iterator[list[str]]:
+    """Yield the words of each text until `num_words` words are reached; the last text is truncated."""
     for text in texts:
-        if count <= 0:
+        if num_words <= 0:
             return
-        words = words_of_text(text)[:count]
-        count -= len(words)
+        words = words_of_text(text)[:num_words]
+        num_words -= len(words)
         yield words
 
 
-def fit_lines(facts: Mapping[str, Any]) -> list[str]:
+def format_corpus_fit(facts: Mapping[str, Any]) -> str:
     """Format the result of `compare_corpora` for a terminal: two lines of heading, then one line per corpus.
 
-    The line of each corpus but the nearest ends with its excess in bits per word over the nearest, and the interval.
+    The line of each corpus except the best ends with `above_nearest` and its interval.
     """
     lines = [
         f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:",
@@ -101,20 +102,20 @@ def fit_lines(facts: Mapping[str, Any]) -> list[str]:
     ]
     for name, corpus in facts["corpora"].items():
         shares = f"{100 * corpus['unknown_share']:>6.2f} % {100 * corpus['seen_pairs_share']:>9.2f} %"
-        excess = corpus["above_nearest"]
-        suffix = ""  # the nearest corpus has no excess
-        if excess is not None:
-            suffix = "  {:+.2f} [{:.2f}, {:.2f}]".format(excess["bits_per_word"], *excess["interval"])
-        lines.append(f"{corpus['bits_per_word']:>11.2f} {shares}  {name}{suffix}")
-    return lines
+        line = f"{corpus['bits_per_word']:>11.2f} {shares}  {name}"
+        if excess := corpus["above_nearest"]:
+            line += "  {:+.2f} [{:.2f}, {:.2f}]".format(excess["bits_per_word"], *excess["interval"])
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _sample_hash(text: str) -> int:
-    # the person string makes this hash independent of the hash that splits train from validation
+    # the argument `person` makes this hash independent of the hash that splits train from validation
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"fit sample").digest(), "big")
 
 
 def _count_words(name: str, sample: Iterable[str]) -> int:
+    """Return the number of words in a sample of the corpus `name`; raise `DomainbertError` if there are none."""
     num_words = sum(len(words_of_text(text)) for text in sample)
     if not num_words:
         raise DomainbertError(f"{name}: the training documents contain no words; expected at least one word")
@@ -122,12 +123,14 @@ def _count_words(name: str, sample: Iterable[str]) -> int:
 
 
 def _predict_texts(sample: Iterable[str], num_words: int, task: Sequence[Sequence[str]]) -> list[TextPrediction]:
-    model = WordModel(first_words(sample, num_words))
+    """Predict the texts of a task (lists of words) with a model of the first `num_words` words of a sample."""
+    model = WordModel(_first_words(sample, num_words))
     return [model.predict(words) for words in task]
 
 
 def _prediction_statistics(predictions: Sequence[TextPrediction], best: Sequence[TextPrediction]) -> dict[str, Any]:
-    """Return the values of a corpus in `compare_corpora`; `best` are the predictions from the best corpus."""
+    """Return the values of a corpus in the result of `compare_corpora`, from its predictions of each text; `best` are
+    the predictions from the best corpus."""
     num_words = sum(text.words for text in predictions)
     num_pairs = num_words - len(predictions)  # a text of n words has n - 1 bigrams
     return {

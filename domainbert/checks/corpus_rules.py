@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from domainbert.checks.checked_corpus import CheckedCorpus
-from domainbert.checks.finding import MOST_PLACES, Finding, Rule, rule, with_thresholds
+from domainbert.checks.finding import MOST_PLACES, Finding, Rule, rule
 from domainbert.corpus.known_texts import MIN_WORDS, RUN_WORDS
 
 _MIN_DOCUMENTS = 10  # with the same line, before the line counts as repeated
-
-
-def corpus_findings(corpus: CheckedCorpus, thresholds: Mapping[str, float] | None = None) -> Iterator[Finding]:
-    """Yield the findings of all rules in a corpus; `thresholds`, by the name of a rule, override the defaults."""
-    for corpus_rule in with_thresholds(RULES, thresholds or {}):
-        yield from corpus_rule(corpus)
 
 
 @rule("warning")
@@ -27,10 +21,9 @@ def labelled_text_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) ->
     for overlap in corpus.overlaps:
         if overlap.matches:
             share = f"{len(overlap.matches):,} of {overlap.num_searched:,} texts of {overlap.data.name}"
-            message = (
-                f"{share} with {MIN_WORDS} words or more occur in the corpus (compared by runs of {RUN_WORDS} words)"
-            )
-            yield rule.finding(message, overlap.data.places(sorted(overlap.matches)))
+            message = f"{share} with {MIN_WORDS} words or more occur in the corpus"
+            places = overlap.data.places(sorted(overlap.matches))
+            yield rule.finding(f"{message} (compared by runs of {RUN_WORDS} words)", places)
 
 
 @rule("warning", threshold=0.01)
@@ -39,7 +32,7 @@ def repeated_lines(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator
 
     Remove these lines; the model memorizes them.
     """
-    repeated = list(corpus.lines.lines_in_more_than(max(_MIN_DOCUMENTS - 1, rule.limit * corpus.documents)))
+    repeated = corpus.lines.lines_in_more_than(max(_MIN_DOCUMENTS - 1, rule.limit * corpus.documents))
     if repeated:
         excerpts = [(line.first_document, f"in {line.documents:,} documents: {line.text}") for line in repeated]
         first = f"{repeated[0].text[:60]!r} in {repeated[0].documents:,} of {corpus.documents:,}"
@@ -53,9 +46,9 @@ def broken_characters_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]
 
     Decode the source again with its real encoding; broken characters use up entries of the vocabulary.
     """
-    if corpus.broken.documents > rule.limit * corpus.documents:
-        message = f"{corpus.broken.documents:,} of {corpus.documents:,} documents have broken characters"
-        yield rule.finding(message, corpus.places(corpus.broken.excerpts), corpus.broken.documents)
+    if corpus.broken_documents > rule.limit * corpus.documents:
+        message = f"{corpus.broken_documents:,} of {corpus.documents:,} documents have broken characters"
+        yield rule.finding(message, corpus.places(corpus.broken_excerpts), corpus.broken_documents)
 
 
 @rule("warning", threshold=0.01)

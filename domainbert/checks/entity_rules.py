@@ -46,14 +46,18 @@ class TaggedText(NamedTuple):
         return self.text[slice(*self.character_span(begin, end))]
 
 
-def tagged_text(item: PlainItem) -> TaggedText:
+def _tagged_text(item: PlainItem) -> TaggedText:
     """Return the words and entities of an item, without entities whose borders are not word borders."""
     text = item.texts[0]
     words = [match.span() for match in _WORD.finditer(text)]
     begins = {start: index for index, (start, _) in enumerate(words)}
     ends = {end: index + 1 for index, (_, end) in enumerate(words)}
-    ranges = [(begins.get(span.start), ends.get(span.end)) for span in item.stretches or ()]
-    return TaggedText(text, words, [(begin, end) for begin, end in ranges if begin is not None and end is not None])
+    entities = []
+    for span in item.stretches or ():
+        begin, end = begins.get(span.start), ends.get(span.end)
+        if begin is not None and end is not None:
+            entities.append((begin, end))
+    return TaggedText(text, words, entities)
 
 
 @rule("warning")
@@ -73,6 +77,7 @@ def punctuation_at_edge(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Fi
 
 
 def _has_odd_edge(surface: str) -> bool:
+    """Whether the text of an entity begins or ends with white space, punctuation or an unpaired bracket."""
     if surface != surface.strip():
         return True
     if len(surface) == 1:
@@ -80,9 +85,9 @@ def _has_odd_edge(surface: str) -> bool:
     first, last = surface[0], surface[-1]
     if last in _OPENING_OF:
         return surface.count(last) > surface.count(_OPENING_OF[last])
-    separate_sign = surface[-2:] in (" .", " -")
-    starts_with_dot = first == "." and not surface[1].isdigit()  # but ".95"
-    return first in _NOT_FIRST - {"."} or starts_with_dot or last in _NOT_LAST or separate_sign
+    ends_with_separate_sign = surface[-2:] in (" .", " -")
+    bad_first = first in _NOT_FIRST and not (first == "." and surface[1].isdigit())  # ".95" is a number
+    return bad_first or last in _NOT_LAST or ends_with_separate_sign
 
 
 @rule("warning", threshold=0.9)
@@ -92,16 +97,21 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
 
     Read the untagged places, and tag the entities that were missed.
     """
-    items = [tagged_text(item) for item in data.items]
-    num_tagged = Counter(item.surface(*entity) for item in items for entity in item.entities)
-    often = {surface for surface, count in num_tagged.items() if count >= _MIN_TAGGED and _has_several_letters(surface)}
-    missed: dict[str, list[Stretch]] = defaultdict(list)
-    for index, item in enumerate(items):
-        for begin, end in _untagged_ranges(item, often):
-            missed[item.surface(begin, end)].append((index, *item.character_span(begin, end)))
+    texts = [_tagged_text(item) for item in data.items]
+    num_tagged = Counter(text.surface(*entity) for text in texts for entity in text.entities)
+    frequent = {
+        surface
+        for surface, count in num_tagged.items()
+        if count >= _MIN_TAGGED and sum(map(str.isalpha, surface)) > 1  # a single letter may mean something else
+    }
+
+    untagged: dict[str, list[Stretch]] = defaultdict(list)
+    for index, text in enumerate(texts):
+        for begin, end in _untagged_ranges(text, frequent):
+            untagged[text.surface(begin, end)].append((index, *text.character_span(begin, end)))
     suspicious = {
         surface: stretches
-        for surface, stretches in missed.items()
+        for surface, stretches in untagged.items()
         if num_tagged[surface] > rule.limit * (num_tagged[surface] + len(stretches))
     }
     places = [data.place_of_span(*stretch) for stretch in sorted(chain.from_iterable(suspicious.values()))]
@@ -110,19 +120,15 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
         yield rule.finding(f"{message} ({_examples(suspicious, num_tagged)})", places)
 
 
-def _examples(suspicious: Mapping[str, list[Stretch]], num_tagged: Counter[str]) -> str:
+def _examples(untagged: Mapping[str, list[Stretch]], num_tagged: Counter[str]) -> str:
     """Format the three texts with the most untagged places, with their numbers of tagged and untagged places."""
-    most = sorted(suspicious, key=lambda surface: (-len(suspicious[surface]), surface))[:3]
-    return ", ".join(f"{text!r} {num_tagged[text]:,} times tagged, {len(suspicious[text]):,} not" for text in most)
-
-
-def _has_several_letters(surface: str) -> bool:
-    return sum(map(str.isalpha, surface)) > 1
+    most = sorted(untagged, key=lambda surface: (-len(untagged[surface]), surface))[:3]
+    return ", ".join(f"{text!r} {num_tagged[text]:,} times tagged, {len(untagged[text]):,} not" for text in most)
 
 
 def _untagged_ranges(item: TaggedText, surfaces: set[str]) -> Iterator[tuple[int, int]]:
-    """Yield the word ranges (begin, end) whose text is in `surfaces` and which overlap no entity. For each first
-    word only the longest range in `surfaces` counts."""
+    """Yield the word ranges (begin, end) whose text is in `surfaces` and which overlap no entity. Of the ranges that
+    begin with the same word, only the longest range in `surfaces` is considered."""
     tagged_words = {word for begin, end in item.entities for word in range(begin, end)}
     for begin in range(len(item.words)):
         for end in range(min(len(item.words), begin + _MAX_WORDS), begin, -1):
@@ -145,28 +151,34 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
 
     Decide for one habit and correct the other places: a model cannot learn an inconsistent border.
     """
+    # by determiner: entities that it is part of, and entities that it precedes
     inside, before = defaultdict[str, list[Stretch]](list), defaultdict[str, list[Stretch]](list)
-    for index, item in enumerate(map(tagged_text, data.items)):
-        for begin, end in item.entities:
-            first, previous = _determiner(item, begin), _determiner(item, begin - 1)
+    for index, text in enumerate(map(_tagged_text, data.items)):
+        for begin, end in text.entities:
+            first, previous = _determiner(text, begin), _determiner(text, begin - 1)
             if first and end - begin > 1:
-                inside[first].append((index, *item.character_span(begin, end)))
+                inside[first].append((index, *text.character_span(begin, end)))
             elif previous:
-                before[previous].append((index, *item.character_span(begin - 1, end)))
-    habits, rare = [], []
+                before[previous].append((index, *text.character_span(begin - 1, end)))
+
+    habits: list[str] = []
+    rare_stretches: list[Stretch] = []
     for word in sorted(inside.keys() & before.keys()):
-        rarer, commoner = sorted((inside[word], before[word]), key=len)
-        total = len(rarer) + len(commoner)
+        rarer = min(inside[word], before[word], key=len)
+        total = len(inside[word]) + len(before[word])
         if total >= _MIN_DETERMINERS and len(rarer) > rule.limit * total:
             habits.append(f"{word!r} {len(inside[word]):,} times inside, {len(before[word]):,} before it")
-            rare += rarer
-    if rare:
+            rare_stretches += rarer
+    if habits:
         message = f"entities of {data.name} include a determiner in some places and not in others: {'; '.join(habits)}"
-        yield rule.finding(message, [data.place_of_span(*stretch) for stretch in sorted(rare)])
+        yield rule.finding(message, [data.place_of_span(*stretch) for stretch in sorted(rare_stretches)])
 
 
 def _determiner(item: TaggedText, index: int) -> str:
-    """Return word `index` in lower case if it is a determiner, else "". "A" may be a name ("A - T") and is none."""
+    """Return word `index` in lower case if it is a determiner, otherwise an empty string, also for index -1.
+
+    A capital "A" does not count as a determiner: it may be a name ("A - T").
+    """
     word = item.surface(index, index + 1) if index >= 0 else ""
     return word.lower() if word.lower() in _DETERMINERS and word != "A" else ""
 

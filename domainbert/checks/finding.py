@@ -28,7 +28,7 @@ MOST_PLACES = 20
 _MAX_CHARACTERS = 200  # of the text at a place
 _SHOWN_PLACES = 3  # of a finding, in a terminal
 _WIDTH = 160  # characters of a place in a terminal
-_GROUPS = ("error", "warning", "ignored")
+_CONTEXT = 60  # characters shown on each side of a span
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,11 @@ def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
     value with wrong spaces."""
     short = printable(problem[: 4 * _MAX_CHARACTERS])
     return Place(str(path), line, short if len(short) <= _MAX_CHARACTERS else f"{short[: _MAX_CHARACTERS - 3]}...")
+
+
+def span_with_context(text: str, start: int, end: int) -> str:
+    """Return characters `start` to `end` of a text, and up to 60 characters around them: `'Ã©' in: the cafÃ© on`."""
+    return f"{text[start:end]!r} in: {text[max(0, start - _CONTEXT) : end + _CONTEXT]}"
 
 
 @dataclass(frozen=True)
@@ -92,10 +97,6 @@ class Rule(Generic[Subject]):
     advice: str
     search: Callable[[Subject, Rule[Subject]], Iterable[Finding]]
 
-    def __call__(self, subject: Subject) -> Iterator[Finding]:
-        """Yield the findings in a subject."""
-        yield from self.search(subject, self)
-
     @property
     def limit(self) -> float:
         """Threshold of the rule; `AssertionError` if the rule has none."""
@@ -123,13 +124,15 @@ def rule(severity: Severity, threshold: float | None = None) -> Callable[[Search
     return decorate
 
 
-def with_thresholds(rules: Iterable[Rule[Subject]], thresholds: Mapping[str, float]) -> list[Rule[Subject]]:
-    """Return the rules with the default thresholds overridden by `thresholds`, by rule name."""
-    return [replace(rule, threshold=thresholds.get(rule.name, rule.threshold)) for rule in rules]
+def apply_rules(rules: Iterable[Rule[Subject]], subject: Subject, thresholds: Mapping[str, float]) -> Iterator[Finding]:
+    """Yield the findings of all rules in a subject; `thresholds`, by the name of a rule, override the defaults."""
+    for rule in rules:
+        threshold = thresholds.get(rule.name, rule.threshold)
+        yield from rule.search(subject, replace(rule, threshold=threshold))
 
 
 def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list[Finding]:
-    """Return the findings, errors first, ignored last; `ignore` maps the rules to ignore to the reasons of the user."""
+    """Return the findings, errors first, ignored findings last; `ignore` maps ignored rules to the user's reasons."""
     with_ignored = [replace(finding, ignored=ignore.get(finding.rule)) for finding in findings]
     return sorted(with_ignored, key=lambda finding: (finding.ignored is not None, finding.severity))
 
@@ -137,16 +140,16 @@ def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list
 def format_findings(findings: Sequence[Finding], title: str) -> str:
     """Format findings for a terminal: their number, then each finding with its message and first places."""
     counts = Counter("ignored" if finding.ignored is not None else finding.severity for finding in findings)
-    plural = {group: "" if group == "ignored" or counts[group] == 1 else "s" for group in _GROUPS}
-    totals = [f"{counts[group]:,} {group}{plural[group]}" for group in _GROUPS if counts[group]]
+    names = {"error": "errors", "warning": "warnings", "ignored": "ignored"}
+    totals = [f"{counts[key]:,} {key if counts[key] == 1 else plural}" for key, plural in names.items() if counts[key]]
     lines = [f"{title}: {', '.join(totals) or 'nothing found'}"]
     for finding in findings:
         ignored = "" if finding.ignored is None else f" (ignored: {printable(finding.ignored)})"
         lines += ["", f"{finding.severity}  {finding.rule}{ignored}", f"  {finding.message}"]
-        lines += [f"    {str(place)[:_WIDTH]}" for place in finding.places[:_SHOWN_PLACES] if finding.ignored is None]
-        more = finding.count - min(_SHOWN_PLACES, len(finding.places))
-        if finding.places and more > 0 and finding.ignored is None:
-            lines.append(f"    ... and {more:,} more")
+        shown_places = finding.places[:_SHOWN_PLACES] if finding.ignored is None else []
+        lines += [f"    {str(place)[:_WIDTH]}" for place in shown_places]
+        if shown_places and finding.count > len(shown_places):
+            lines.append(f"    ... and {finding.count - len(shown_places):,} more")
     return "\n".join(lines)
 
 

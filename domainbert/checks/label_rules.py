@@ -33,17 +33,13 @@ def rare_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     """
     rare = sorted((count, label) for label, count in data.label_counts.items() if count < rule.limit)
     if rare:
-        first = [_first_item_with(data, label) for _, label in rare]
+        first_items = [data.indices_with_label(label)[0] for _, label in rare]
         listing = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
         message = (
             f"{len(rare):,} of {len(data.label_counts):,} labels of {data.name} occur less than {rule.limit:g} times"
         )
-        yield rule.finding(f"{message}: {listing}{more}", data.places(first), len(rare))
-
-
-def _first_item_with(data: CheckedSet, label: str) -> int:
-    return next(index for index, item in enumerate(data.items) if label in item.labels)
+        yield rule.finding(f"{message}: {listing}{more}", data.places(first_items))
 
 
 @rule("warning", threshold=20)
@@ -75,11 +71,7 @@ def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[
         yield rule.finding(message, data.places(indices), len(contradictory))
 
 
-TRAINING_RULES = [
-    only_one_label,
-    rare_label,
-    imbalanced_labels,
-]
+TRAINING_RULES = [only_one_label, rare_label, imbalanced_labels]
 """Rules for training sets."""
 
 RULES = [same_text_other_label]

@@ -11,13 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from domainbert.checks.finding import Place, place
+from domainbert.checks.finding import Place, place, span_with_context
 from domainbert.labelled.items import Labelled, PlainItem
 
 SetName = Literal["train", "validation", "test"]
 
 _WORD = re.compile(r"\w+")
-_CONTEXT = 60  # characters shown on each side of a span
+_MIN_CHARACTERS = 30  # of a text in which a copy is no chance, other than "Results:" or "Thank you."
 
 
 def normal_words(text: str) -> list[str]:
@@ -74,13 +74,22 @@ class CheckedSet:
         """Whether the labels belong to spans of the text, as in NER; False for an empty set."""
         return bool(self.items) and all(item.stretches is not None for item in self.items)
 
+    def is_short(self, index: int) -> bool:
+        """Whether text `index` has fewer than 30 letters and digits, so that another text may be equal by chance."""
+        return sum(map(len, self.words[index])) < _MIN_CHARACTERS
+
+    def indices_with_label(self, label: str) -> list[int]:
+        """Return the indices of the items that have this label."""
+        return [index for index, item in enumerate(self.items) if label in item.labels]
+
     @cached_property
-    def _item_lines(self) -> list[tuple[Path, int]]:  # file and first line of each item
+    def _item_lines(self) -> list[tuple[Path, int]]:
+        """File and first line of each item."""
         parts = self.labelled.parts or [self.labelled]
         return [(part.path, item.line) for part in parts for item in part.items]
 
     def place(self, index: int, text: str | None = None) -> Place:
-        """Return the file and line where item `index` begins, with `text`; default: the text of the item."""
+        """Return the file and line where item `index` begins, with `text`; None: the text of the item."""
         path, line = self._item_lines[index]
         return place(path, line, self.texts[index] if text is None else text)
 
@@ -90,9 +99,15 @@ class CheckedSet:
 
     def place_of_span(self, index: int, start: int, end: int) -> Place:
         """Return the place of item `index`, with characters `start` to `end` of its text and 60 characters around."""
-        text = self.texts[index]
-        context = text[max(0, start - _CONTEXT) : end + _CONTEXT]
-        return self.place(index, f"{text[start:end]!r} in: {context}")
+        return self.place(index, span_with_context(self.texts[index], start, end))
+
+
+def first_indices(keys: Iterable[Hashable]) -> dict[Hashable, int]:
+    """Return the index of the first occurrence of each key."""
+    indices: dict[Hashable, int] = {}
+    for index, key in enumerate(keys):
+        indices.setdefault(key, index)
+    return indices
 
 
 @dataclass(frozen=True)
@@ -101,11 +116,6 @@ class TwoSets:
 
     first: CheckedSet
     second: CheckedSet
-
-    @property
-    def names(self) -> tuple[SetName, SetName]:
-        """Names of both sets."""
-        return self.first.name, self.second.name
 
 
 def labelled_set_facts(data: CheckedSet) -> dict[str, Any]:

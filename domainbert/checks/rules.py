@@ -1,30 +1,91 @@
-"""All rules on labelled sets, and the check that applies them."""
+"""All rules on labelled sets, and the check that reads the sets and applies the rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from domainbert.checks import entity_rules, label_rules, pieces_rules, reading, split_rules, text_rules
-from domainbert.checks.finding import Finding, Rule, with_thresholds
-from domainbert.checks.labelled_set import CheckedSet, TwoSets
-from domainbert.checks.pieces_rules import TokenizedSet
-from domainbert.checks.split_rules import PAIRS, with_pair_name
+from domainbert.base.errors import DomainbertError
+from domainbert.checks import entity_rules, label_rules, split_rules, text_rules
+from domainbert.checks.finding import Finding, Place, Rule, apply_rules, problem_place, rule
+from domainbert.checks.labelled_set import CheckedSet, SetName, TwoSets
+from domainbert.checks.split_rules import with_pair_name
+from domainbert.checks.text_rules import TokenizedSet
+from domainbert.labelled.items import Labelled
+from domainbert.labelled.sets import LabelledSet, Single, files_of, read_set
+from domainbert.tasks.config import TaskConfig
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
+_LOCATED_PROBLEM = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)  # path:line: problem
+
+
+@dataclass(frozen=True)
+class UnreadableFile:
+    """A labelled file that cannot be read."""
+
+    name: SetName  # of the set with the file
+    file: Single
+    problems: Sequence[str]  # messages of the errors
+
+
+def read_checked(
+    task: TaskConfig,
+    name: SetName,
+    labelled_set: LabelledSet,
+    read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
+) -> tuple[CheckedSet | None, list[UnreadableFile]]:
+    """Read the files of a labelled set with `read`, one at a time.
+
+    Returns:
+        The set of all readable files, or None if there are none; and the unreadable files.
+    """
+    unreadable_files, readable = [], []
+    for file in files_of(labelled_set):
+        try:
+            labelled = read(task, file)
+            readable.append(file)
+        except DomainbertError as error:
+            unreadable_files.append(UnreadableFile(name, file, error.problems))
+    if not readable:
+        return None, unreadable_files
+    if len(readable) > 1:
+        labelled = read(task, readable)
+    return CheckedSet(name, labelled), unreadable_files
+
+
+@rule("error")
+def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Finding]:
+    """A labelled file cannot be read: wrong columns, tags that the scheme forbids, invalid labels or characters,
+    stretches outside of the text, ...
+
+    Correct the lines; the other rules skip this file.
+    """
+    places = [_place_in_message(str(file.file), problem) for problem in file.problems]
+    problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"
+    yield rule.finding(f"{file.file} ({file.name}) cannot be read: {problems}", places)
+
+
+def _place_in_message(path: str, message: str) -> Place:
+    """Return the place that an error message `path:line: problem` names; without a line the file at `path`."""
+    if match := _LOCATED_PROBLEM.fullmatch(message):
+        return problem_place(match[1], int(match[2]), match[3])
+    return problem_place(path, None, message.removeprefix(f"{path}: "))
+
+
 LABELLED_SET_RULES: list[Rule[Any]] = [
-    *reading.RULES,
-    *(with_pair_name(rule, *pair) for rule in split_rules.OVERLAP_RULES for pair in PAIRS),
+    unreadable,
+    *(with_pair_name(rule, *pair) for rule in split_rules.OVERLAP_RULES for pair in combinations(get_args(SetName), 2)),
     *split_rules.LABEL_RULES,
     *label_rules.TRAINING_RULES,
     *label_rules.RULES,
     *entity_rules.RULES,
     *text_rules.RULES,
-    *pieces_rules.RULES,
+    *text_rules.PIECES_RULES,
 ]
 
 
@@ -34,7 +95,7 @@ class LabelledCheck:
 
     sets: Sequence[CheckedSet]
     """At most one per name, in the order training, validation, test."""
-    unreadable: Sequence[reading.UnreadableFile] = ()
+    unreadable: Sequence[UnreadableFile] = ()
     """Files that cannot be read, which `sets` does not contain."""
     tokenizer: DomainTokenizer | None = None
     max_length: int | None = None
@@ -42,33 +103,29 @@ class LabelledCheck:
     """Override the default thresholds, by rule name."""
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the findings of all rules, in no particular order.
+        """Yield the findings of all rules, in no particular order."""
+        for rules, subject in self._rules_with_subjects():
+            yield from apply_rules(rules, subject, self.thresholds)
+
+    def _rules_with_subjects(self) -> Iterator[tuple[Sequence[Rule[Any]], object]]:
+        """Yield lists of rules, each with a subject to apply the rules to.
 
         The rules on labels skip the test set; the rules on texts and on overlap include it.
         """
         for file in self.unreadable:
-            yield from self._apply(reading.RULES, file)
-        for pair in combinations(self.sets, 2):
-            yield from self._check_pair(TwoSets(*pair))
+            yield [unreadable], file
+        for first, second in combinations(self.sets, 2):
+            sets = TwoSets(first, second)
+            yield [with_pair_name(rule, first.name, second.name) for rule in split_rules.OVERLAP_RULES], sets
+            if first.name == "train":
+                yield split_rules.LABEL_RULES, sets
         for data in self.sets:
-            yield from self._check_set(data)
-
-    def _check_pair(self, sets: TwoSets) -> Iterator[Finding]:
-        yield from self._apply([with_pair_name(rule, *sets.names) for rule in split_rules.OVERLAP_RULES], sets)
-        if sets.first.name == "train":
-            yield from self._apply(split_rules.LABEL_RULES, sets)
-
-    def _check_set(self, data: CheckedSet) -> Iterator[Finding]:
-        yield from self._apply(text_rules.RULES, data)
-        if data.name == "train":
-            yield from self._apply(label_rules.TRAINING_RULES, data)
-        if data.name != "test":
-            yield from self._apply(label_rules.RULES, data)
-            if data.has_span_labels:
-                yield from self._apply(entity_rules.RULES, data)
-            if self.tokenizer is not None:
-                yield from self._apply(pieces_rules.RULES, TokenizedSet(data, self.tokenizer, self.max_length))
-
-    def _apply(self, rules: Sequence[Rule[Any]], subject: object) -> Iterator[Finding]:
-        for rule in with_thresholds(rules, self.thresholds):
-            yield from rule(subject)
+            yield text_rules.RULES, data
+            if data.name == "train":
+                yield label_rules.TRAINING_RULES, data
+            if data.name != "test":
+                yield label_rules.RULES, data
+                if data.has_span_labels:
+                    yield entity_rules.RULES, data
+                if self.tokenizer is not None:
+                    yield text_rules.PIECES_RULES, TokenizedSet(data, self.tokenizer, self.max_length)

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from domainbert.checks.finding import Finding, Place, Rule, rule
-from domainbert.checks.labelled_set import SetName, TwoSets
+from domainbert.checks.labelled_set import SetName, TwoSets, first_indices
 from domainbert.checks.similar import similar_pairs
-from domainbert.checks.text_rules import MIN_CHARACTERS
-
-PAIRS: tuple[tuple[SetName, SetName], ...] = (("train", "validation"), ("train", "test"), ("validation", "test"))
 
 
 @rule("error", threshold=0.05)
@@ -20,19 +17,18 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Remove them from the first set: the model has already seen the answers.
     """
-    first: dict[object, int] = {}  # identity -> index of its first item
-    for index, identity in enumerate(sets.first.identities):
-        first.setdefault(identity, index)
+    first = first_indices(sets.first.identities)
     shared = [(first[identity], index) for index, identity in enumerate(sets.second.identities) if identity in first]
-    pairs = [pair for pair in shared if sum(map(len, sets.second.words[pair[1]])) >= MIN_CHARACTERS]
+    pairs = [(copy, index) for copy, index in shared if not sets.second.is_short(index)]
     if not pairs:
         return
-    relabelled = sum(sets.first.items[copy].target != sets.second.items[index].target for copy, index in pairs)
-    labelled = f", {relabelled:,} of them with other labels" if relabelled else ""
+    num_relabelled = sum(sets.first.items[copy].target != sets.second.items[index].target for copy, index in pairs)
+    labels = f", {num_relabelled:,} of them with other labels" if num_relabelled else ""
     share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
-    message = f"{share} are also in {sets.first.name}{labelled}"
+    finding = rule.finding(
+        f"{share} are also in {sets.first.name}{labels}", (_place_of_pair(sets, *pair) for pair in pairs)
+    )
     is_small_share = len(pairs) <= rule.limit * len(sets.second.items)
-    finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs), len(pairs))
     yield replace(finding, severity="warning") if is_small_share else finding
 
 
@@ -49,15 +45,16 @@ def near_same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Read some of them: versions of a text belong in the same set.
     """
-    copies = set(sets.first.identities)
-    new = [index for index, identity in enumerate(sets.second.identities) if identity not in copies]
-    pairs = similar_pairs(sets.first.words, [sets.second.words[index] for index in new], rule.limit)
-    near = [(first, new[second]) for first, second, _ in pairs]  # `second` is an index into `new`
-    near = [(first, second) for first, second in near if sets.first.words[first] != sets.second.words[second]]
-    if near:
-        share = f"{len(near):,} of {len(sets.second.items):,} texts of {sets.second.name}"
-        places = (_place_of_pair(sets, *pair) for pair in near)
-        yield rule.finding(f"{share} are almost the same in {sets.first.name}", places, len(near))
+    identities = set(sets.first.identities)
+    no_copies = [index for index, identity in enumerate(sets.second.identities) if identity not in identities]
+    similar = similar_pairs(sets.first.words, [sets.second.words[index] for index in no_copies], rule.limit)
+    pairs = [(first, no_copies[position]) for first, position, _ in similar]
+    # texts with equal words and other marks are not copies, but no versions of a text either
+    pairs = [(first, second) for first, second in pairs if sets.first.words[first] != sets.second.words[second]]
+    if pairs:
+        share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
+        message = f"{share} are almost the same in {sets.first.name}"
+        yield rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs))
 
 
 @rule("warning")
@@ -67,9 +64,8 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
     names = {item.document_name for item in sets.first.items if item.document_name}
-    # reversed, so that a document gets the index of its first item
-    first_items = {item.document_name: index for index, item in reversed(list(enumerate(sets.second.items)))}
-    shared = sorted(index for name, index in first_items.items() if name in names)
+    first_items = first_indices(item.document_name for item in sets.second.items)
+    shared = [index for name, index in first_items.items() if name in names]
     if shared and not _are_documents_numbered(sets):
         share = f"{len(shared):,} of {len(first_items):,} documents of {sets.second.name}"
         yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))
@@ -88,10 +84,9 @@ def unknown_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Correct the name of the label, add training examples, or remove the label.
     """
     for label in sorted(sets.second.label_counts.keys() - sets.first.label_counts.keys()):
-        indices = [index for index, item in enumerate(sets.second.items) if label in item.labels]
         count = sets.second.label_counts[label]
         message = f"the label {label!r} of {sets.second.name} ({count:,} times) does not occur in {sets.first.name}"
-        yield rule.finding(message, sets.second.places(indices), count)
+        yield rule.finding(message, sets.second.places(sets.second.indices_with_label(label)), count)
 
 
 @rule("warning")

@@ -1,16 +1,18 @@
-"""Rules on the texts of a labelled set, independent of its labels."""
+"""Rules on the texts of a labelled set and their tokens, independent of the labels."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from domainbert.checks.finding import Finding, Rule, rule
-from domainbert.checks.labelled_set import CheckedSet
+from domainbert.checks.labelled_set import CheckedSet, first_indices
 
-MIN_CHARACTERS = 30
-"""Texts with fewer letters and digits may be equal by chance: "Results:", "Thank you."."""
+if TYPE_CHECKING:
+    from domainbert.tokenization.load import DomainTokenizer
 
 _CONTROLS = "[\x00-\x08\x0b\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffd]"  # without tab and line breaks
 # UTF-8 that was decoded as Latin-1 or Mac Roman
@@ -80,22 +82,64 @@ def duplicates(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
 
     Remove the copies; otherwise they get more weight than other texts.
     """
-    copies = [index for first, *others in groups_of_copies(data) for index in others]
+    first = first_indices(data.identities)
+    repeated = [index for index, identity in enumerate(data.identities) if index != first[identity]]
+    copies = [index for index in repeated if not data.is_short(index)]
     if len(copies) > rule.limit * len(data.items):
         share = f"{100 * len(copies) / len(data.items):.1f} %"
         message = f"{len(copies):,} texts ({share}) of {data.name} are copies of earlier texts"
-        yield rule.finding(message, data.places(sorted(copies)))
-
-
-def groups_of_copies(data: CheckedSet) -> list[list[int]]:
-    """Return groups of two or more item indices, in file order, whose texts are copies; short texts are skipped."""
-    counts = Counter(data.identities)
-    groups: dict[object, list[int]] = {}
-    for index, identity in enumerate(data.identities):
-        if counts[identity] > 1 and sum(map(len, data.words[index])) >= MIN_CHARACTERS:
-            groups.setdefault(identity, []).append(index)
-    return list(groups.values())
+        yield rule.finding(message, data.places(copies))
 
 
 RULES = [broken_characters, markup_in_text, personal_data, long_word, duplicates]
 """Rules for every labelled set."""
+
+
+@dataclass(frozen=True)
+class TokenizedSet:
+    """A labelled set with the tokenizer and the window length of its model."""
+
+    dataset: CheckedSet
+    tokenizer: DomainTokenizer
+    max_length: int | None
+    """Window length in tokens, special tokens included; None: unknown."""
+
+    @cached_property
+    def token_ids(self) -> list[list[int]]:
+        """Token ids of each text (of both texts of a pair), without special tokens."""
+        return self.tokenizer.encode(self.dataset.texts)
+
+
+@rule("warning", threshold=0.05)
+def longer_than_window(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator[Finding]:
+    """More than this share of the texts are longer than a window (`max_length`) and are split into several windows.
+
+    Raise `max_length`, up to the number of positions of the encoder, or split the texts into shorter items.
+    """
+    if data.max_length is None:
+        return
+    room = data.max_length - 2  # [CLS] and [SEP]
+    longer = [index for index, ids in enumerate(data.token_ids) if len(ids) > room]
+    if len(longer) > rule.limit * len(data.token_ids):
+        share = f"{len(longer):,} of {len(data.token_ids):,} texts of {data.dataset.name}"
+        longest = max(map(len, data.token_ids))
+        message = f"{share} have more than the {room:,} pieces of a window, the longest {longest:,}"
+        yield rule.finding(message, data.dataset.places(longer))
+
+
+@rule("warning", threshold=0.01)
+def unknown_words(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator[Finding]:
+    """More than this share of the pieces are unknown to the vocabulary: [UNK].
+
+    Train a vocabulary on text of this kind, or add the words with `transfer`.
+    """
+    unknown_id = data.tokenizer.unk_id
+    affected = [index for index, ids in enumerate(data.token_ids) if unknown_id in ids]
+    count, total = sum(ids.count(unknown_id) for ids in data.token_ids), sum(map(len, data.token_ids))
+    if count > rule.limit * total:
+        share = f"{count:,} of {total:,} pieces ({100 * count / total:.1f} %) of {data.dataset.name}"
+        yield rule.finding(f"{share} are unknown to the vocabulary", data.dataset.places(affected), count)
+
+
+PIECES_RULES = [longer_than_window, unknown_words]
+"""Rules on the tokens of training and validation sets."""

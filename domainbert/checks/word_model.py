@@ -48,11 +48,14 @@ class WordModel:
 
     def __init__(self, documents: Iterable[Sequence[str]]) -> None:
         self._ids: dict[str, int] = {}
-        word_ids = [np.array([self._ids.setdefault(w, len(self._ids)) for w in words], np.int64) for words in documents]
+        word_ids = [
+            np.array([self._ids.setdefault(word, len(self._ids)) for word in doc], np.int64) for doc in documents
+        ]
         pairs, counts = np.unique(_concatenate(map(_bigram_ids, word_ids)), return_counts=True)
         before, after = np.divmod(pairs, _WIDTH)
         size = len(self._ids) + 1  # the last id is for unknown words, which have no count
-        self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)  # end mark
+        # a last pair that no text has, so that every index from `searchsorted` in `predict` is valid
+        self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)
         self._tokens = np.bincount(before, counts, size)  # c(v *)
         self._types = np.bincount(before, minlength=size)  # N(v *)
         self._discount = discount(counts)
@@ -91,8 +94,10 @@ def _discounted(counts: Ints) -> Floats:
 
 
 def _bigram_ids(ids: Ints) -> Ints:
+    """Return the bigram id of each two adjacent words."""
     return ids[:-1] * _WIDTH + ids[1:]
 
 
 def _concatenate(arrays: Iterable[Ints]) -> Ints:
+    # the empty array: NumPy raises an error without arrays
     return np.concatenate([np.zeros(0, np.int64), *arrays])

@@ -151,8 +151,7 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
 
 def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
     """Return the readable labelled sets, the problems of unreadable files, and the tokenizer to check them with."""
-    from domainbert.checks.reading import read_checked
-    from domainbert.checks.rules import LabelledCheck
+    from domainbert.checks.rules import LabelledCheck, read_checked
 
     sets, problems = [], []
     for name, labelled_set in (settings.labelled or LabelledSets()).named_sets().items():
@@ -176,7 +175,8 @@ def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
 def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
     """Return the findings in the corpus, and its statistics under the key `corpus`; [] and {} without a corpus."""
     from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
-    from domainbert.checks.corpus_rules import corpus_findings
+    from domainbert.checks.corpus_rules import RULES
+    from domainbert.checks.finding import apply_rules
 
     if settings.corpus is None:
         return [], {}
@@ -184,7 +184,7 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
     corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.max_characters)
     if num_cut := sum(source.files_cut for source in corpus.report.sources):
         print(_excerpt_line(corpus.report, num_cut), flush=True)
-    return corpus_findings(corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
+    return apply_rules(RULES, corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
 
 
 def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
@@ -197,13 +197,13 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
     """Return and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
-    from domainbert.checks.corpus_fit import compare_corpora, fit_lines
+    from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
     if not corpora or not labelled.sets:
         return None
     corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, max_characters=settings.max_characters)
-    print("\n".join(fit_lines(corpus_fit)), flush=True)
+    print(format_corpus_fit(corpus_fit), flush=True)
     return corpus_fit
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
-from domainbert.checks.corpus_rules import RULES, corpus_findings
-from domainbert.checks.finding import Finding
+from domainbert.checks.checked_corpus import RepeatedLines, corpus_facts, scan_corpus
+from domainbert.checks.corpus_rules import RULES
+from domainbert.checks.finding import Finding, apply_rules
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.checks.overlap import Overlap
-from domainbert.checks.reading import read_checked
-from domainbert.checks.repeated_lines import RepeatedLines
+from domainbert.checks.rules import read_checked
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.tasks.classification.config import Classification
@@ -74,7 +73,7 @@ def labelled(folder: Path, rows: list[str]) -> CheckedSet:
 def found(
     config: CorpusConfig, tests: list[CheckedSet] | None = None, reader: DomainTokenizer | None = None
 ) -> list[Finding]:
-    return list(corpus_findings(scan_corpus(config, tests or [], reader)))
+    return list(apply_rules(RULES, scan_corpus(config, tests or [], reader), {}))
 
 
 UNSEEN = ["A text of thirteen words or more that does not stand in the corpus anywhere.", "Rates rose."]
@@ -193,8 +192,8 @@ def test_words_in_many_pieces(tmp_path: Path) -> None:
 
 def test_thresholds_of_the_user_take_the_place_of_ours(tmp_path: Path) -> None:
     corpus = scan_corpus(written(tmp_path, with_part("prÃ©vu", 40)))
-    assert list(corpus_findings(corpus, {"broken-characters-in-corpus": 0.03})) == []
-    (one,) = corpus_findings(corpus, {"broken-characters-in-corpus": 0.02})
+    assert list(apply_rules(RULES, corpus, {"broken-characters-in-corpus": 0.03})) == []
+    (one,) = apply_rules(RULES, corpus, {"broken-characters-in-corpus": 0.02})
     assert one.threshold == 0.02
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.corpus_fit import compare_corpora, fit_lines, sample_documents
+from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit, sample_documents
 from domainbert.checks.word_model import WordModel, discount
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
@@ -148,7 +148,7 @@ def test_what_is_printed() -> None:
         "near": {"bits_per_word": 9.026, **shares, "above_nearest": None},
         "far": {"bits_per_word": 11.451, **shares, "above_nearest": above},
     }
-    assert fit_lines({"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}) == [
+    assert format_corpus_fit({"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}) == [
         "the task's 114,429 words, predicted from 2,775,328 words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
         "       9.03   4.76 %    100.00 %  near",

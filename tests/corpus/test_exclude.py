@@ -11,7 +11,8 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.checks.checked_corpus import scan_corpus
-from domainbert.checks.corpus_rules import corpus_findings
+from domainbert.checks.corpus_rules import RULES
+from domainbert.checks.finding import apply_rules
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
@@ -98,10 +99,8 @@ def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> Non
     assert "60 without excluded sentences (62 excluded sentences)" in "\n".join(report.lines())
     assert report.sources[0].as_dict()["excluded_sentences"] == 62
     checked = CheckedSet("test", Classification().read(test))
-    rules = [
-        {one.rule for one in corpus_findings(scan_corpus(CorpusConfig([corpus], exclude=exclude), [checked]))}
-        for exclude in (None, [Source(str(test))])
-    ]
+    configs = [CorpusConfig([corpus], exclude=exclude) for exclude in (None, [Source(str(test))])]
+    rules = [{one.rule for one in apply_rules(RULES, scan_corpus(config, [checked]), {})} for config in configs]
     assert ["labelled-text-in-corpus" in one for one in rules] == [True, False]
 
 
