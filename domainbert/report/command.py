@@ -62,8 +62,7 @@ def report(typed: ParsedArguments) -> str:
         raise DomainbertError(f"report: found {len(folders)} runs without --out; expected --out FILE")
     check_home_expanded("--out", out or "")
     path = Path(out or folders[0] / FILE)
-    if path.is_dir():
-        path = path / FILE
+    path = path / FILE if path.is_dir() else path
     write_report(folders, path)
     return f"report: {path}"
 
@@ -78,9 +77,9 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
-    title = ", ".join(run.name for run in read_runs(folders))
     for max_mistakes in _MAX_MISTAKES:
-        text = page_text(f"Report: {title}", sections(read_runs(folders), max_mistakes))
+        runs = read_runs(folders)  # again for each page, because `sections` adds to `missing` of the runs
+        text = page_text(f"Report: {', '.join(run.name for run in runs)}", sections(runs, max_mistakes))
         if len(text.encode("utf-8")) <= MAX_BYTES:
             break
     save_page(path, text)

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from domainbert.report.runs import Run, StageFolder
-from domainbert.report.tables import Cell, Number, Table
+from domainbert.report.tables import Cell, Number, Table, count_cell
 
 _REPORT, _PREPARED, _CHECK = "report.json", "prepared.json", "check.json"
 _MAX_WORDS = 10  # rows of a table of words
 _MAX_DEPTH = 3  # mappings nested more deeply are shown as text
 
 
-@dataclass(frozen=True)
-class Finding:
-    """Finding of a rule of `check`."""
-
-    severity: str
-    rule: str
-    message: str
-    count: int | None
-    ignored: str
-    """Reason to ignore the rule; empty if it is not ignored."""
-    places: list[str]
-    """Examples: `path:line: text`."""
-
-
 def vocabulary_tables(runs: Sequence[Run]) -> list[Table]:
     """Return the tables of each vocabulary: statistics by text, words with most pieces, words changed by `transfer`."""
     return [
-        table
-        for run in runs
-        for stage in run.stages_with_file(_REPORT)
-        for table in _tables_of_vocabulary(run, stage, len(runs) > 1)
+        table for run in runs for stage in run.stages_with_file(_REPORT) for table in _tables_of_vocabulary(run, stage)
     ]
 
 
-def _tables_of_vocabulary(run: Run, stage: StageFolder, with_run_name: bool) -> Iterator[Table]:
+def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
+    """Yield the tables of a stage that wrote a vocabulary report."""
     report = run.json(stage.path / _REPORT, "a vocabulary report")
     if "texts" not in report:
         return
-    name = f"{stage.name} ({run.name})" if with_run_name else stage.name
+    name = stage.name + run.suffix
     rows: list[list[Cell]] = []
     for text, vocabularies in report["texts"].items():
         for side, statistics in vocabularies.items():
@@ -51,22 +34,23 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder, with_run_name: bool) -> 
     size = f"{report.get('vocab_size', 0):,} entries"
     heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "split, %"]
     yield Table(f"{name}, {size}", heads, rows)
-    first: dict[str, Any] = next(iter(report["texts"].values()), {})
-    longest = first.get("ours", {}).get("longest_split", [])[:_MAX_WORDS]
+    first_text: dict[str, Any] = next(iter(report["texts"].values()), {})
+    longest = first_text.get("ours", {}).get("longest_split", [])[:_MAX_WORDS]
     if longest:
-        split = [[row["word"], " ".join(row["pieces"]), Number(f"{row['count']:,}", row["count"])] for row in longest]
-        yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], split)
-    fallen = (report.get("transfer") or {}).get("fallen", [])[:_MAX_WORDS]
-    if fallen:
-        changed = [
-            [row["word"], " ".join(row["before"]), " ".join(row["after"]), Number(f"{row['count']:,}", row["count"])]
-            for row in fallen
+        rows = [[word["word"], " ".join(word["pieces"]), count_cell(word["count"])] for word in longest]
+        yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], rows)
+    changed = (report.get("transfer") or {}).get("fallen", [])[:_MAX_WORDS]
+    if changed:
+        rows = [
+            [word["word"], " ".join(word["before"]), " ".join(word["after"]), count_cell(word["count"])]
+            for word in changed
         ]
-        yield Table(f"{name}: words that save most pieces", ["word", "before", "now", "occurrences"], changed)
+        yield Table(f"{name}: words that save most pieces", ["word", "before", "now", "occurrences"], rows)
 
 
 def _statistics_cells(values: Mapping[str, Any]) -> list[Cell]:
-    cells: list[Cell] = [Number(f"{values[key]:,}", values[key]) for key in ("words", "distinct_words")]
+    """Return the cells of the word statistics of a text, from `words` to the share of split words."""
+    cells: list[Cell] = [count_cell(values[key]) for key in ("words", "distinct_words")]
     cells.append(Number(f"{values['pieces_per_word']:.3f}", values["pieces_per_word"]))
     return cells + [Number(f"{100 * values[key]:.2f}", values[key]) for key in ("share_unknown", "share_continued")]
 
@@ -79,41 +63,37 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
             prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
             parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
             for split in parts[0] if parts else ():
-                totals = [
-                    sum(part[split].get(key, 0) for part in parts) for key in ("documents", "tokens", "characters")
-                ]
-                rows.append([f"{stage.path}: {split}", *(Number(f"{total:,}", total) for total in totals)])
+                row: list[Cell] = [f"{stage.path}: {split}"]
+                for key in ("documents", "tokens", "characters"):
+                    row.append(count_cell(sum(part[split].get(key, 0) for part in parts)))
+                rows.append(row)
     tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
-    return tables + [
-        table
-        for name, check in _check_results(runs).items()
-        for table in _tables_of_check(name, check.get("data") or {})
-    ]
+    for name, check in _check_results(runs).items():
+        data = check.get("data") or {}
+        # labelled sets have equal names of facts, and share a table; the corpus has other facts
+        for keys in dict.fromkeys(tuple(facts) for facts in data.values()):
+            tables.append(_fact_table(name, {label: facts for label, facts in data.items() if tuple(facts) == keys}))
+    return tables
 
 
-def _tables_of_check(name: str, data: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the tables of the corpus and the labelled sets of a check.
-
-    Sets with the same facts share a table, as columns.
-    """
-    for keys in dict.fromkeys(tuple(facts) for facts in data.values()):
-        yield _fact_table(name, {label: facts for label, facts in data.items() if tuple(facts) == keys})
-
-
-def _fact_table(title: str, columns: Mapping[str, Any]) -> Table:
+def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
     """Return a table with a row for each fact; `columns` has the nested facts of each column."""
     flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
-    return Table(title, ["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys])
+    return Table(caption, ["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys])
 
 
 def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
-    """Yield the facts in nested mappings and lists as pairs of a name and a cell: {"a": {"b": 1}} as `a, b` and 1."""
+    """Yield the facts in nested mappings and lists as pairs of a name and a cell: {"a": {"b": 1}} as `a, b` and 1.
+
+    Mappings in a list are numbered: [{"b": 1}] as `1, b` and 1.
+    """
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         value = {str(number): item for number, item in enumerate(value, start=1)}
     if isinstance(value, dict) and depth < _MAX_DEPTH:
         for key, item in value.items():
-            yield from _flat_facts(item, f"{prefix}, {key}".removeprefix(", ").replace("_", " "), depth + 1)
+            name = key.replace("_", " ")
+            yield from _flat_facts(item, f"{prefix}, {name}" if prefix else name, depth + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         yield prefix, Number(f"{value:,}" if isinstance(value, int) else f"{value:,.4g}", value)
     elif value is not None:
@@ -121,42 +101,26 @@ def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[
 
 
 def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """Return the distinct contents of `check.json`, by the name of the stage, with its run if there are several."""
+    """Return the distinct contents of `check.json` by the name of the stage, with the run if there are several runs."""
     checks: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stage in run.stages_with_file(_CHECK):
             check = run.json(stage.path / _CHECK, "the result of check")
             if check not in checks.values():
-                checks[f"{stage.name} ({run.name})" if len(runs) > 1 else stage.name] = check
+                checks[stage.name + run.suffix] = check
     return checks
 
 
 def fit_table(runs: Sequence[Run]) -> Table | None:
-    """Return a table of how well the corpora fit the labelled texts, a column per check.
-
-    None if no check measured it.
-    """
+    """Return a table of how well the corpora fit the labelled texts, a column per check; None if no check has
+    measured the fit."""
     columns = {name: check["fit"] for name, check in _check_results(runs).items() if check.get("fit")}
     return _fact_table("How well the corpus fits the task", columns) if columns else None
 
 
-def findings(runs: Sequence[Run]) -> list[Finding] | None:
-    """Return the findings of `check`, errors first, ignored findings last; None if no run has checked its data."""
+def findings(runs: Sequence[Run]) -> list[dict[str, Any]] | None:
+    """Return the findings in `check.json`, errors first, ignored findings last; None if no run has checked its data."""
     if not any(run.stages_with_file(_CHECK) for run in runs):
         return None
-    rows = map(_finding, (row for check in _check_results(runs).values() for row in check.get("findings", [])))
-    return sorted(rows, key=lambda finding: (bool(finding.ignored), finding.severity != "error", finding.rule))
-
-
-def _finding(row: Mapping[str, Any]) -> Finding:
-    places = [
-        f"{place.get('path', '')}:{place.get('line', '')}: {place.get('text', '')}" for place in row.get("places", [])
-    ]
-    return Finding(
-        severity=str(row.get("severity", "")),
-        rule=str(row.get("rule", "")),
-        message=str(row.get("message", "")),
-        count=row.get("count"),
-        ignored=str(row.get("ignored") or ""),
-        places=places,
-    )
+    rows = [finding for check in _check_results(runs).values() for finding in check.get("findings", [])]
+    return sorted(rows, key=lambda row: (row["ignored"] is not None, row["severity"] != "error", row["rule"]))

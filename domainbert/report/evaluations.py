@@ -8,6 +8,7 @@ can be paired.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,11 @@ class Pair:
     interval: list[float] | None
     """None (unknown) if the systems were evaluated separately, on different resamples."""
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the 95 % interval is known and excludes 0."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -72,44 +78,45 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
         counts: Counter[str] = Counter()  # by test set; evaluations of one run stay separate: system names may repeat
         for stage in run.stages_with_file(_METRICS):
             metrics = run.json(stage.path / _METRICS, "the result of evaluate")
-            evaluation = _evaluation(run, stage, metrics, single=len(runs) == 1)
+            evaluation = _evaluation(run, stage, metrics)
             test_set = _test_set_hash(stage, metrics)
             if evaluation.systems:
                 groups.setdefault((test_set, counts[test_set]), []).append(evaluation)
                 counts[test_set] += 1
-    if len(groups) == 1:
-        return [replace(_merge_evaluations(group), title="") for group in groups.values()]
-    return [_merge_evaluations(group) for group in groups.values()]
+    merged = [_merge_evaluations(group) for group in groups.values()]
+    return merged if len(merged) > 1 else [replace(evaluation, title="") for evaluation in merged]
 
 
-def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any], single: bool) -> Evaluation:
+def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any]) -> Evaluation:
+    """Return the evaluation of a stage from its `metrics.json`, without systems and pairs whose score is missing."""
     metric = Headline(**{"key": "f1", "name": "F1", **metrics.get("metric", {})})
     bootstrap = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
     drawn, draws = bootstrap.get("drawn", {}), bootstrap.get("systems", {})
-    suffix = "" if single else f" ({run.name})"
     systems = [
-        System(name + suffix, scores, run, stage.path / "mistakes" / name, drawn, draws.get(name, []))
+        System(name + run.suffix, scores, run, stage.path / "mistakes" / name, drawn, draws.get(name, []))
         for name, scores in metrics.get("systems", {}).items()
         if metric.key in scores
     ]
     pairs = [
-        Pair(pair["a"] + suffix, pair["b"] + suffix, pair["difference"], pair.get("interval"))
+        Pair(pair["a"] + run.suffix, pair["b"] + run.suffix, pair["difference"], pair.get("interval"))
         for pair in metrics.get("paired", [])
         if pair["difference"] is not None
     ]
     facts = {key: metrics.get(key) for key in ("test", "gold", "bootstrap", "task")}
-    warnings = [warning + suffix for warning in metrics.get("warnings", [])]
+    warnings = [warning + run.suffix for warning in metrics.get("warnings", [])]
     return Evaluation(stage.name, metric, facts, systems, pairs, warnings)
 
 
 def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     """Return a hash of the test set, the task and the metric; it is equal for comparable evaluations."""
     facts = recorded_facts(stage.manifest) or {}
-    test = {name: fact for name, fact in facts.items() if name.partition(".")[0].partition("[")[0] == "test"}
-    text = json.dumps(test)
-    stages = {name: fact for name, fact in facts.items() if f'"{name}' in text and name.startswith("@")}
+    # the setting `test` and its parts: `test`, `test.path`, `test[0]`
+    test_facts = {name: fact for name, fact in facts.items() if re.split(r"[.\[]", name)[0] == "test"}
+    test_text = json.dumps(test_facts)
+    # earlier stages (`@NAME`) that wrote a part of the test set
+    stages = {name: fact for name, fact in facts.items() if name.startswith("@") and f'"{name}' in test_text}
     task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
-    return hash_json([test or metrics.get("test"), stages, *task])  # without a manifest only the name is known
+    return hash_json([test_facts or metrics.get("test"), stages, *task])  # without a manifest only the name is known
 
 
 def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
@@ -117,16 +124,15 @@ def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
     first, *others = group
     if not others:
         return first
-    systems = [system for evaluation in group for system in evaluation.systems]
-    pairs = [*first.pairs]
-    for other in others:
-        pairs += _pairs_with_first(first.systems[0], other.systems, first.metric)
+    other_systems = [system for evaluation in others for system in evaluation.systems]
+    pairs = [*first.pairs, *_pairs_with_first(first.systems[0], other_systems, first.metric)]
     title = ", ".join(dict.fromkeys(evaluation.title for evaluation in group))
     warnings = [warning for evaluation in group for warning in evaluation.warnings]
-    return Evaluation(title, first.metric, first.facts, systems, pairs, warnings)
+    return Evaluation(title, first.metric, first.facts, [*first.systems, *other_systems], pairs, warnings)
 
 
 def _pairs_with_first(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
+    """Yield the difference of the first system to each other system; undefined scores (None) have no difference."""
     for other in others:
         a, b = first.scores[metric.key], other.scores[metric.key]
         if a is not None and b is not None:
@@ -137,7 +143,7 @@ def _paired_interval(first: System, other: System) -> list[float] | None:
     """Return the 95 % percentile interval of the differences per resample; None if the resamples are not the same."""
     if not first.draws or first.drawn != other.drawn or len(first.draws) != len(other.draws):
         return None
-    import numpy as np
+    import numpy as np  # here, because most reports have nothing to pair
 
     low, high = np.percentile(np.subtract(first.draws, other.draws), _PERCENTILES)
     return [float(low), float(high)]

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup
 
 from domainbert.metrics.headline import Headline
-from domainbert.report.evaluations import Evaluation, Pair
-from domainbert.report.svg import INK, RULE, SERIES, SOFT, picture, style_of
+from domainbert.report.evaluations import Evaluation
+from domainbert.report.svg import INK, SERIES, SOFT, picture, style_of
 from domainbert.report.trainings import Curve, CurveGroup
 
 if TYPE_CHECKING:
@@ -21,82 +21,79 @@ if TYPE_CHECKING:
 _WIDTH = 9.0  # inches: the page's column
 _ROW_HEIGHT = 0.34  # inches for each system pair
 _TITLES = {"train/lr": "learning rate", "train/loss": "loss in training"}
-_COSTS = {"latency_1": "latency of one text, ms", "parameters": "parameters, millions"}
-_UNITS = {"latency_1": 1e3, "parameters": 1e-6}  # factors: seconds to ms, number to millions
+# title and factor of each cost: seconds to milliseconds, number to millions
+_COSTS = {"latency_1": ("latency of one text, ms", 1e3), "parameters": ("parameters, millions", 1e-6)}
 
 
 def forest_plot(name: str, evaluation: Evaluation) -> Markup:
     """Return a picture of each paired difference with its interval, and a line at 0."""
-    metric, pairs = evaluation.metric, evaluation.pairs
-    height = 0.75 + _ROW_HEIGHT * len(pairs)
-    label = f"Differences in {metric.name} with their 95 % intervals"
-    return picture(name, label, (_WIDTH, height), lambda figure: _draw_forest_plot(figure.subplots(), metric, pairs))
+    height = 0.75 + _ROW_HEIGHT * len(evaluation.pairs)
+    label = f"Differences in {evaluation.metric.name} with their 95 % intervals"
+    return picture(name, label, (_WIDTH, height), partial(_draw_forest_plot, evaluation))
 
 
-def _draw_forest_plot(axes: Axes, metric: Headline, pairs: Sequence[Pair]) -> None:
+def _draw_forest_plot(evaluation: Evaluation, figure: Figure) -> None:
+    axes, metric, pairs = figure.subplots(), evaluation.metric, evaluation.pairs
     scale = 100 if metric.percent else 1
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
-        colour = SERIES[0] if is_significant(pair) else SERIES[5]
+        colour, fill = (SERIES[0], SERIES[0]) if pair.is_significant else (SERIES[5], "none")
         if pair.interval is not None:
-            ends = [scale * bound for bound in pair.interval]
-            axes.plot(ends, [row, row], color=colour, linewidth=2)
-        filled = colour if is_significant(pair) else "none"
-        axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=filled, markersize=7)
+            bounds = [scale * bound for bound in pair.interval]
+            axes.plot(bounds, [row, row], color=colour, linewidth=2)
+        axes.plot(scale * pair.difference, row, "s", color=colour, markerfacecolor=fill, markersize=7)
     axes.set_yticks(range(len(pairs)), [f"{pair.a} minus {pair.b}" for pair in pairs], color=INK)
-    axes.set_ylim(len(pairs) - 0.4, -0.6)
+    axes.set_ylim(len(pairs) - 0.4, -0.6)  # the first pair is at the top
     axes.grid(axis="y", visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"difference in {metric.name}" + (", points" if metric.percent else ""))
 
 
-def is_significant(pair: Pair) -> bool:
-    """Return whether the 95 % interval is known and excludes 0."""
-    return pair.interval is not None and not pair.interval[0] <= 0 <= pair.interval[1]
-
-
 def learning_curves(name: str, group: CurveGroup) -> Markup:
     """Return a picture with a panel per metric, a colour per training, a line per seed; rings mark the saved models."""
     panels = [metric for metric in group.metrics if group.panel(metric)]
-    rows = math.ceil(len(panels) / _num_columns(panels))
-    height = 0.35 + 2.3 * rows + 0.2 * math.ceil(len(group.trainings) / 3)
+    columns = 3 if len(panels) == 3 else 2
+    height = 0.35 + 2.3 * math.ceil(len(panels) / columns) + 0.2 * math.ceil(len(group.trainings) / 3)
     label = f"{group.title}: learning curves of {', '.join(group.trainings)}"
-    return picture(name, label, (_WIDTH, height), partial(_draw_learning_curves, group, panels))
+    return picture(name, label, (_WIDTH, height), partial(_draw_learning_curves, group, panels, columns))
 
 
-def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], figure: Figure) -> None:
-    columns = _num_columns(panels)
-    grid = list(figure.subplots(math.ceil(len(panels) / columns), columns, squeeze=False).flat)
-    series_of = {training: series for series, training in enumerate(group.trainings)}
-    for axes, metric in zip(grid, panels, strict=False):
+def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int, figure: Figure) -> None:
+    grid = _panel_grid(figure, len(panels), columns)
+    series_of_training = {training: series for series, training in enumerate(group.trainings)}
+    for axes, metric in zip(grid, panels, strict=True):
         for curve in group.panel(metric):
-            _draw_curve(axes, curve, series_of[curve.training])
+            _draw_curve(axes, curve, series_of_training[curve.training])
         axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
         axes.set_xlabel("step")
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
+    # the first line of each training: earlier panels override later panels
     lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
-    handles = {training: lines[training] for training in series_of if training in lines}
+    handles = {training: lines[training] for training in series_of_training if training in lines}
     if len(handles) > 1:  # explicit labels: matplotlib omits automatic labels that begin with "_"
         figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=3)
 
 
-def _num_columns(panels: Sequence[str]) -> int:
-    return 3 if len(panels) == 3 else 2
+def _panel_grid(figure: Figure, num_panels: int, columns: int, **sharing: bool) -> list[Axes]:
+    """Add a grid of axes to a figure, and return the first `num_panels` axes; the other axes are hidden."""
+    grid = list(figure.subplots(math.ceil(num_panels / columns), columns, squeeze=False, **sharing).flat)
+    for axes in grid[num_panels:]:
+        axes.set_visible(False)
+    return grid[:num_panels]
 
 
 def _draw_curve(axes: Axes, curve: Curve, series: int) -> None:
+    """Draw a curve in the style of the series, with a ring at the best step if the curve has it."""
     style = style_of(series)
-    labels = {label for label in (line.get_label() for line in axes.get_lines())}
-    few = len(curve.steps) < 8  # points, so that markers do not overlap
+    has_label = any(line.get_label() == curve.training for line in axes.get_lines())
+    has_few_points = len(curve.steps) < 8  # so that markers do not overlap
     axes.plot(
         curve.steps,
         curve.values,
         color=style["color"],
         linestyle=style["linestyle"],
-        marker=style["marker"] if few else None,
-        label="" if curve.training in labels else curve.training,
+        marker=style["marker"] if has_few_points else None,
+        label="" if has_label else curve.training,
         alpha=0.9,
     )
     if curve.best in curve.steps:
@@ -117,18 +114,20 @@ def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
 
 def _draw_score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
     scale = 100 if metric.percent else 1
-    panels, points = figure.subplots(1, 2, sharey=True), {}
-    for axes, (key, title) in zip(panels, _COSTS.items(), strict=True):
+    panels = figure.subplots(1, 2, sharey=True)
+    points = {}  # by system, for the legend
+    for axes, (key, (title, factor)) in zip(panels, _COSTS.items(), strict=True):
+        costs = []
         for series, (name, scores) in enumerate(measured.items()):
             if not scores["cost"].get(key):
                 continue
-            style, x = style_of(series), scores["cost"][key] * _UNITS[key]
-            y, (low, high) = scale * scores[metric.key], scores.get("interval") or [scores[metric.key]] * 2
-            axes.plot([x, x], [scale * low, scale * high], color=style["color"], linewidth=1.2)
-            points[name] = axes.plot(x, y, style["marker"], color=style["color"], markersize=7)[0]
+            score, cost, style = scores[metric.key], factor * scores["cost"][key], style_of(series)
+            low, high = scores.get("interval") or [score, score]
+            axes.plot([cost, cost], [scale * low, scale * high], color=style["color"], linewidth=1.2)
+            points[name] = axes.plot(cost, scale * score, style["marker"], color=style["color"], markersize=7)[0]
+            costs.append(cost)
         axes.set_xscale("log")
-        costs = (scores["cost"] for scores in measured.values())
-        _plain_log_ticks(axes, [cost[key] * _UNITS[key] for cost in costs if cost.get(key)])
+        _plain_log_ticks(axes, costs)
         axes.set_xlabel(title)
     panels[0].set_ylabel(metric.name)
     figure.legend(list(points.values()), list(points), loc="outside lower left", ncols=4)
@@ -159,11 +158,8 @@ def reliability_diagrams(name: str, evaluation: Evaluation) -> Markup | None:
 
 
 def _draw_reliability_diagrams(binned: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
-    columns = 3
-    grid = list(
-        figure.subplots(math.ceil(len(binned) / columns), columns, squeeze=False, sharex=True, sharey=True).flat
-    )
-    for series, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=False)):
+    grid = _panel_grid(figure, len(binned), columns=3, sharex=True, sharey=True)
+    for series, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=True)):
         style, bins = style_of(series), values["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
         points = [item["confidence"] for item in bins], [item["accuracy"] for item in bins]
@@ -174,7 +170,3 @@ def _draw_reliability_diagrams(binned: Mapping[str, Mapping[str, Any]], figure: 
         axes.set_aspect("equal")
         axes.set_xlabel("confidence")
     grid[0].set_ylabel("accuracy")
-    for axes in grid[len(binned) :]:
-        axes.set_visible(False)
-    for axes in figure.axes:
-        axes.grid(color=RULE)

@@ -36,76 +36,36 @@ class Piece:
         return bool(self.kind) and self.kind != _CORRECT
 
 
-@dataclass(frozen=True)
-class Side:
-    """Gold or predicted labels of a text."""
+def mistakes(evaluation: Evaluation, max_mistakes: int = MAX_MISTAKES) -> list[dict[str, Any]]:
+    """Return the worst mistakes of each system, as variables of `mistakes.html`.
 
-    pieces: list[Piece]
-    """The text, split at the marks; empty without marks."""
-    labels: list[Piece]
-    """Labels of the whole text, and marks that overlap an earlier mark."""
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """A text with a wrong prediction."""
-
-    line: str
-    """Line of the text in the test set."""
-    text: str
-    """The text if neither side marks a part of it; otherwise empty."""
-    gold: Side
-    predicted: Side
-    pair: str
-    """Second text, for tasks on pairs; otherwise empty."""
-    kinds: list[str]
-    labels: list[str]
-    severity: float
-    """Mistakes are sorted by it: usually the probability of the wrong prediction."""
-    seeds: list[str]
-    """Names of the seeds whose prediction is wrong."""
-
-
-@dataclass(frozen=True)
-class SystemMistakes:
-    """Worst mistakes of a system."""
-
-    system: str
-    total: int
-    """Number of texts with a wrong prediction of at least one seed."""
-    num_seeds: int
-    shown: list[Mistake]
-
-    @property
-    def kinds(self) -> list[str]:
-        """Kinds of the shown mistakes, for the filter."""
-        return sorted({kind for mistake in self.shown for kind in mistake.kinds})
-
-    @property
-    def labels(self) -> list[str]:
-        """Labels of the shown mistakes, for the filter."""
-        return sorted({label for mistake in self.shown for label in mistake.labels})
-
-
-def mistakes(evaluation: Evaluation, max_mistakes: int = MAX_MISTAKES) -> list[SystemMistakes]:
-    """Return the worst mistakes of each system.
-
-    A text that is wrong for several seeds occurs once, with the worst seed.
+    A text that is wrong for several seeds occurs once, with the worst seed. `total` is the number of texts with a wrong
+    prediction of at least one seed; `kinds` and `labels` are the choices of the filters.
     """
-    systems = {system.name: _worst_rows(system) for system in evaluation.systems}
-    labels = sorted({label for rows, _ in systems.values() for row in rows for label in _label_names(row)})
+    worst = {system.name: _worst_rows(system) for system in evaluation.systems}
+    labels = sorted({label for rows, _ in worst.values() for row in rows for label in _label_names(row)})
     hues = {label: number % _HUES for number, label in enumerate(labels)}
-    return [
-        SystemMistakes(name, len(rows), seeds, [_mistake(row, hues) for row in rows[:max_mistakes]])
-        for name, (rows, seeds) in systems.items()
-        if rows
-    ]
+    systems = []
+    for name, (rows, num_seeds) in worst.items():
+        if rows:
+            shown = [_mistake_variables(row, hues) for row in rows[:max_mistakes]]
+            systems.append(
+                {
+                    "system": name,
+                    "total": len(rows),
+                    "num_seeds": num_seeds,
+                    "shown": shown,
+                    "kinds": sorted({kind for mistake in shown for kind in mistake["kinds"]}),
+                    "labels": sorted({label for mistake in shown for label in mistake["labels"]}),
+                }
+            )
+    return systems
 
 
 def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
-    """Return the mistakes, worst first, and the number of seeds.
+    """Return the rows of the mistakes, worst first, and the number of seeds.
 
-    A text occurs once, with `seeds`, all seeds that fail on it.
+    A text that is wrong for several seeds has one row: the worst, with the names of all these seeds as `seeds`.
     """
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
     if not system.run.is_intact(system.folder, "*.jsonl"):
@@ -122,27 +82,30 @@ def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
 
 
 def _label_names(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the gold and predicted labels of a row."""
     yield from (str(mark.get("label", "")) for side in ("gold", "predicted") for mark in row.get(side, []))
 
 
-def _mistake(row: Mapping[str, Any], hues: Mapping[str, int]) -> Mistake:
+def _mistake_variables(row: Mapping[str, Any], hues: Mapping[str, int]) -> dict[str, Any]:
+    """Return the variables of a mistake in `mistakes.html`, from a row that `evaluate` wrote."""
     text = str(row.get("text", ""))
     gold, predicted = (_split_at_marks(text, row.get(side, []), hues) for side in ("gold", "predicted"))
-    return Mistake(
-        line=str(row.get("line", "")),
-        text="" if gold.pieces or predicted.pieces else text,
-        gold=gold,
-        predicted=predicted,
-        pair=str(row.get("text_pair", "")),
-        kinds=[str(kind) for kind in row.get("kinds", [])],
-        labels=[str(label) for label in row.get("labels", [])],
-        severity=float(row.get("severity", 0)),
-        seeds=row["seeds"],
-    )
+    return {
+        "line": str(row.get("line", "")),
+        "text": "" if gold["pieces"] or predicted["pieces"] else text,  # otherwise the pieces show the text
+        "gold": gold,
+        "predicted": predicted,
+        "pair": str(row.get("text_pair", "")),  # second text of a task on pairs
+        "kinds": [str(kind) for kind in row.get("kinds", [])],
+        "labels": [str(label) for label in row.get("labels", [])],
+        "severity": float(row.get("severity", 0)),  # usually the probability of the wrong prediction
+        "seeds": row["seeds"],
+    }
 
 
-def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> Side:
-    """Return a text split at its marks, and the marks that overlap an earlier mark or have no position."""
+def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> dict[str, list[Piece]]:
+    """Return the `pieces` of a text, split at its marks (empty without marks), and as `labels` the marks that overlap
+    an earlier mark or have no position."""
     pieces: list[Piece] = []
     labels: list[Piece] = []
     end = 0
@@ -153,10 +116,11 @@ def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping
             end = mark["end"]
         else:
             labels.append(_marked_piece(covered, mark, hues))
-    return Side([*pieces, Piece(text[end:])] if pieces else [], labels)
+    return {"pieces": [*pieces, Piece(text[end:])] if pieces else [], "labels": labels}
 
 
 def _marked_piece(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
+    """Return the piece of a marked text, with a tooltip of label, kind of mistake and probability as far as known."""
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
     head = f" of {mark['head']}" if mark.get("head") is not None else ""
     probability = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""

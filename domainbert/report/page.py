@@ -44,11 +44,6 @@ class Section:
         return re.sub(r"[\W_]+", "-", self.title.lower()).strip("-")
 
 
-def write_page(path: Path, title: str, sections: Sequence[Section]) -> None:
-    """Write the page atomically; raise `DomainbertError` if the disk is full."""
-    save_page(path, page_text(title, sections))
-
-
 def save_page(path: Path, text: str) -> None:
     """Write the text of a page atomically; raise `DomainbertError` if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +58,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
         raise ValueError(f"section titles must be different; found {anchors}")
     environment = _environment()
     bodies = [Markup(environment.get_template(section.template).render(section.data)) for section in sections]
-    names = list(dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)]))
+    names = dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)])  # distinct names
     style, script = (_read_templates(f"{name}.{suffix}" for name in names) for suffix in ("css", "js"))
     return environment.get_template("page.html").render(
         title=title,
@@ -78,13 +73,13 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
 def _security_policy(style: str, script: str, pictures: bool) -> str:
     """Return a content security policy (W3C, CSP level 3) that allows this style, this script and, if set, pictures."""
     allowed = {"style-src": style, "script-src": script}
-    parts = [f"{name} 'sha256-{_sha256(text)}'" for name, text in allowed.items()]
-    parts += ["img-src data:"] if pictures else []
-    return "; ".join(["default-src 'none'", *parts, "base-uri 'none'", "form-action 'none'"])
-
-
-def _sha256(text: str) -> str:
-    return base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+    parts = ["default-src 'none'"]
+    for name, text in allowed.items():
+        digest = hashlib.sha256(text.encode("utf-8")).digest()
+        parts.append(f"{name} 'sha256-{base64.b64encode(digest).decode('ascii')}'")
+    if pictures:
+        parts.append("img-src data:")
+    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
 
 
 def _read_templates(names: Iterable[str]) -> str:

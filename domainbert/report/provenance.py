@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.progress import format_duration
@@ -16,41 +15,33 @@ _NOT_SET = "not set"
 _WEIGHTS = ".safetensors"
 
 
-@dataclass(frozen=True)
-class Command:
-    """Command that runs a single stage again."""
-
-    stage: str
-    text: str
-
-
 def setting_tables(runs: Sequence[Run]) -> list[Table]:
     """Return tables of the settings that differ between runs, by stage; for a single run between its trainings."""
-    tables = [_run_table(name, runs) for name in _stage_names(runs)] if len(runs) > 1 else _training_tables(runs[0])
+    tables = _tables_by_stage(runs) if len(runs) > 1 else _training_tables(runs[0])
     return [table for table in tables if table.rows]
 
 
-def _stage_names(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(stage.name for run in runs for stage in run.stages))
-
-
-def _run_table(name: str, runs: Sequence[Run]) -> Table:
-    folders = {run.name: [stage for stage in run.stages if stage.name == name] for run in runs}
-    settings = {run: flatten_settings(settings_of(stages[0])) for run, stages in folders.items() if stages}
-    return _difference_table(f"Stage {name}", settings)
+def _tables_by_stage(runs: Sequence[Run]) -> list[Table]:
+    """Return for each stage name a table of the settings that differ between runs."""
+    by_stage: dict[str, dict[str, dict[str, str]]] = {}  # stage name, run name, settings
+    for run in runs:
+        for stage in run.stages:
+            by_stage.setdefault(stage.name, {})[run.name] = _flatten_settings(settings_of(stage))
+    return [_difference_table(f"Stage {name}", settings) for name, settings in by_stage.items()]
 
 
 def _training_tables(run: Run) -> list[Table]:
-    """Return tables of the settings that differ between trainings of the same stage and task."""
+    """Return tables of the settings that differ between trainings of the same stage function and task."""
     groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
     for stage in run.stages:
-        settings = flatten_settings(settings_of(stage))
+        settings = _flatten_settings(settings_of(stage))
         if "optim.name" in settings:
             groups.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
-    return [_difference_table(f"Trainings by {stage}", group) for (stage, _), group in groups.items() if len(group) > 1]
+    return [_difference_table(f"Trainings by {kind}", group) for (kind, _), group in groups.items() if len(group) > 1]
 
 
 def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
+    """Return a table of the settings that are not equal in all columns; `settings` has the settings of each column."""
     keys = list(dict.fromkeys(key for values in settings.values() for key in values))
     rows: list[list[Cell]] = []
     for key in keys:
@@ -60,12 +51,12 @@ def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -
     return Table(caption, ["setting", *settings], rows)
 
 
-def flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
+def _flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
     """Return nested settings by dotted key, values as text; keys have no `init_args`, None values are left out."""
     if isinstance(value, dict) and value:
         settings: dict[str, str] = {}
         for key, item in value.items():
-            settings |= flatten_settings(item, prefix if key == "init_args" else f"{prefix}{key}.")
+            settings |= _flatten_settings(item, prefix if key == "init_args" else f"{prefix}{key}.")
         return settings
     if value is None:
         return {}
@@ -85,19 +76,14 @@ def stages_table(run: Run) -> Table:
     """Return a table of the stages of a run: state, start, duration, seeds, cache key."""
     rows: list[list[Cell]] = []
     for stage in run.stages:
-        manifest, seed = stage.manifest, stage.manifest.get("seed")
-        seconds = manifest.get("wall_seconds")
-        rows.append(
-            [
-                stage.name,
-                stage.kind,
-                stage.state,
-                format_time(manifest.get("started", "")),
-                Number(format_duration(seconds), seconds) if seconds is not None else "",
-                ", ".join(map(str, seed)) if isinstance(seed, list) else "" if seed is None else str(seed),
-                str(manifest.get("key", ""))[:12],
-            ]
-        )
+        manifest = stage.manifest
+        seconds, seeds = manifest.get("wall_seconds"), manifest.get("seed")
+        if not isinstance(seeds, list):
+            seeds = [] if seeds is None else [seeds]
+        row: list[Cell] = [stage.name, stage.kind, stage.state, format_time(manifest.get("started", ""))]
+        row.append("" if seconds is None else Number(format_duration(seconds), seconds))
+        row += [", ".join(map(str, seeds)), str(manifest.get("key", ""))[:12]]
+        rows.append(row)
     heads = ["folder", "stage", "state", "started", "time", "seeds", "key"]
     return Table(f"{run.name}: {run.path}", heads, rows)
 
@@ -105,7 +91,7 @@ def stages_table(run: Run) -> Table:
 def versions_table(runs: Sequence[Run]) -> Table:
     """Return a table of the versions of Python and packages, and the git commit, by run.
 
-    A cell has several if the stages of a run differ.
+    A cell has several versions if the stages of a run differ.
     """
     versions: dict[str, dict[str, set[str]]] = {}
     for run in runs:
@@ -123,22 +109,23 @@ def hashes_table(runs: Sequence[Run]) -> Table:
     rows: dict[tuple[str, str], list[Cell]] = {}
     for run in runs:
         for stage in run.stages:
-            inputs = {name: digest for name, digest in stage.manifest.get("inputs", {}).items() if name[:1] != "@"}
+            inputs = stage.manifest.get("inputs", {})
+            files = {name: digest for name, digest in inputs.items() if not name.startswith("@")}  # @NAME is a stage
             outputs = stage.manifest.get("outputs", {})
             weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_WEIGHTS)}
-            for name, digest in {**inputs, **weights}.items():
+            for name, digest in {**files, **weights}.items():
                 rows[name, digest] = [name, digest]
     return Table("SHA-256 of inputs and weights", ["file", "hash"], list(rows.values()))
 
 
-def commands(runs: Sequence[Run]) -> list[Command]:
+def commands(runs: Sequence[Run]) -> list[str]:
     """Return the commands to run each stage again that has a `config.yaml`, with --force.
 
     A stage of a recipe runs with `domainbert run --only`, because later stages check that the recipe made their input;
     any other stage runs with its `config.yaml`.
     """
     return [
-        Command(stage.name, shlex.join(_command(run, stage)))
+        shlex.join(_command(run, stage))
         for run in runs
         for stage in run.stages
         if (stage.path / "config.yaml").is_file()
@@ -146,8 +133,8 @@ def commands(runs: Sequence[Run]) -> list[Command]:
 
 
 def _command(run: Run, stage: StageFolder) -> list[str]:
+    """Return the words of the command that runs a stage again; see `commands`."""
     if not run.command:
         return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
-    selection = ("--only=", "--from=")
-    words = [word for word in shlex.split(run.command) if not word.startswith(selection)]
+    words = [word for word in shlex.split(run.command) if not word.startswith(("--only=", "--from="))]
     return [*words, "--only", stage.name, "--force", stage.name]

@@ -7,8 +7,8 @@ report.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from glob import escape
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,8 @@ class Run:
     stages: list[StageFolder]
     command: str = ""
     """Last `domainbert run` command; empty for a stage without a recipe."""
+    suffix: str = ""
+    """Text after names of stages and systems that tells several runs apart, ` (NAME)`; empty for a single run."""
     missing: list[str] = field(default_factory=list)
     """Messages about parts that could not be read; filled while the report is built."""
 
@@ -86,18 +88,19 @@ class Run:
         if not self.is_intact(path.parent, path.name):
             return []
         rows: list[dict[str, Any]] = []
-        damaged = 0
-        for line in _nonblank_lines(path):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                row = None
-            if isinstance(row, dict):
-                rows.append(row)
-            else:
-                damaged += 1
-        if damaged:
-            self.missing.append(f"{path}: {damaged:,} damaged lines are left out")
+        num_damaged = 0
+        with open(path, encoding="utf-8", errors="replace") as file:
+            for line in filter(str.strip, file):  # without blank lines
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    row = None
+                if isinstance(row, dict):
+                    rows.append(row)
+                else:
+                    num_damaged += 1
+        if num_damaged:
+            self.missing.append(f"{path}: {num_damaged:,} damaged lines are left out")
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
@@ -108,9 +111,9 @@ class Run:
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True
-        inside = folder.relative_to(stage.path).as_posix()
+        subfolder = folder.relative_to(stage.path).as_posix()
         try:
-            check_outputs_unchanged(stage.path, pattern if inside == "." else f"{escape(inside)}/{pattern}")
+            check_outputs_unchanged(stage.path, pattern if subfolder == "." else f"{escape(subfolder)}/{pattern}")
         except DomainbertError as error:
             if (message := f"left out: {error}") not in self.missing:
                 self.missing.append(message)
@@ -131,19 +134,22 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
         DomainbertError: a folder does not exist or contains no stage.
     """
     names = [folder.resolve().name for folder in folders]
-    names = names if len(set(names)) == len(names) else [str(folder) for folder in folders]
-    return [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    if len(set(names)) < len(names):
+        names = [str(folder) for folder in folders]
+    runs = [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    return runs if len(runs) == 1 else [replace(run, suffix=f" ({run.name})") for run in runs]
 
 
 def _read_run(folder: Path, name: str) -> Run:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected an output folder of domainbert run or of a stage")
-    missing: list[str] = []
-    recipe = Run(name, folder, [], missing=missing).json(folder / _RECIPE, "the stages of a recipe", optional=True)
-    run, stages = Run(name, folder, [], str(recipe.get("command", "")), missing), recipe.get("stages")
+    run = Run(name, folder, [])
+    recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True)
+    run = replace(run, command=str(recipe.get("command", "")))
+    recipe_stages = recipe.get("stages")
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
     for path in paths:
-        if stages and path.name not in stages:
+        if recipe_stages and path.name not in recipe_stages:
             run.missing.append(f"{path}: not a stage of the last recipe of this run; it is left out")
         else:
             run.stages.append(_read_stage(run, path))
@@ -158,6 +164,7 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _read_stage(run: Run, path: Path) -> StageFolder:
+    """Return the stage in a folder; a manifest that has changed is replaced by {}, with a message in `run.missing`."""
     manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
     status = run.json(path / _STATUS, "the status of a stage", optional=True)
     if not is_unchanged(manifest):
@@ -176,8 +183,3 @@ def settings_of(stage: StageFolder) -> dict[str, Any]:
         except DomainbertError:
             config = {}
     return {key: value for key, value in config.items() if key != "out"}
-
-
-def _nonblank_lines(path: Path) -> Iterator[str]:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        yield from (line for line in file if line.strip())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from domainbert.report import figures, provenance
@@ -30,7 +31,7 @@ def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Sect
 
 
 def _verdict_section(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
-    sentences = [{"title": result.title, "sentences": verdicts(result), "facts": result.facts} for result in results]
+    sentences = [{"title": result.title, "sentences": verdicts(result)} for result in results]
     data = {"verdicts": sentences, "troubles": run_warnings(runs, results), "runs": run_summary(runs)}
     return Section("Verdict", "verdict.html", data)
 
@@ -54,6 +55,13 @@ def _score_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
         "or smaller."
     )
     yield from _picture_section("Score against cost", results, figures.score_and_cost, caption)
+
+
+def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Evaluation], Any]) -> list[dict[str, Any]]:
+    """Return title and content of each evaluation, as variables `title` and `name`, without evaluations whose content
+    is empty."""
+    groups = [{"title": evaluation.title, name: content_of(evaluation)} for evaluation in results]
+    return [group for group in groups if group[name]]
 
 
 def _picture_section(
@@ -82,15 +90,12 @@ def _curve_section(runs: Sequence[Run]) -> Iterator[Section]:
 
 
 def _detail_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
+    """Yield the sections on labels, slices, confusion and reliability."""
     for title, tables_of in {"By label": label_tables, "Slices": slice_tables}.items():
-        tables = [{"title": evaluation.title, "tables": tables_of(evaluation)} for evaluation in results]
-        tables = [entry for entry in tables if entry["tables"]]
-        if tables:
-            yield Section(title, "tables.html", {"groups": tables})
-    matrices = [{"title": evaluation.title, "matrices": confusions(evaluation)} for evaluation in results]
-    matrices = [entry for entry in matrices if entry["matrices"]]
-    if matrices:
-        yield Section("Confusion", "confusion.html", {"groups": matrices})
+        if groups := _groups(results, "tables", tables_of):
+            yield Section(title, "tables.html", {"groups": groups})
+    if groups := _groups(results, "matrices", confusions):
+        yield Section("Confusion", "confusion.html", {"groups": groups})
     caption = (
         "Accuracy of predictions by confidence, in bins of equal size. On the dashed line the model is calibrated; "
         "below the line it is overconfident."
@@ -99,18 +104,14 @@ def _detail_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
 
 
 def _mistake_section(results: Sequence[Evaluation], max_mistakes: int) -> Iterator[Section]:
-    groups = [{"title": evaluation.title, "systems": mistakes(evaluation, max_mistakes)} for evaluation in results]
-    groups = [group for group in groups if group["systems"]]
-    if groups:
+    if groups := _groups(results, "systems", partial(mistakes, max_mistakes=max_mistakes)):
         yield Section("Mistakes", "mistakes.html", {"groups": groups, "most": max_mistakes, "usual": MAX_MISTAKES})
 
 
 def _data_sections(runs: Sequence[Run]) -> Iterator[Section]:
-    vocabulary = vocabulary_tables(runs)
-    if vocabulary:
+    if vocabulary := vocabulary_tables(runs):
         yield Section("Vocabulary", "tables.html", {"groups": [{"title": "", "tables": vocabulary}]})
-    fit = fit_table(runs)
-    data = {"tables": data_tables(runs), "findings": findings(runs), "fit": fit}
+    data = {"tables": data_tables(runs), "findings": findings(runs), "fit": fit_table(runs)}
     yield Section("Data", "data.html", data)
 
 

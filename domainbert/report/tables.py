@@ -9,11 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from domainbert.base.layout import format_interval, format_score
-from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, System
 
 _SHADES = 10  # shades of a cell: `h0` to `h10` in confusion.css
 _MAX_ROWS = 300  # of a table on the page
+# key, format and factor of each cost: seconds to milliseconds
+_COSTS = (
+    ("latency_1", "{:.2f}", 1e3),
+    ("words_per_second", "{:,.0f}", 1),
+    ("parameters", "{:,.0f}", 1),
+    ("pieces_per_word", "{:.3f}", 1),
+)
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICE_SCORES = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
 _NOT_SHARES = ("seeds", "repaired_tags", "support")
@@ -52,57 +58,55 @@ class Table:
         return [any(isinstance(row[column], Number) for row in self.rows) for column in range(len(self.heads))]
 
 
-def score_cell(value: float | None, percent: bool, sign: str = "") -> Number:
-    """Return a table cell with a score, in percent if `percent`; a score of None is undefined and sorted first."""
-    return Number(format_score(value, percent, sign), _sortable(value))
+def count_cell(count: int) -> Number:
+    """Return a table cell with a number of things."""
+    return Number(f"{count:,}", count)
+
+
+def _score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
+    """Return a table cell with a score and its interval if known; a score of None is undefined and sorted first."""
+    text = f"{format_score(score, percent, sign)} {format_interval(interval, percent, sign)}".rstrip()
+    return Number(text, -math.inf if score is None else score)
 
 
 def systems_table(evaluation: Evaluation) -> Table:
     """Return a table of the systems: score with interval, difference to the first system, seeds, costs."""
     metric = evaluation.metric
+    # differences to the first system, by the name of the other system
     pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
     heads = ["system", f"{metric.name} [95 %]", *(["first minus this [95 %]"] if pairs else [])]
     heads += ["seeds", "one text, ms", "words/s", "parameters", "pieces/word"]
     rows: list[list[Cell]] = []
     for system in evaluation.systems:
-        row: list[Cell] = [
-            system.name,
-            _with_interval(system.scores[metric.key], system.scores.get("interval"), metric),
-        ]
-        if pairs:
-            pair = pairs.get(system.name)
-            row.append(_with_interval(pair.difference, pair.interval, metric, "+") if pair else "")
+        scores = system.scores
+        row: list[Cell] = [system.name, _score_cell(scores[metric.key], metric.percent, scores.get("interval"))]
+        if pair := pairs.get(system.name):
+            row.append(_score_cell(pair.difference, metric.percent, pair.interval, sign="+"))
+        elif pairs:
+            row.append("")
         rows.append([*row, *_cost_cells(system)])
     return Table(_caption(evaluation), heads, rows)
 
 
-def _with_interval(value: float | None, bounds: Sequence[float] | None, metric: Headline, sign: str = "") -> Number:
-    interval = f" {format_interval(bounds, metric.percent, sign)}" if bounds else ""
-    return Number(format_score(value, metric.percent, sign) + interval, _sortable(value))
-
-
-def _sortable(value: float | None) -> float:
-    return -math.inf if value is None else value
-
-
 def _caption(evaluation: Evaluation) -> str:
+    """Return the test set, its number of labels and the settings of the bootstrap, as far as they are known."""
     facts = evaluation.facts
-    drawn = facts.get("bootstrap") or {}
     parts = [str(facts["test"])] if facts.get("test") else []
-    parts += [f"{facts['gold']:,} gold labels"] if facts.get("gold") is not None else []
-    if drawn:
-        parts.append(
-            f"intervals from {drawn['resamples']:,} resamples of {drawn['units']:,} {drawn['unit']} and of seeds"
-        )
+    if facts.get("gold") is not None:
+        parts.append(f"{facts['gold']:,} gold labels")
+    if drawn := facts.get("bootstrap"):
+        units = f"{drawn['units']:,} {drawn['unit']}"
+        parts.append(f"intervals from {drawn['resamples']:,} resamples of {units} and of seeds")
     return "; ".join(parts)
 
 
 def _cost_cells(system: System) -> list[Cell]:
+    """Return the number of seeds and the costs of a system; a cell is empty if its value is unknown."""
     cost, seeds = system.scores.get("cost") or {}, system.scores.get("seeds")
-    formats = {"latency_1": ("{:.2f}", 1e3), "words_per_second": ("{:,.0f}", 1), "parameters": ("{:,.0f}", 1)}
     cells: list[Cell] = [Number(str(seeds), seeds) if seeds else ""]
-    for key, (template, scale) in {**formats, "pieces_per_word": ("{:.3f}", 1)}.items():
-        cells.append(Number(template.format(scale * cost[key]), cost[key]) if cost.get(key) is not None else "")
+    for key, template, factor in _COSTS:
+        value = cost.get(key)
+        cells.append("" if value is None else Number(template.format(factor * value), value))
     return cells
 
 
@@ -114,16 +118,14 @@ def further_table(evaluation: Evaluation) -> Table:
         if name == evaluation.metric.key:
             continue
         values = [by_name.get(name) for by_name in scores]
-        percent = all(value is None or abs(value) <= 1 for value in values) and evaluation.metric.percent
-        percent = percent and not _NOT_PERCENT.search(name)
-        rows.append(
-            [_readable_name(name), *("" if value is None else _number_cell(value, percent) for value in values)]
-        )
+        are_shares = all(value is None or abs(value) <= 1 for value in values)
+        percent = are_shares and evaluation.metric.percent and not _NOT_PERCENT.search(name)
+        row: list[Cell] = [_readable_name(name)]
+        for value in values:
+            number = "" if value is None else f"{100 * value:.2f}" if percent else f"{value:,.4g}"
+            row.append(Number(number, value) if value is not None else "")
+        rows.append(row)
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
-
-
-def _number_cell(value: float, percent: bool) -> Number:
-    return score_cell(value, True) if percent else Number(f"{value:,.4g}", value)
 
 
 def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -160,32 +162,35 @@ def _distinct_keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
     """Return a table with a row for each name (with its support), and the existing scores of each system as columns."""
-    scored = [item for system in evaluation.systems for item in system.scores.get(key, {}).items()]
-    names = list(dict.fromkeys(name for name, _ in scored))
-    parts = [part for part in titles if any(part in scores for _, scores in scored)]
-    heads = [titles[part] for _ in evaluation.systems for part in parts]
-    spanning_heads = [("", 2), *((system.name, len(parts)) for system in evaluation.systems)]
+    tables = [system.scores.get(key, {}) for system in evaluation.systems]  # of each system: scores by name
+    columns = [score for score in titles if any(score in scores for table in tables for scores in table.values())]
+    heads = [titles[score] for _ in tables for score in columns]
+    spanning_heads = [("", 2), *((system.name, len(columns)) for system in evaluation.systems)]
     rows: list[list[Cell]] = []
-    for name in names:
-        by_system = [system.scores.get(key, {}).get(name, {}) for system in evaluation.systems]
+    for name in _distinct_keys(tables):
+        by_system = [table.get(name, {}) for table in tables]
         support = next((scores["support"] for scores in by_system if "support" in scores), None)
-        cells = [score_cell(scores[part], True) if part in scores else "" for scores in by_system for part in parts]
-        rows.append([name, "" if support is None else Number(f"{support:,}", support), *cells])
+        row: list[Cell] = [name, "" if support is None else count_cell(support)]
+        for scores in by_system:
+            row += [_score_cell(scores[score], percent=True) if score in scores else "" for score in columns]
+        rows.append(row)
     return Table(_readable_name(key), ["", "support", *heads], rows, spanning_heads)
 
 
 def _slice_table(evaluation: Evaluation, key: str) -> Table:
-    metric = evaluation.metric
+    """Return a table with a row for each value of the slicing key (with its number of texts), and the score of each
+    system as columns."""
     by_system = [system.scores.get("slices", {}).get(key, {}) for system in evaluation.systems]
     rows: list[list[Cell]] = []
     for value in _distinct_keys(by_system):
         first = next(slices[value] for slices in by_system if value in slices)
-        count = Number(f"{first['count']:,}", first["count"])
-        row: list[Cell] = [value + (" (few)" if first.get("few") else ""), count]
+        row: list[Cell] = [value + (" (few)" if first.get("few") else ""), count_cell(first["count"])]
         for slices in by_system:
             scores = slices.get(value, {})
-            result = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
-            row.append("" if result is None else _with_interval(result, scores.get("interval"), metric))
+            # the key of the score is the name of the metric
+            score = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
+            percent = evaluation.metric.percent
+            row.append("" if score is None else _score_cell(score, percent, scores.get("interval")))
         rows.append(row)
     return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
 
@@ -194,40 +199,30 @@ def _readable_name(key: str) -> str:
     return key.replace("_", " ").replace(".", ", ")
 
 
-@dataclass(frozen=True)
-class Confusion:
-    """Confusion matrix: counts by gold and predicted label, and a shade from 0 to 10 by the share of the row."""
-
-    system: str
-    labels: list[str]
-    rows: list[list[tuple[str, int, str]]]
-    """Text, shade and tooltip of each cell."""
-    left_out: int
-    """Number of rare labels that are not shown."""
-
-
-def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[Confusion]:
-    """Return the confusion matrices of the systems that have one, with the `max_labels` most frequent labels."""
-    return [
-        _confusion_matrix(system.name, system.scores["confusion"], max_labels)
-        for system in evaluation.systems
-        if system.scores.get("confusion", {}).get("labels")
-    ]
-
-
-def _confusion_matrix(system: str, confusion: Mapping[str, Any], max_labels: int) -> Confusion:
-    labels, counts = confusion["labels"], confusion["counts"]
-    by_frequency = sorted(range(len(labels)), key=lambda index: -sum(counts[index]) - sum(row[index] for row in counts))
-    shown = sorted(by_frequency[:max_labels])
-    rows = [list(_confusion_cells(labels, counts[index], index, shown)) for index in shown]
-    return Confusion(system, [labels[index] for index in shown], rows, len(labels) - len(shown))
+def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[dict[str, Any]]:
+    """Return the confusion matrices of the systems that have one, with the `max_labels` most frequent labels, as
+    variables of `confusion.html`: `system`, `labels`, `rows` of cells, and `left_out`, the number of other labels."""
+    matrices = []
+    for system in evaluation.systems:
+        confusion = system.scores.get("confusion", {})
+        labels, counts = confusion.get("labels", []), confusion.get("counts", [])
+        totals = [sum(row) + sum(column) for row, column in zip(counts, zip(*counts, strict=True), strict=True)]
+        by_frequency = sorted(range(len(labels)), key=lambda index: -totals[index])
+        shown = sorted(by_frequency[:max_labels])
+        rows = [list(_confusion_cells(labels, counts[gold], gold, shown)) for gold in shown]
+        shown_labels = [labels[index] for index in shown]
+        if labels:
+            left_out = len(labels) - len(shown)
+            matrices.append({"system": system.name, "labels": shown_labels, "rows": rows, "left_out": left_out})
+    return matrices
 
 
 def _confusion_cells(
-    labels: Sequence[str], row: Sequence[float], gold: int, shown: Iterable[int]
+    labels: Sequence[str], row: Sequence[float], gold: int, columns: Iterable[int]
 ) -> Iterator[tuple[str, int, str]]:
-    total = sum(row) or 1
-    for column in shown:
+    """Yield the cells of the row of label `gold`: text, shade from 0 to 10 by the share of the row, and tooltip."""
+    total = sum(row) or 1  # 1 for a row of zeros
+    for column in columns:
         share = row[column] / total
         text = f"{row[column]:,.1f}".removesuffix(".0") if row[column] else ""
         tip = f"gold {labels[gold]}, predicted {labels[column]}\n{text or 0} ({100 * share:.1f} % of the row)"

@@ -67,13 +67,15 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
     """Return the curves of all trainings, in groups; pretraining (without seeds) comes first."""
     by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
     for run in runs:
-        suffix = "" if len(runs) == 1 else f" ({run.name})"
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
             monitored = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
-            metrics, title = (*monitored, "train/loss", "train/lr"), _task_name(stage) if seeds else _PRETRAINING
-            for folder in _log_folders(stage):
-                curves = _curves(run, folder, stage.name + suffix, metrics, monitored[0] if seeds else "")
+            metrics = (*monitored, "train/loss", "train/lr")
+            title = _task_name(stage) if seeds else _PRETRAINING
+            for folder in (stage.path, *sorted(stage.path.glob("seed-*"))):
+                if not (folder / _LOG).is_file():
+                    continue
+                curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored[0] if seeds else "")
                 by_group.setdefault((title, metrics), []).extend(curves)
     ordered = sorted(by_group, key=lambda key: key[0] != _PRETRAINING)
     return [CurveGroup(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
@@ -86,12 +88,8 @@ def _task_name(stage: StageFolder) -> str:
     return str(name).rpartition(".")[2] or stage.name
 
 
-def _log_folders(stage: StageFolder) -> list[Path]:
-    """Return the folders with a log: the stage folder or its seed folders."""
-    return [folder for folder in (stage.path, *sorted(stage.path.glob("seed-*"))) if (folder / _LOG).is_file()]
-
-
 def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monitored: str) -> list[Curve]:
+    """Return the curves of a log folder; `monitored` is the metric that chose the saved model, empty in pretraining."""
     rows = run.lines(folder / _LOG)
     seed = folder.name if monitored else ""
     best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")
@@ -103,11 +101,11 @@ def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str
     points = {row["step"]: row[metric] for row in rows if "step" in row and metric in row}
     finite = {step: value for step, value in sorted(points.items()) if value is not None and math.isfinite(value)}
     steps = _thin_out(list(finite), best)
-    values = [finite[step] for step in steps]
-    return Curve(training, seed, metric, steps, values, best, len(points) - len(finite))
+    num_not_finite = len(points) - len(finite)
+    return Curve(training, seed, metric, steps, [finite[step] for step in steps], best, num_not_finite)
 
 
 def _thin_out(steps: list[int], best: int | None) -> list[int]:
     """Return every n-th step, the last step and the best step, at most about `_MAX_POINTS` steps."""
-    stride = -(-len(steps) // _MAX_POINTS)
-    return [step for number, step in enumerate(steps) if number % max(stride, 1) == 0 or step in (best, steps[-1])]
+    stride = max(math.ceil(len(steps) / _MAX_POINTS), 1)
+    return [step for index, step in enumerate(steps) if index % stride == 0 or step in (best, steps[-1])]

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from domainbert.base.progress import format_duration
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair, System
-from domainbert.report.figures import is_significant
 from domainbert.report.provenance import format_time
 from domainbert.report.runs import Run
 
@@ -20,32 +19,30 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 
 
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:
-    a_first = (pair.difference > 0) == metric.higher_is_better
-    better, worse = (pair.a, pair.b) if a_first else (pair.b, pair.a)
-    lead = f"{_number(abs(pair.difference), metric)} {_unit(metric)}"
+    a_is_better = (pair.difference > 0) == metric.higher_is_better
+    better, worse = (pair.a, pair.b) if a_is_better else (pair.b, pair.a)
+    unit = f"points of {metric.name}" if metric.percent else f"of {metric.name}"
+    lead = f"{_number(abs(pair.difference), metric)} {unit}"
     if pair.interval is None:
         text = f"{better} is ahead of {worse} by {lead}" if pair.difference else f"{pair.a} and {pair.b} score the same"
         return f"{text}; the significance is unknown, because they were not evaluated on the same resamples."
-    if not is_significant(pair):
-        difference = f"{_number(pair.difference, metric, '+')} {_unit(metric)} {_interval(pair.interval, metric, '+')}"
+    if not pair.is_significant:
+        difference = f"{_number(pair.difference, metric, '+')} {unit} {_interval(pair.interval, metric, '+')}"
         return f"No significant difference between {pair.a} and {pair.b}: {pair.a} minus {pair.b} is {difference}."
     return f"{better} is better than {worse} by {lead} {_interval(sorted(map(abs, pair.interval)), metric)}."
 
 
 def _score_sentence(system: System, metric: Headline) -> str:
-    interval = system.scores.get("interval")
-    bounds = f" {_interval(interval, metric)}" if interval else ""
-    if system.scores[metric.key] is None:
+    score, interval = system.scores[metric.key], system.scores.get("interval")
+    if score is None:
         return f"{system.name}: {metric.name} is undefined."
-    unit = "%" if metric.percent else ""
-    return f"{system.name}: {metric.name} is {_number(system.scores[metric.key], metric)}{unit and ' ' + unit}{bounds}."
-
-
-def _unit(metric: Headline) -> str:
-    return f"points of {metric.name}" if metric.percent else f"of {metric.name}"
+    unit = " %" if metric.percent else ""
+    bounds = f" {_interval(interval, metric)}" if interval else ""
+    return f"{system.name}: {metric.name} is {_number(score, metric)}{unit}{bounds}."
 
 
 def _number(value: float, metric: Headline, sign: str = "") -> str:
+    """Format a score; the `sign` "+" gives positive numbers a sign."""
     return f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.4f}"
 
 
@@ -59,28 +56,23 @@ def run_summary(runs: Sequence[Run]) -> str:
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
         seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
-        stages = f"{len(run.stages)} stage{'s' if len(run.stages) > 1 else ''}"
+        stages = "1 stage" if len(run.stages) == 1 else f"{len(run.stages)} stages"
         when = f"started {format_time(started)}" if started else "no stage is done"
         summaries.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
     return "; ".join(summaries)
 
 
 def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
-    """Return messages about unfinished stages, and all warnings of stages and evaluations."""
-    messages = [
-        f"{run.name}: stage {stage.name} is not done ({stage.state}{_reason_suffix(stage.status.get('reason'))})"
-        for run in runs
-        for stage in run.stages
-        if stage.state != "done"
-    ]
+    """Return messages about unfinished stages, then the warnings of stages, then further warnings of evaluations."""
+    unfinished, stage_warnings = [], []
     for run in runs:
         for stage in run.stages:
-            messages += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
-    listed = "\n".join(messages)
+            if stage.state != "done":
+                state = f"{stage.state}: {stage.status['reason']}" if stage.status.get("reason") else stage.state
+                unfinished.append(f"{run.name}: stage {stage.name} is not done ({state})")
+            stage_warnings += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
+    messages = unfinished + stage_warnings
+    listed = "\n".join(messages)  # a stage lists warnings of its evaluation after its name
     return messages + [
         warning for evaluation in evaluations for warning in evaluation.warnings if warning not in listed
     ]
-
-
-def _reason_suffix(reason: object) -> str:
-    return f": {reason}" if reason else ""
