@@ -74,9 +74,11 @@ def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int
         figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=3)
 
 
-def _panel_grid(figure: Figure, num_panels: int, columns: int, **sharing: bool) -> list[Axes]:
-    """Add a grid of axes to a figure, and return the first `num_panels` axes; the other axes are hidden."""
-    grid = list(figure.subplots(math.ceil(num_panels / columns), columns, squeeze=False, **sharing).flat)
+def _panel_grid(figure: Figure, num_panels: int, columns: int, share: bool = False) -> list[Axes]:
+    """Add a grid of axes to a figure, and return the first `num_panels` axes; the other axes are hidden. With `share`,
+    all panels have the same ranges."""
+    rows = math.ceil(num_panels / columns)
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
     for axes in grid[num_panels:]:
         axes.set_visible(False)
     return grid[:num_panels]
@@ -158,7 +160,7 @@ def reliability_diagrams(name: str, evaluation: Evaluation) -> Markup | None:
 
 
 def _draw_reliability_diagrams(binned: Mapping[str, Mapping[str, Any]], figure: Figure) -> None:
-    grid = _panel_grid(figure, len(binned), columns=3, sharex=True, sharey=True)
+    grid = _panel_grid(figure, len(binned), columns=3, share=True)
     for series, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=True)):
         style, bins = style_of(series), values["bins"]
         axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))

@@ -122,8 +122,10 @@ def further_table(evaluation: Evaluation) -> Table:
         percent = are_shares and evaluation.metric.percent and not _NOT_PERCENT.search(name)
         row: list[Cell] = [_readable_name(name)]
         for value in values:
-            number = "" if value is None else f"{100 * value:.2f}" if percent else f"{value:,.4g}"
-            row.append(Number(number, value) if value is not None else "")
+            if value is None:
+                row.append("")
+            else:
+                row.append(_score_cell(value, percent) if percent else Number(f"{value:,.4g}", value))
         rows.append(row)
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
 
@@ -205,15 +207,15 @@ def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[dict[str, A
     matrices = []
     for system in evaluation.systems:
         confusion = system.scores.get("confusion", {})
-        labels, counts = confusion.get("labels", []), confusion.get("counts", [])
+        if not confusion.get("labels"):
+            continue
+        labels, counts = confusion["labels"], confusion["counts"]
         totals = [sum(row) + sum(column) for row, column in zip(counts, zip(*counts, strict=True), strict=True)]
         by_frequency = sorted(range(len(labels)), key=lambda index: -totals[index])
-        shown = sorted(by_frequency[:max_labels])
+        shown = sorted(by_frequency[:max_labels])  # in the order of the matrix
         rows = [list(_confusion_cells(labels, counts[gold], gold, shown)) for gold in shown]
-        shown_labels = [labels[index] for index in shown]
-        if labels:
-            left_out = len(labels) - len(shown)
-            matrices.append({"system": system.name, "labels": shown_labels, "rows": rows, "left_out": left_out})
+        shown_labels, left_out = [labels[index] for index in shown], len(labels) - len(shown)
+        matrices.append({"system": system.name, "labels": shown_labels, "rows": rows, "left_out": left_out})
     return matrices
 
 

@@ -105,13 +105,7 @@ def whole_run(folder: Path) -> Path:
     put(folder / "result/mistakes/ours/seed-1.jsonl", marks)
     put(folder / "result/mistakes/ours/seed-2.jsonl", marks[:1])
     place = {"path": "train.conll", "line": 7, "text": CROOKED}
-    finding = {
-        "rule": "same-text",
-        "severity": "error",
-        "message": CROOKED,
-        "count": 2,
-        "places": [place],
-        "ignored": None,
-    }
+    finding = {"rule": "same-text", "severity": "error", "message": CROOKED, "count": 2, "places": [place]}
+    finding["ignored"] = None
     put(stage(folder / "check", "check") / "check.json", {"findings": [finding], "data": {"train": {"texts": 4}}})
     return folder
