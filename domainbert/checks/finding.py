@@ -1,4 +1,4 @@
-"""Rules of a check, their findings with places in files, and `check.json`. Imports no heavy library.
+"""Rules of a check, and their findings with places in files. Imports no heavy library.
 
 A rule is a function with the decorator `@rule(...)`; its argument is the subject (a labelled set, a pair of sets, a
 corpus, ...). It is in the list of rules for its subject. The name comes from the function. The docstring does not say
@@ -11,17 +11,15 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
-from domainbert.base.files import write_json
 from domainbert.base.layout import printable
 
 Severity = Literal["error", "warning"]
 Subject = TypeVar("Subject")
 
-REPORT = "check.json"
 MOST_PLACES = 20
 """Maximum number of places kept per finding; `count` covers all of them."""
 
@@ -48,14 +46,17 @@ class Place:
 
 def place(path: Path | str, line: int | None, text: str) -> Place:
     """Return a place with at most 200 characters of its text, in one line; white space becomes single spaces."""
-    return problem_place(path, line, " ".join(text[: 4 * _MAX_CHARACTERS].split()))
+    start = text[: 4 * _MAX_CHARACTERS]  # a text may be a whole document
+    return problem_place(path, line, " ".join(start.split()))
 
 
 def problem_place(path: Path | str, line: int | None, problem: str) -> Place:
     """Return a place with at most 200 characters of a message as its text. Keeps white space: the message may quote a
     value with wrong spaces."""
-    short = printable(problem[: 4 * _MAX_CHARACTERS])
-    return Place(str(path), line, short if len(short) <= _MAX_CHARACTERS else f"{short[: _MAX_CHARACTERS - 3]}...")
+    text = printable(problem[: 4 * _MAX_CHARACTERS])
+    if len(text) > _MAX_CHARACTERS:
+        text = f"{text[: _MAX_CHARACTERS - 3]}..."
+    return Place(str(path), line, text)
 
 
 def span_with_context(text: str, start: int, end: int) -> str:
@@ -117,6 +118,7 @@ def rule(severity: Severity, threshold: float | None = None) -> Callable[[Search
     """Return a decorator that turns a function `search(subject, rule)`, which yields findings, into a `Rule`."""
 
     def decorate(search: Search[Subject]) -> Rule[Subject]:
+        # the docstring has the meaning of a finding, a blank line, and the advice
         meaning, _, advice = inspect.cleandoc(search.__doc__ or "").partition("\n\n")
         name = search.__name__.replace("_", "-")
         return Rule(name, severity, threshold, " ".join(meaning.split()), " ".join(advice.split()), search)
@@ -151,10 +153,3 @@ def format_findings(findings: Sequence[Finding], title: str) -> str:
         if shown_places and finding.count > len(shown_places):
             lines.append(f"    ... and {finding.count - len(shown_places):,} more")
     return "\n".join(lines)
-
-
-def write_report(
-    path: Path, findings: Sequence[Finding], data: Mapping[str, Any], fit: Mapping[str, Any] | None
-) -> None:
-    """Write `check.json`: findings, counts of each corpus and labelled set, and the result of `fit`."""
-    write_json(path, {"findings": [asdict(finding) for finding in findings], "data": dict(data), "fit": fit})

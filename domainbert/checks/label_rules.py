@@ -21,8 +21,8 @@ def only_one_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
     if data.one_label_each and len(data.label_counts) == 1:
         yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the label {data.items[0].labels[0]!r}")
     targets = {item.target for item in data.items}
-    if len(targets) == 1 and isinstance(target := targets.pop(), float):
-        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {target:g}")
+    if len(targets) == 1 and isinstance(number := targets.pop(), float):  # a regression
+        yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {number:g}")
 
 
 @rule("warning", threshold=50)

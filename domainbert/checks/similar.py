@@ -32,13 +32,14 @@ def similar_pairs(
             texts_with_run[run].append(index)
     for index, runs in enumerate(second_runs):
         candidates = {text for run in _rarest(runs, counts, threshold) for text in texts_with_run.get(run, ())}
-        # ties: the first text
-        similarity, negated = max(((_jaccard(first_runs[text], runs), -text) for text in candidates), default=(0.0, 0))
-        if similarity >= threshold:
-            yield -negated, index, similarity
+        similarities = {text: _jaccard(first_runs[text], runs) for text in sorted(candidates)}
+        most_similar = max(similarities, key=similarities.__getitem__, default=None)  # ties: the first text
+        if most_similar is not None and similarities[most_similar] >= threshold:
+            yield most_similar, index, similarities[most_similar]
 
 
 def _runs(words: Sequence[str]) -> Runs:
+    """Return the distinct word trigrams of a text; the empty set if there are fewer than 8."""
     runs = frozenset(" ".join(words[start : start + _RUN_WORDS]) for start in range(len(words) - _RUN_WORDS + 1))
     return runs if len(runs) >= _MIN_RUNS else frozenset()
 

@@ -56,6 +56,7 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
 
 
 def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
+    """Yield a finding if the pattern matches in some texts; `description` says what the pattern matches."""
     matches = [(index, match) for index, text in enumerate(data.texts) if (match := pattern.search(text))]
     if matches:
         places = [data.place_of_span(index, *match.span()) for index, match in matches]
@@ -68,10 +69,9 @@ def long_word(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
 
     Look for a missing space, a link, a sequence or a base64 image.
     """
-    longest = [(index, max(text.split(), key=len, default="")) for index, text in enumerate(data.texts)]
-    too_long = [(index, word) for index, word in longest if len(word) > rule.limit]
-    if too_long:
-        places = [data.place(index, word) for index, word in too_long]
+    longest_words = [max(text.split(), key=len, default="") for text in data.texts]
+    places = [data.place(index, word) for index, word in enumerate(longest_words) if len(word) > rule.limit]
+    if places:
         message = f"{len(places):,} texts of {data.name} have a word of over {rule.limit:g} characters"
         yield rule.finding(message, places)
 

@@ -62,7 +62,9 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder, "32-true") if has_task else folder
-    claims, attribution_error = _result_or_error(lambda: attributions(model, text) if has_task else _raise_no_task())
+    claims, attribution_error = None, f"attributions: {NO_TASK_HEAD}"
+    if has_task:
+        claims, attribution_error = _result_or_error(lambda: attributions(model, text))
     maps, map_error = _result_or_error(lambda: attention_maps(model, text, MAX_PIECES))
     omitted = [reason for reason in (attribution_error, map_error) if reason]
     if claims is None and maps is None:
@@ -87,10 +89,6 @@ def _result_or_error(compute: Callable[[], Result]) -> tuple[Result | None, str]
         return None, str(error)
 
 
-def _raise_no_task() -> list[Attribution]:
-    raise DomainbertError(f"attributions: {NO_TASK_HEAD}")
-
-
 def _label_variables(claim: Attribution) -> dict[str, Any]:
     """Return the variables of a predicted label (claim) in `attributions.html`: the label, the output and the error as
     texts, and the text in parts: words and the gaps between them."""
@@ -102,6 +100,7 @@ def _label_variables(claim: Attribution) -> dict[str, Any]:
     for word in claim.words:
         value = _format_signed(word.value, decimals, "+")
         level = round(_LEVELS * abs(word.value) / largest) if largest else 0
+        # a label of the whole text has no start and end
         inside = claim.start is not None and claim.end is not None and claim.start <= word.start < claim.end
         side = "for" if word.value > 0 else "against"
         parts.append({"between": claim.text[end : word.start]})

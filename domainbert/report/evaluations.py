@@ -65,7 +65,7 @@ class Evaluation:
     """Name of the stage; empty for a single evaluation."""
     metric: Headline
     facts: dict[str, Any]
-    """`test`, `gold` and `bootstrap` of `metrics.json`."""
+    """`test`, `gold` and `bootstrap` of `metrics.json`, for the caption of a table."""
     systems: list[System]
     pairs: list[Pair]
     warnings: list[str]
@@ -75,7 +75,9 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
     """Return the evaluations of these runs; evaluations on the same test set are merged into one."""
     groups: dict[tuple[str, int], list[Evaluation]] = {}
     for run in runs:
-        counts: Counter[str] = Counter()  # by test set; evaluations of one run stay separate: system names may repeat
+        # evaluations of one run on the same test set are not merged, because names of systems may repeat:
+        # the first evaluation of each run is merged, then the second, ...
+        counts: Counter[str] = Counter()  # number of evaluations by test set
         for stage in run.stages_with_file(_METRICS):
             metrics = run.json(stage.path / _METRICS, "the result of evaluate")
             evaluation = _evaluation(run, stage, metrics)
@@ -102,7 +104,7 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any]) -> Eva
         for pair in metrics.get("paired", [])
         if pair["difference"] is not None
     ]
-    facts = {key: metrics.get(key) for key in ("test", "gold", "bootstrap", "task")}
+    facts = {key: metrics.get(key) for key in ("test", "gold", "bootstrap")}
     warnings = [warning + run.suffix for warning in metrics.get("warnings", [])]
     return Evaluation(stage.name, metric, facts, systems, pairs, warnings)
 

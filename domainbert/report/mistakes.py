@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,15 +71,16 @@ def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
     if not system.run.is_intact(system.folder, "*.jsonl"):
         return [], 0
-    merged: dict[Any, dict[str, Any]] = {}
+    worst: dict[Any, dict[str, Any]] = {}  # by text
+    seeds: dict[Any, list[str]] = defaultdict(list)  # by text
     for file in files:
         for row in system.run.lines(file):
             key = row["item"] if "item" in row else (row.get("line"), row.get("text"))  # older versions wrote no item
-            worst = merged.setdefault(key, {**row, "seeds": []})
-            if row.get("severity", 0) > worst.get("severity", 0):
-                merged[key] = {**row, "seeds": worst["seeds"]}
-            merged[key]["seeds"].append(file.stem)
-    return sorted(merged.values(), key=lambda row: -row.get("severity", 0)), len(files)
+            seeds[key].append(file.stem)
+            if key not in worst or row.get("severity", 0) > worst[key].get("severity", 0):
+                worst[key] = row
+    rows = [{**row, "seeds": seeds[key]} for key, row in worst.items()]
+    return sorted(rows, key=lambda row: -row.get("severity", 0)), len(files)
 
 
 def _label_names(row: Mapping[str, Any]) -> Iterator[str]:
@@ -108,14 +110,15 @@ def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping
     an earlier mark or have no position."""
     pieces: list[Piece] = []
     labels: list[Piece] = []
-    end = 0
+    end = 0  # of the last piece
     for mark in sorted(marks, key=lambda mark: mark.get("start", -1)):
-        covered = text[mark["start"] : mark["end"]] if "start" in mark else ""
-        if "start" in mark and mark["start"] >= end:
-            pieces += [Piece(text[end : mark["start"]]), _marked_piece(covered, mark, hues)]
+        has_position = "start" in mark
+        marked = _marked_piece(text[mark["start"] : mark["end"]] if has_position else "", mark, hues)
+        if has_position and mark["start"] >= end:
+            pieces += [Piece(text[end : mark["start"]]), marked]
             end = mark["end"]
         else:
-            labels.append(_marked_piece(covered, mark, hues))
+            labels.append(marked)
     return {"pieces": [*pieces, Piece(text[end:])] if pieces else [], "labels": labels}
 
 

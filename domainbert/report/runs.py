@@ -42,11 +42,6 @@ class StageFolder:
         """Latest state: `done`, `running`, `stopped`, `failed`, or `unknown`."""
         return "done" if self.manifest else str(self.status.get("state", "unknown"))
 
-    @property
-    def metrics(self) -> dict[str, Any]:
-        """Values that the stage function returned."""
-        return self.manifest.get("metrics") or {}
-
 
 @dataclass(frozen=True)
 class Run:

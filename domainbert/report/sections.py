@@ -83,7 +83,7 @@ def _curve_section(runs: Sequence[Run]) -> Iterator[Section]:
     for number, group in enumerate(curve_groups(runs)):
         if any(group.panel(metric) for metric in group.metrics):
             picture = figures.learning_curves(f"curves-{number}", group)
-            pictures.append({"title": group.title, "picture": picture, "notes": group.not_finite()})
+            pictures.append({"title": group.title, "picture": picture, "notes": group.not_finite_messages()})
     caption = "Each training has a colour and each seed a line. A ring marks the evaluation of the saved model."
     if pictures:
         yield Section("Learning curves", "pictures.html", {"pictures": pictures, "caption": caption})

@@ -59,12 +59,15 @@ class Table:
 
 
 def count_cell(count: int) -> Number:
-    """Return a table cell with a number of things."""
+    """Return a table cell with a count, such as `12,345`."""
     return Number(f"{count:,}", count)
 
 
 def _score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
-    """Return a table cell with a score and its interval if known; a score of None is undefined and sorted first."""
+    """Return a table cell with a score, and the interval if it is known, with `sign` as in `format_score`.
+
+    A score of None is undefined and sorted first.
+    """
     text = f"{format_score(score, percent, sign)} {format_interval(interval, percent, sign)}".rstrip()
     return Number(text, -math.inf if score is None else score)
 
@@ -198,6 +201,7 @@ def _slice_table(evaluation: Evaluation, key: str) -> Table:
 
 
 def _readable_name(key: str) -> str:
+    """Return the dotted name of a score for a table: `lenient.exact_match` as `lenient, exact match`."""
     return key.replace("_", " ").replace(".", ", ")
 
 

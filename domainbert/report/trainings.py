@@ -50,7 +50,7 @@ class CurveGroup:
         """Distinct trainings in order."""
         return list(dict.fromkeys(curve.training for curve in self.curves))
 
-    def not_finite(self) -> list[str]:
+    def not_finite_messages(self) -> list[str]:
         """Return a message for each curve with omitted values."""
         return [
             f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
@@ -65,10 +65,10 @@ class CurveGroup:
 
 def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
     """Return the curves of all trainings, in groups; pretraining (without seeds) comes first."""
-    by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}
+    by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}  # by title and metrics
     for run in runs:
         for stage in run.stages:
-            seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)
+            seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)  # {} for pretraining
             monitored = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
             metrics = (*monitored, "train/loss", "train/lr")
             title = _task_name(stage) if seeds else _PRETRAINING

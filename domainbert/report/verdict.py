@@ -70,7 +70,8 @@ def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list
             if stage.state != "done":
                 state = f"{stage.state}: {stage.status['reason']}" if stage.status.get("reason") else stage.state
                 unfinished.append(f"{run.name}: stage {stage.name} is not done ({state})")
-            stage_warnings += [f"{stage.name}: {warning}" for warning in stage.metrics.get("warnings") or []]
+            returned = stage.manifest.get("metrics") or {}
+            stage_warnings += [f"{stage.name}: {warning}" for warning in returned.get("warnings") or []]
     messages = unfinished + stage_warnings
     listed = "\n".join(messages)  # a stage lists warnings of its evaluation after its name
     return messages + [

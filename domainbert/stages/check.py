@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.fields import Finite, Length, PositiveInt, renamed_from
+from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
@@ -125,19 +126,15 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     Raises:
         DomainbertError: the corpus or the tokenizer cannot be read. Errors in labelled files are findings.
     """
-    from domainbert.checks.finding import REPORT, format_findings, with_reasons, write_report
+    from domainbert.checks.finding import format_findings, with_reasons
     from domainbert.checks.labelled_set import labelled_set_facts
 
     labelled = _read_sets(settings, inputs)
     corpus_findings, data = _check_corpus(settings, labelled)
     findings = with_reasons([*labelled.findings(), *corpus_findings], settings.ignore)
     corpus_fit = _measure_fit(settings, labelled)
-    write_report(
-        out / REPORT,
-        findings,
-        data | {checked.name: labelled_set_facts(checked) for checked in labelled.sets},
-        corpus_fit,
-    )
+    data |= {checked.name: labelled_set_facts(checked) for checked in labelled.sets}
+    write_json(out / "check.json", {"findings": list(map(asdict, findings)), "data": data, "fit": corpus_fit})
     print(format_findings(findings, "check"), flush=True)
     errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
     leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]
