@@ -130,7 +130,7 @@ class CheckedCorpus:
         if self.overlaps:
             hashes = hash_words(words)
             for overlap in self.overlaps:
-                overlap.search(document_name, hashes)
+                overlap.search(hashes)
 
 
 def scan_corpus(

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from domainbert.base.counter_random import UInts
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.corpus.documents import clean
 from domainbert.corpus.known_texts import KnownTexts
 
 
-@dataclass
 class Overlap:
-    """Search for the texts of a labelled set in the documents of a corpus; collects the matches."""
+    """Search for the texts of a labelled set in the documents of a corpus.
 
-    data: CheckedSet
-    matches: dict[int, str] = field(default_factory=dict)
-    """Item index to the name of the first document with a run of 13 words of its text, or the whole text."""
+    Attributes:
+        data: the labelled set.
+        num_searched: number of texts that are long enough to search for.
+        matches: indices of the items of which a document has a run of 13 words, or the whole text if it is shorter.
+    """
 
-    def __post_init__(self) -> None:
-        self._texts = KnownTexts(clean(text).text for text in self.data.texts)
+    def __init__(self, data: CheckedSet) -> None:
+        self.data = data
+        self._texts = KnownTexts(clean(text).text for text in data.texts)
+        self.num_searched = self._texts.num_indexed
+        self.matches: set[int] = set()
 
-    @property
-    def num_searched(self) -> int:
-        """Number of texts that are long enough to search for."""
-        return self._texts.num_indexed
-
-    def search(self, document_name: str, word_hashes: UInts) -> None:
-        """Add the texts that occur in a document to `matches`; `word_hashes` as in `hash_words`."""
+    def search(self, word_hashes: UInts) -> None:
+        """Add the items whose text occurs in a document to `matches`; `word_hashes` of the document as in
+        `hash_words`."""
         for _, _, text_indices in self._texts.shared_runs(word_hashes):
-            for index in text_indices:
-                self.matches.setdefault(index, document_name)
+            self.matches.update(text_indices)

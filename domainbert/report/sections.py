@@ -70,7 +70,7 @@ def _picture_section(
     """Yield a section with the pictures that `draw` returns; no section if it returns None for all evaluations."""
     name = title.lower().replace(" ", "-")
     pictures = [
-        {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}
+        {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}  # notes: of curves
         for number, evaluation in enumerate(results)
     ]
     pictures = [entry for entry in pictures if entry["picture"]]

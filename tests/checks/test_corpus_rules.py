@@ -168,7 +168,7 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     test = labelled(tmp_path, rows)
     overlap = Overlap(test)
     for text in corpus:
-        overlap.search("0:x:1", hash_words(words_of_text(text)))
+        overlap.search(hash_words(words_of_text(text)))
     assert sorted(overlap.matches) == expected
     assert overlap.num_searched == sum(len(words_of_text(row)) >= 8 for row in rows)
     (one,) = found(written(tmp_path, corpus), [test])
