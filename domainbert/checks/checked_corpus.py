@@ -104,7 +104,8 @@ class CheckedCorpus:
         return [self._place(name, text) for name, text in excerpts]
 
     def _place(self, document_name: str, text: str) -> Place:
-        """Return the file and line of a document, with `text`; for a source on a hub the path is that of the source."""
+        """Return the place of a document named `SOURCE:FILE:LINE` or `SOURCE:FILE`, with `text`; for a source on the
+        hub the name of the source is the path."""
         source_index, _, document_id = document_name.partition(":")
         source = self.config.sources[int(source_index)]
         match = re.fullmatch(r"(.*):(\d+)", document_id, re.DOTALL)

@@ -146,6 +146,7 @@ def _excess_bits(predictions: Sequence[TextPrediction], best: Sequence[TextPredi
     section 6.4)."""
     bits = np.array([text.bits - best_text.bits for text, best_text in zip(predictions, best, strict=True)])
     words = np.array([text.words for text in predictions])
-    mean = float(bits.sum() / words.sum())
-    error = float(np.sqrt(((bits - mean * words) ** 2).sum()) / words.sum())
-    return {"bits_per_word": mean, "interval": [mean - _Z_95 * error, mean + _Z_95 * error]}
+    excess = float(bits.sum() / words.sum())
+    standard_error = float(np.sqrt(((bits - excess * words) ** 2).sum()) / words.sum())
+    margin = _Z_95 * standard_error
+    return {"bits_per_word": excess, "interval": [excess - margin, excess + margin]}

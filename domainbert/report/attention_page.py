@@ -61,7 +61,7 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     """
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
-    model = load_predictor(folder, "32-true") if has_task else folder
+    model = load_predictor(folder, "32-true") if has_task else folder  # a predictor needs a task head
     claims, attribution_error = None, f"attributions: {NO_TASK_HEAD}"
     if has_task:
         claims, attribution_error = _result_or_error(lambda: attributions(model, text))

@@ -61,6 +61,7 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
     for run in runs:
         for stage in run.stages_with_file(_PREPARED):
             prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
+            # a corpus prepared in parts lists them under `parts`; otherwise the corpus is the only part
             parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
             for split in parts[0] if parts else ():
                 row: list[Cell] = [f"{stage.path}: {split}"]

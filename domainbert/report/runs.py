@@ -136,6 +136,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
 
 
 def _read_run(folder: Path, name: str) -> Run:
+    """Return the run in a folder: the stage in the folder itself, or else the stages in its subfolders."""
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected an output folder of domainbert run or of a stage")
     run = Run(name, folder, [])
@@ -150,6 +151,7 @@ def _read_run(folder: Path, name: str) -> Run:
             run.stages.append(_read_stage(run, path))
     if not run.stages:
         raise DomainbertError(f"{folder}: contains no stage; expected an output folder of domainbert run or of a stage")
+    # in the order of their start; stages that are not done have no manifest and come last
     run.stages.sort(key=lambda stage: (not stage.manifest, stage.manifest.get("started", ""), stage.name))
     return run
 

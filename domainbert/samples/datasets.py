@@ -59,7 +59,7 @@ class SampleData:
             writer = self._writer("ner", split, train_entities)
             abstracts[split] = self._abstracts(writer, self._rng(f"ner/{split}/directions"), num_sentences[split])
             if split == "train":
-                train_entities = writer.entities
+                train_entities = writer.entities  # which validation and test may repeat
             for rule, entities in writer.entities.items():
                 self._ner_entities.setdefault(rule, []).extend(entities)
         return abstracts
@@ -74,7 +74,8 @@ class SampleData:
 
     def corpus(self, num_documents: int) -> Iterator[Abstract]:
         """Yield abstracts with words of both halves; call it after `ner` and `classification`."""
-        writer = Writer(self._rng("corpus"), self._vocabulary, None, self._ner_entities, CORPUS_RECALL)
+        rng_of_words, memory = self._rng("corpus"), self._ner_entities
+        writer = Writer(rng_of_words, self._vocabulary, held_out_share=None, memory=memory, recall=CORPUS_RECALL)
         rng = self._rng("corpus/directions")
         for _ in range(num_documents):
             writer.start_abstract()

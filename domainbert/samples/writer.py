@@ -76,7 +76,7 @@ class Writer:
         self._held_out_share, self._memory, self._recall = held_out_share, memory or {}, recall
         self._grammar = read_data_file("grammar.yaml")
         self.entities: Memory = defaultdict(list)
-        self._domain = self._phrase_domain = vocabulary.domains[0]
+        self._domain = self._phrase_domain = vocabulary.domains[0]  # until `start_abstract` chooses a domain
         self._half: Half | None = None  # None outside of a phrase
         self._subjects: dict[str, Sentence] = {}
         self._mentioned_subjects: set[str] = set()  # of the current sentence
