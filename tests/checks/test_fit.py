@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit, sample_documents
-from domainbert.checks.word_model import WordModel, discount
+from domainbert.checks.corpus_fit import WordModel, compare_corpora, discount, format_corpus_fit, sample_documents
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.ngrams import words_of_text
@@ -25,7 +24,7 @@ ABSTRACTS = [
 
 
 class ByHand:
-    """Kneser-Ney word by word, as the docstring of `word_model` has it."""
+    """Kneser-Ney word by word, as the docstring of `WordModel` has it."""
 
     def __init__(self, documents: list[list[str]]) -> None:
         self.words = Counter(word for words in documents for word in words)
@@ -148,7 +147,9 @@ def test_what_is_printed() -> None:
         "near": {"bits_per_word": 9.026, **shares, "above_nearest": None},
         "far": {"bits_per_word": 11.451, **shares, "above_nearest": above},
     }
-    assert format_corpus_fit({"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}) == [
+    assert format_corpus_fit(
+        {"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}
+    ).split("\n") == [
         "the task's 114,429 words, predicted from 2,775,328 words of each corpus:",
         "bits a word  unknown  pairs seen  corpus",
         "       9.03   4.76 %    100.00 %  near",

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from domainbert.checks.similar import similar_pairs
+from domainbert.checks.split_rules import similar_pairs
 
 
 def runs(words: list[str]) -> set[tuple[str, ...]]:

@@ -42,7 +42,6 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/languages.py": (("tests/pretraining/test_languages.py",), ("tests/stages/test_languages.py",)),
     "corpus/ngrams.py": (("tests/corpus/test_selection.py", "tests/checks/test_corpus_rules.py"), ()),
     "corpus/selection.py": (("tests/corpus/test_selection.py",), ("tests/stages/test_prepare.py",)),
-    "checks/word_model.py": (("tests/checks/test_fit.py",), ()),
     "checks/corpus_fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
     "checks/overlap.py": (("tests/checks/test_corpus_rules.py",), ()),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
