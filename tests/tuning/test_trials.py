@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
@@ -38,7 +39,8 @@ def test_a_trial_is_queued_again_with_its_values_and_without_its_rungs(study: op
 
 
 def test_what_kills_its_workers_fails_for_good_and_what_is_only_stopped_never(study: optuna.Study) -> None:
-    retry = study._storage.get_heartbeat_stale_trial_callback()
+    storage: Any = study._storage
+    retry = storage.get_heartbeat_stale_trial_callback()
     for stopped in (False, True):
         for _ in range(4):
             trial = running(study)
