@@ -24,7 +24,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import load_tokenizer
-from domainbert.training.config import LengthPhase, check_phases, phases_of
+from domainbert.training.config import LengthPhase, MaxLength, check_phases, phases_of
 from domainbert.training.data_module import Batches, TrainingData
 from domainbert.training.fit import phases_of_training
 from domainbert.training.hparams import from_plain
@@ -81,9 +81,7 @@ class PretrainingData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        lengths = (
-            max_length if isinstance(max_length, int) else tuple(from_plain(LengthPhase, phase) for phase in max_length)
-        )
+        lengths: MaxLength = from_plain(MaxLength, max_length if isinstance(max_length, int) else list(max_length))
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
         check_phases(self.phases, "max_length")
         _check_texts(predict)
