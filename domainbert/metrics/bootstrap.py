@@ -174,7 +174,11 @@ def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]
 
 
 def _average_drawn_seeds(seed: int, totals: FloatArray, scores: FloatArray) -> FloatArray:
-    """Draw seeds with replacement in each resample and average their scores: (resamples, seeds, parts) gives
-    (resamples, parts). `totals`, the counts of the system, make its random numbers independent of other systems."""
-    picks = np.random.default_rng([seed, crc32(totals.tobytes())]).integers(scores.shape[1], size=scores.shape[:2])
+    """Draw seeds with replacement in each resample, and return the mean of their scores: (resamples, parts).
+
+    `scores` are (resamples, seeds, parts). `totals` are the summed counts of the system: their checksum makes its
+    random numbers independent of those of other systems, and equal in all evaluations.
+    """
+    generator = np.random.default_rng([seed, crc32(totals.tobytes())])
+    picks = generator.integers(scores.shape[1], size=scores.shape[:2])
     return np.take_along_axis(scores, picks[..., np.newaxis], axis=1).mean(axis=1)

@@ -168,7 +168,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         """Return the metric of macro F1 and accuracy, with calibration and temperature if `calibrate` is set."""
         if self.learning.calibrate:
             return scores_of_rows(calibrated_scores, 1 + len(self.labels))
-        from domainbert.metrics.modules import ClassificationScores
+        from domainbert.metrics.modules import ClassificationScores  # imports torchmetrics, which takes seconds
 
         return ClassificationScores(self.labels)
 

@@ -76,12 +76,16 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Return the labels in a column, split at the separator or from a list that pandas wrote; lists are counted."""
+    """Return the labels in a column, which is split at the separator, or is a list that pandas wrote.
+
+    Lists are counted in `changed`.
+    """
     parsed_list, column = parse_list(column), column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
-    if column[:1] + column[-1:] == "[]" and format.separator not in column:
+    looks_like_list = column.startswith("[") and column.endswith("]")
+    if looks_like_list and format.separator not in column:
         expected = f"expected labels with {format.separator!r} between them, or a list such as ['a', 'b']"
         raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected}")
     return [part.strip() for part in column.split(format.separator)] if column else []

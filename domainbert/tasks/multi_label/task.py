@@ -62,7 +62,7 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
     @override
     def metric_of_slice(self, task: MultiLabelTask) -> Metric:
         """Return the metric of micro F1 at every threshold; `score_of_slice` takes the threshold of the whole set."""
-        from domainbert.metrics.modules import MultiLabelScores
+        from domainbert.metrics.modules import MultiLabelScores  # imports torchmetrics, which takes seconds
 
         return MultiLabelScores(task.labels, every_threshold=True)
 
@@ -187,7 +187,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def metric(self) -> Metric:
         """Return the metric of micro and macro F1 at the best threshold."""
-        from domainbert.metrics.modules import MultiLabelScores
+        from domainbert.metrics.modules import MultiLabelScores  # imports torchmetrics, which takes seconds
 
         return MultiLabelScores(self.labels)
 

@@ -207,7 +207,7 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     def metric(self) -> Metric:
         """Return the metric of attachment scores."""
-        from domainbert.metrics.modules import AttachmentScores
+        from domainbert.metrics.modules import AttachmentScores  # imports torchmetrics, which takes seconds
 
         return AttachmentScores()
 

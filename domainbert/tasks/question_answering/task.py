@@ -186,7 +186,7 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     def metric(self) -> Metric:
         """Return the metric of F1 and exact match, at the best threshold if some questions have no answer."""
-        from domainbert.metrics.modules import AnswerScores
+        from domainbert.metrics.modules import AnswerScores  # imports torchmetrics, which takes seconds
 
         return AnswerScores()
 

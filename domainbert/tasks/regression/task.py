@@ -207,7 +207,8 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         task = super().from_training_set(config, train)
         numbers = np.asarray([item.number for item in train.items])
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
-        if task.deviation <= max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD):
+        min_deviation = max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD)
+        if task.deviation <= min_deviation:
             found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             raise DomainbertError(
                 f"{train.path}: {found}; expected numbers that differ by more than "
@@ -232,7 +233,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     def metric(self) -> Metric:
         """Return the metric of correlations, errors and R2, in the units of the files."""
-        from domainbert.metrics.modules import RegressionScores
+        from domainbert.metrics.modules import RegressionScores  # imports torchmetrics, which takes seconds
 
         return RegressionScores()
 

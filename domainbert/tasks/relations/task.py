@@ -244,7 +244,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def metric(self) -> Metric:
         """Return the metric of micro F1, macro F1 and accuracy."""
-        from domainbert.metrics.modules import LabelScores
+        from domainbert.metrics.modules import LabelScores  # imports torchmetrics, which takes seconds
 
         return LabelScores(self.classes, self.null_label)
 
