@@ -31,9 +31,9 @@ class SlicedMetric(nn.Module):
     def update(self, logits: Tensor, batch: Batch) -> None:
         """Add each example of a batch to the metric of its slice."""
         for index, metric in enumerate(self.metrics):
-            chosen = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
-            if chosen.any():
-                self.task.update(metric, *select_examples(logits, batch, chosen.to(logits.device)), self.items)
+            is_in_slice = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
+            if is_in_slice.any():
+                self.task.update(metric, *select_examples(logits, batch, is_in_slice.to(logits.device)), self.items)
 
     def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
         """Return the mean score over slices by the key of the headline, or {} without slices, and reset the metrics.
@@ -49,12 +49,13 @@ class SlicedMetric(nn.Module):
         return {self.headline.key: sum(slice_scores) / len(slice_scores)}
 
 
-def select_examples(logits: Tensor, batch: Batch, chosen: Tensor) -> tuple[Tensor, Batch]:
-    """Return the logits, and the batch fields that validation reads, of the examples in the mask `chosen` (E,)."""
-    is_chosen, new_index = chosen[batch["example"]], chosen.cumsum(0) - 1
-    fields = {name: batch[name][is_chosen] for name in ("positions", "outputs", "targets")}
-    return logits[is_chosen], {
+def select_examples(logits: Tensor, batch: Batch, is_selected: Tensor) -> tuple[Tensor, Batch]:
+    """Return the logits, and the batch fields that validation reads, of the examples in the mask `is_selected` (E,)."""
+    positions = is_selected[batch["example"]]  # mask of the positions of these examples
+    new_index = is_selected.cumsum(0) - 1  # by index of the example in the whole batch
+    fields = {name: batch[name][positions] for name in ("positions", "outputs", "targets")}
+    return logits[positions], {
         **fields,
-        "items": batch["items"][chosen],
-        "example": new_index[batch["example"][is_chosen]],
+        "items": batch["items"][is_selected],
+        "example": new_index[batch["example"][positions]],
     }
