@@ -84,7 +84,7 @@ def _prepare_and_plan(settings: Settings) -> tuple[int, dict[str, float]]:
 
 
 def _plan(settings: Settings) -> None:
-    """As `corpus_readers` does."""
+    """Plan the rows of both splits, as the start of a training does."""
 
     from domainbert.data.prepared import open_prepared
     from domainbert.data.splits import plan_rows
