@@ -60,7 +60,8 @@ def score_answer(predicted: str, gold: Sequence[str], version_2: bool) -> Answer
 
 
 def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float:
-    if version_2 and not (predicted and gold):
+    """Return the F1 of the words of two answers."""
+    if version_2 and not (predicted and gold):  # without words, only two empty answers agree
         return float(predicted == gold)
     common = sum((Counter(predicted) & Counter(gold)).values())
     if not common:

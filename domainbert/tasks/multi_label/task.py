@@ -79,7 +79,7 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
         correct = np.cumsum([count for _, count in counts.most_common()])
         num_predicted, num_gold = len(items) * np.arange(1, len(correct) + 1), correct[-1]
         baseline = float((2 * correct / (num_predicted + num_gold)).max())
-        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:
+        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
         achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]

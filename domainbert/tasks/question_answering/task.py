@@ -57,7 +57,7 @@ class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
         self, task: QuestionAnsweringTask, items: Sequence[Question], scores: Mapping[str, float]
     ) -> list[str]:
         baseline = sum(not item.answers for item in items) / len(items)  # F1 of never answering
-        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:
+        if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
         comparison = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets"
         return [f"{comparison} {100 * baseline:.1f}; {ADVICE}"]
