@@ -69,7 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"domainbert: {redact(str(error))}\n")
         if isinstance(error, DomainbertError):
             return 1 if isinstance(error, ErrorsFound) else 2
-        return 0 if launched_by_domainbert() else TRY_AGAIN  # Lightning kills the first process when another one fails
+        # 0 in a process that a stage has started: if such a process fails, Lightning kills the first process
+        return 0 if launched_by_domainbert() else TRY_AGAIN
     except BrokenPipeError:  # `domainbert --help | head`: the reader has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout at its exit
         return 1

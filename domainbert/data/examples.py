@@ -75,8 +75,8 @@ def encode_words(
 
 
 def text_example(words: AlignedWords, target: ArrayLike, max_length: int) -> Example:
-    """Return the example of a text, whose windows are read at their first special token. The target is a label id,
-    `IGNORE_INDEX`, or an array of the same shape for all texts."""
+    """Return the example of a text; the head reads the first special token of each window. `target` is a label id,
+    `IGNORE_INDEX`, or an array, which has the same shape for all texts of a task."""
     return _cls_example(words, target, room_for_text(max_length, words.extra), words.extra)
 
 
@@ -98,7 +98,7 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
 
 
 def _cls_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, first: Ints | None = None) -> Example:
-    """Return the example of a text in windows of at most `room` pieces, read at their first special token."""
+    """Return the example of a text in windows of at most `room` pieces; the head reads their first special token."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     position = np.asarray([-1], dtype=np.int64)  # the special token before the text, such as [CLS]
     output = np.zeros(1, dtype=np.int64)

@@ -98,7 +98,7 @@ class RowPlan:
     @property
     def fullness(self) -> float:
         """Share of the positions that are not padding."""
-        used = int(self.lengths.sum()) + self.extra * len(self.lengths)
+        used = int(self.lengths.sum()) + self.extra * len(self.lengths)  # text and special tokens
         return used / max(self.num_rows * self.row_length, 1)
 
     @property

@@ -249,7 +249,8 @@ class PartedPlan(RowPlan):
     @property
     @override
     def fullness(self) -> float:
-        return (self.tokens + self.extra * self.pieces) / max(self.num_rows * self.row_length, 1)
+        used = self.tokens + self.extra * self.pieces  # text and special tokens
+        return used / max(self.num_rows * self.row_length, 1)
 
 
 class _StoredColumn:

@@ -144,10 +144,10 @@ class _SplitWriter:
     def __init__(self, folder: Path, features: Features) -> None:
         self.folder, self.features = folder, features
         self.documents = self.tokens = self.characters = 0
-        self._rows: list[tuple[Document, np.ndarray, np.ndarray]] = []
-        self._num_tokens = 0  # of these rows
+        self._rows: list[tuple[Document, np.ndarray, np.ndarray]] = []  # not yet written: arguments of `write`
+        self._num_tokens = 0  # in `_rows`
         self._sink: pa.OSFile | None = None  # the open shard
-        self._files: list[dict[str, Any]] = []
+        self._files: list[dict[str, Any]] = []  # facts of the closed shards
 
     def write(self, document: Document, input_ids: np.ndarray, starts_word: np.ndarray) -> None:
         """Count and collect a document; write the collected documents if they fill a record batch."""

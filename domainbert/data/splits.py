@@ -73,7 +73,7 @@ class PreparedSplit:
         return self.num_tokens / int(self.num_characters.sum(dtype=np.int64))
 
     def tokens_per_character_of(self, name: str) -> float:
-        """Return `tokens_per_character` of a language."""
+        """Return the mean number of tokens per character of the documents in the language `name`."""
         assert self.sampling is not None
         selected = self.languages == self.sampling.names.index(name)
         return int(self.lengths[selected].sum()) / int(self.num_characters[selected].sum(dtype=np.int64))

@@ -27,7 +27,8 @@ class AttentionMSE(LayerLossConfig):
         from domainbert.distillation.losses import AttentionMSELoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
-        return AttentionMSELoss(self.pairs(student, teacher, uniform_pairs(student, teacher, first=1), lowest=1))
+        pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=1), lowest=1)
+        return AttentionMSELoss(pairs)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class AttentionKL(LayerLossConfig):
         from domainbert.distillation.losses import AttentionKLLoss
 
         check_equal("num_attention_heads", student.num_heads, teacher.num_heads, _SAME_HEADS)
-        return AttentionKLLoss(self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)], lowest=1))
+        pairs = self.pairs(student, teacher, default=[(student.num_layers, teacher.num_layers)], lowest=1)
+        return AttentionKLLoss(pairs)
 
 
 @dataclass(frozen=True)
@@ -70,5 +72,5 @@ class Relations(LayerLossConfig):
                 raise DomainbertError(
                     f"relation_heads: found {heads}; expected a divisor of hidden_size, {sizes.hidden_size}"
                 )
-        pairs = self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)], lowest=1)
+        pairs = self.pairs(student, teacher, default=[(student.num_layers, teacher.num_layers)], lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

@@ -25,7 +25,7 @@ class HiddenCosine(LayerLossConfig):
         from domainbert.distillation.losses import HiddenCosineLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
-        return HiddenCosineLoss(self.pairs(student, teacher, [(student.num_layers, teacher.num_layers)]))
+        return HiddenCosineLoss(self.pairs(student, teacher, default=[(student.num_layers, teacher.num_layers)]))
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class HiddenMSE(LayerLossConfig):
 
         if self.projection == "none":
             check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected projection: shared")
-        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=0))
+        pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=0))
         return HiddenMSELoss(pairs, student.hidden_size, teacher.hidden_size, self.projection)
 
 
@@ -59,7 +59,7 @@ class PatientCLS(LayerLossConfig):
         from domainbert.distillation.losses import PatientCLSLoss
 
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
-        pairs = self.pairs(student, teacher, uniform_pairs(student, teacher, first=1)[:-1])
+        pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=1)[:-1])
         if not pairs:
             raise DomainbertError("student_layers: a student of one layer has no layer before the last; expected [1]")
         return PatientCLSLoss(pairs)

@@ -218,12 +218,14 @@ class TaskDistillation(DistillationModule, FineTuning):
         return InitialModel(model, config, tokenizer, names)
 
     def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
-        """Set the student to train; `DomainbertError` if the losses cannot compare student and teachers."""
+        """Set the student to train and its losses. Raises `DomainbertError` if `max_length` exceeds the positions of
+        the student, or the losses cannot compare student and teachers."""
         if max_length > initial.config.max_length:
             raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
         super().set_initial_model(initial, task, max_length)
         teachers = self.ensemble(task)
-        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teachers.predictors[0].model.encoder)
+        teacher = teachers.predictors[0].model.encoder  # the only teacher, if there are losses on layers
+        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teacher)
         check_losses(weighted, self, initial, teachers, max_length)
         self.set_losses(weighted)
 

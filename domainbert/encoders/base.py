@@ -89,7 +89,8 @@ class Encoder(nn.Module, ABC):
     def attention_flops(self, length: int) -> float:
         """Return the FLOPs of the attention products per token of a text of `length` tokens, forward and backward.
 
-        Two products per block with the tokens in its window (Chowdhery et al. 2022, PaLM, appendix B).
+        Each block has two products with the tokens in its window, of 2 * H FLOPs per token, and twice as many backward
+        (Chowdhery et al. 2022, PaLM, appendix B).
         """
         windows = (part.window for block in self.blocks() for part in block.modules() if isinstance(part, Attention))
         visible = sum(length if window is None else min(length, 2 * window + 1) for window in windows)

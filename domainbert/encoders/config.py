@@ -219,7 +219,7 @@ class EncoderConfig(ABC):
         return pad_id if type(pad_id) is int else self.special_ids["pad_token_id"]
 
     def replaced(self, **changes: Any) -> Self:
-        """Return a copy with other values of some fields."""
+        """Return a copy with changed fields and the same `extra_fields`, which `dataclasses.replace` does not copy."""
         changed = dataclasses.replace(self, **changes)
         object.__setattr__(changed, "extra_fields", self.extra_fields)
         return changed

@@ -256,7 +256,7 @@ def attend(
 
     Args:
         query, key, value: (B, heads, S, D).
-        segments: from `choose_kernel` with the same `biased` and `window`.
+        segments: from `choose_kernel`, called with the same `window` if there is one, and `biased` if there is a bias.
         bias: added to the scaled scores, (B or 1, heads or 1, S, S); a bias that all layers share is in `segments`. If
             its type is wider than the type of the scores, a CPU computes sum and softmax in the wider type, because
             large scores have large errors in bf16.
@@ -264,7 +264,7 @@ def attend(
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; must be 0 if `choose_kernel` selected blocks.
     """
-    if segments.mask is None:
+    if segments.mask is None:  # texts one after the other, without a bias
         assert bias is None
         return _variable_length_attention(query, key, value, segments, window, scale, dropout)
     mask = segments.mask if window is None else segments.window_mask

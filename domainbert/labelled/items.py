@@ -166,7 +166,7 @@ class Labelled(Generic[AnyItem]):
         """Return an item in the form that checks read: text and labels; tasks override it to add more."""
         content, labels = item.content, tuple(item.labels)
         texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
-        return PlainItem(texts, labels, tuple(sorted(labels)))
+        return PlainItem(texts, labels, target=tuple(sorted(labels)))
 
     @property
     def contents(self) -> list[Content]:

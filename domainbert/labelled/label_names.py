@@ -173,8 +173,10 @@ class LabelReader:
 
     def name(self, value: Any) -> str:
         """Return the name of a valid label; the number as text if the labels are numbers without names."""
-        index = None if self.names is None or value in self.names else self._index(value)
-        return str(value) if self.names is None or index is None else self.names[index]
+        if self.names is None or value in self.names:
+            return str(value)
+        index = self._index(value)
+        return str(value) if index is None else self.names[index]
 
     def _index(self, value: Any) -> int | None:
         """Return the index in `names` that a label states as a number; None if it does not."""

@@ -144,10 +144,10 @@ def iterate_labelled_rows(
 def _with_whole_labels(
     rows: Iterable[tuple[int, Row]], key: str, are_columns: bool, changed: Counter[str]
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the rows with labels converted by `to_integer`, and count them in `changed`."""
+    """Yield the rows with labels converted by `to_integer` (`are_columns`: of CSV); count the changed labels."""
     for line, row in rows:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-        new_values = [to_integer(value, are_columns) for value in values]  # unchanged values are the same objects
+        new_values = [to_integer(value, are_columns) for value in values]  # a value without change is returned as it is
         if num_changed := sum(new is not old for new, old in zip(new_values, values, strict=True)):
             row[key] = new_values if isinstance(row[key], list) else new_values[0]
             changed["labels such as 1.0, read as 1"] += num_changed

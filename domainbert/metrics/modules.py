@@ -289,7 +289,7 @@ class AnswerScores(StoredRows):
     """
 
     def __init__(self) -> None:
-        super().__init__(validation_scores, 4)
+        super().__init__(validation_scores, width=4)
 
     def update(
         self,
@@ -322,7 +322,7 @@ class RegressionScores(StoredRows):
     """
 
     def __init__(self) -> None:
-        super().__init__(_regression_scores, 2)
+        super().__init__(_regression_scores, width=2)
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: their predicted and gold numbers (N,)."""
@@ -330,7 +330,8 @@ class RegressionScores(StoredRows):
 
 
 def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
-    return regression_scores(*rows.T)
+    gold, predicted = rows.T
+    return regression_scores(gold, predicted)
 
 
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:

@@ -41,26 +41,28 @@ def regression_terms(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
 
 
 def pearson(sums: NDArray) -> FloatArray:
-    """Return Pearson's correlation, from sums (..., 1, 10): (...)."""
+    """Return Pearson's correlation, from sums (..., 1, 10) of `regression_terms`: (...)."""
     n, g, p, gg, pp, gp = np.moveaxis(sums[..., 0, :6], -1, 0)
     n = np.maximum(n, 1)  # a draw may have no text of a slice
     return _correlation(gp / n - g / n * (p / n), _variance(n, g, gg), _variance(n, p, pp))
 
 
 def mae(sums: NDArray) -> FloatArray:
-    """Return the mean absolute error, from sums (..., 1, 10): (...)."""
-    return np.asarray(sums[..., 0, 6] / sums[..., 0, 0])
+    """Return the mean absolute error, from sums (..., 1, 10) of `regression_terms`: (...)."""
+    n, absolute_errors = sums[..., 0, 0], sums[..., 0, 6]
+    return np.asarray(absolute_errors / n)
 
 
 def rmse(sums: NDArray) -> FloatArray:
-    """Return the root of the mean squared error, from sums (..., 1, 10): (...)."""
-    return np.asarray(np.sqrt(sums[..., 0, 7] / sums[..., 0, 0]))
+    """Return the root of the mean squared error, from sums (..., 1, 10) of `regression_terms`: (...)."""
+    n, squared_errors = sums[..., 0, 0], sums[..., 0, 7]
+    return np.asarray(np.sqrt(squared_errors / n))
 
 
 def r2(sums: NDArray) -> FloatArray:
-    """Return R2, 1 - mean squared error / variance of the gold numbers, from sums (..., 1, 10): (...)."""
-    n, g, gg, errors = sums[..., 0, 0], sums[..., 0, 1], sums[..., 0, 3], sums[..., 0, 7]
-    variance, unexplained = _variance(n, g, gg), errors / n
+    """Return R2 (1 - mean squared error / variance of gold), from sums (..., 1, 10) of `regression_terms`: (...)."""
+    n, g, gg, squared_errors = sums[..., 0, 0], sums[..., 0, 1], sums[..., 0, 3], sums[..., 0, 7]
+    variance, unexplained = _variance(n, g, gg), squared_errors / n
     varies = variance > 0
     safe_variance = np.where(varies, variance, 1)  # no division by zero
     return np.where(varies, 1 - unexplained / safe_variance, (unexplained == 0).astype(np.float64))

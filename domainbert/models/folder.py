@@ -101,6 +101,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
     check_outputs_unchanged(folder, "config.json")
     if not file.is_file():
         raise DomainbertError(f"{folder}: no config.json; expected a model folder")
+
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class_of(fields).from_json(fields)
@@ -117,8 +118,9 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
-    names = tuple(labels[i] for i in range(len(labels)))
-    return ModelFolder(folder, config, vocab_size, head, names, fields, onnx or _onnx_without_weights(folder))
+
+    label_names = tuple(labels[index] for index in range(len(labels)))
+    return ModelFolder(folder, config, vocab_size, head, label_names, fields, onnx or _onnx_without_weights(folder))
 
 
 def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:

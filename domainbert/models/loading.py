@@ -118,8 +118,8 @@ def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> Non
 def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     """Return all tensors of a model folder by their current Hugging Face names.
 
-    If the base model was saved without a head, its prefix is added to the names. Tied tensors, which older versions of
-    transformers saved twice, are returned once.
+    The names in a base model that was saved without a head lack the prefix of the family, which is added. Tied tensors
+    that are equal, which older versions of transformers saved twice, are returned once.
     """
     model_family, tensors = family(config), read_weights(path)
     if not any(name.startswith(model_family.prefix) for name in tensors):
@@ -128,7 +128,7 @@ def load_tensors(path: Path, config: EncoderConfig) -> dict[str, Tensor]:
     for copy, source in model_family.tied(config).items():
         if copy not in tensors:
             continue
-        tensors.setdefault(source, tensors[copy])
+        tensors.setdefault(source, tensors[copy])  # a file may hold the copy only
         if torch.equal(tensors[copy], tensors[source]):
             del tensors[copy]
     return tensors

@@ -223,11 +223,13 @@ class PretrainingData(TrainingData):
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of a rank for each of the `validation_readers`."""
-        return [self._validation_rows(reader, share) for reader in self.validation_readers[0]]
+        readers, _ = self.validation_readers
+        return [self._validation_rows(reader, share) for reader in readers]
 
     def test_dataloader(self) -> Batches:
         """Return the batches of the test set."""
-        return self._batches(self._validation_rows(self.test_readers[0][0], self._share))
+        (reader,), _ = self.test_readers
+        return self._batches(self._validation_rows(reader, self._share))
 
     def predict_dataloader(self) -> Batches:
         """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""

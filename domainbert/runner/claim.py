@@ -134,7 +134,9 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
     If the stage can be resumed, delete its incomplete output files to free space.
     """
-    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)
+    if isinstance(error, DomainbertError):  # its message already tells the user what to do
+        return None
+    reason = disk_full_message(error)
     if not reason:
         return None
     path, free = getattr(error, "filename", None) or job.out, shutil.disk_usage(job.out).free

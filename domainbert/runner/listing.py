@@ -262,7 +262,8 @@ def _inspect_search(folder: Path) -> StageStatus:
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
         trials, total, best, seconds = facts["trials"], facts["asked"], facts["best"], float(facts["seconds"])
-        state, why = DONE if trials >= total else "unfinished", f"{trials:,} of {total:,} trials"
+        state = DONE if trials >= total else "unfinished"
+        why = f"{trials:,} of {total:,} trials"
         if best is not None:
             validation = {name: float(value) for name, value in zip(facts["objective"], best["values"], strict=True)}
     except _READ_ERRORS as error:

@@ -308,7 +308,7 @@ def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """Return the recipe with new keys for these stages and their dependents; keys in their folders are not used."""
+    """Return the recipe with new keys for the stages `names`, even if their folders have keys, and for dependents."""
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}

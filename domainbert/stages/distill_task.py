@@ -140,12 +140,14 @@ def check_arguments(arguments: StageArguments) -> None:
 
 def _check_vocabularies(arguments: StageArguments) -> None:
     """Report different vocabularies of existing models if the task cannot compare such models."""
-    paths = [*([] if arguments["model"] is None else [arguments["model"]]), *arguments["teachers"]]
+    paths = [path for path in (arguments["model"], *arguments["teachers"]) if path is not None]
     fingerprints: list[str | None] = []
     for path in paths:
-        folder, fingerprint = arguments.readable_model(path) if arguments.is_ready(path) else None, None
-        with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
-            fingerprint = None if folder is None else folder.tokenizer().fingerprint
+        fingerprint = None
+        folder = arguments.readable_model(path) if arguments.is_ready(path) else None
+        if folder is not None:
+            with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
+                fingerprint = folder.tokenizer().fingerprint
         fingerprints.append(fingerprint)
     with arguments.record_problems("model"):
         check_one_vocabulary(arguments["task"], arguments["losses"], arguments["model"] is not None, fingerprints)

@@ -36,7 +36,7 @@ class Merge:
 
 @stage
 def merge(out: Path, settings: Merge) -> dict[str, Any]:
-    """Combine prepared corpora in parts into one corpus, without copying their files.
+    """Combine corpora that `prepare` wrote in parts into one corpus, without copying their files.
 
     The files of the parts are checked, and their paths are written to `out`.
 
@@ -48,7 +48,7 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     from domainbert.data.prepared_facts import TOKENIZER_FOLDER, read_facts
     from domainbert.tokenization.load import load_tokenizer
 
-    problems, folders = Problems("prepared"), dict[Path, Path]()
+    problems, part_paths = Problems("prepared"), dict[Path, Path]()
     first_folder, first_fingerprint, first_lengths = settings.prepared[0], None, list[int]()
     for folder in settings.prepared:
         corpus = read_facts(folder)
@@ -64,12 +64,13 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
             problems.add(f"{folder}: row_lengths {lengths}; expected {first_lengths}, as in {first_folder}")
         for part in corpus["parts"]:
             path = folder / part["folder"]
-            earlier_path = folders.setdefault(path.resolve(), path)
+            earlier_path = part_paths.setdefault(path.resolve(), path)  # `path` itself if the part is new
             if earlier_path is not path:
                 problems.add(f"{path}: the same part as {earlier_path}; expected each part once")
     problems.raise_if_any()
+
     tokenizer = load_tokenizer(settings.prepared[0] / TOKENIZER_FOLDER)
-    facts = bind_parts(out, tokenizer, read_parts(folders.values()), settings.window, settings.url)
+    facts = bind_parts(out, tokenizer, read_parts(part_paths.values()), settings.window, settings.url)
     splits = [part["splits"] for part in facts["parts"]]
     counts: dict[str, Any] = {}
     for split in splits[0]:

@@ -187,7 +187,7 @@ class _EntryIndex:
 
 
 def _spell_with_pieces(surface: Surface, old: Vocabulary, keep_role: bool) -> list[int]:
-    """Return the ids of the old entries that spell a surface, in its role with `keep_role` if possible, else as a word;
-    [] if there are none."""
+    """Return ids of old entries that together spell a surface; [] if no entries do. With `keep_role`, try first to
+    spell it in its role (for example inside a word); otherwise spell it as a word."""
     pieces = old.pieces(surface) if keep_role else []
     return pieces or old.pieces(Surface(surface.text, starts_word=True))

@@ -90,7 +90,7 @@ class ProgressLines(Callback):
         """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
         if can_read_without_waiting(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
-            phase = bisect(self.starts, trainer.global_step - 1)  # from 1
+            phase = bisect(self.starts, trainer.global_step - 1)  # number, from 1, of the phase of the last step
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
             parts += [text.format(float(metrics[name])) for name, text in self._formats.items() if name in metrics]
             self._description = ", ".join(parts)

@@ -81,8 +81,8 @@ class Checkpoints(Callback):
         self._newest = trainer.strategy.broadcast(newest)
 
     def on_fit_start(self, trainer: Trainer, *_: Any) -> None:
-        """Restore the newest checkpoint, if any, and delete the logged metrics after its step (all without a
-        checkpoint)."""
+        """Restore the newest checkpoint, and delete the metrics logged after its step; without a checkpoint, delete all
+        logged metrics."""
         if self._newest is not None:
             load_training_state(trainer, self._newest.state)
             print(f"resuming from step {self._newest.step:,} ({self._newest.path})", flush=True)

@@ -13,7 +13,7 @@ from domainbert.base.fields import LISTS, field_types, is_union, renamed_fields,
 
 
 def from_plain(hint: Any, value: Any) -> Any:
-    """Return a result of `as_plain` converted back to the type `hint`; any other value unchanged.
+    """Convert a result of `as_plain` back to the type `hint`; return any other value unchanged.
 
     A class is looked up among the registered subclasses of the abstract class in `hint`, never imported.
 
@@ -21,11 +21,12 @@ def from_plain(hint: Any, value: Any) -> Any:
         DomainbertError: unknown class or invalid arguments.
     """
     hint = strip_ranges(hint)
-    if is_union(hint):  # only a single member can be the type of a mapping or of a list
-        members = [strip_ranges(member) for member in get_args(hint)]
-        settings = [member for member in members if is_dataclass(member) or is_choice(member)]
-        lists = [member for member in members if get_origin(member) in LISTS]
-        matches = settings if isinstance(value, Mapping) else lists if isinstance(value, list) else []
+    if is_union(hint):  # convert only if exactly one member of the union can be the type of the value
+        members, matches = [strip_ranges(member) for member in get_args(hint)], list[Any]()
+        if isinstance(value, Mapping):
+            matches = [member for member in members if is_dataclass(member) or is_choice(member)]
+        elif isinstance(value, list):
+            matches = [member for member in members if get_origin(member) in LISTS]
         return from_plain(matches[0], value) if len(matches) == 1 else value
     if isinstance(value, (list, tuple)) and get_origin(hint) in LISTS:
         item_hint = get_args(hint)[0]

@@ -32,7 +32,8 @@ def all_reduce_max(value: int) -> int:
     if not (distributed.is_available() and distributed.is_initialized()):
         return value
     maximum = torch.tensor(value)
-    distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=_group_on_cpu(id(distributed.group.WORLD)))
+    group = _group_on_cpu(id(distributed.group.WORLD))  # no operation waits for a GPU
+    distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=group)
     return int(maximum)
 
 
@@ -88,7 +89,8 @@ def _stored_text(store: Any, key: str) -> str:
 
 @lru_cache(maxsize=1)
 def _group_on_cpu(world: int) -> Any:
-    """Return a gloo group for values on the CPU, so that no operation waits for a GPU; None if the default is gloo."""
+    """Return a gloo group for values on the CPU, so that no operation waits for a GPU; None if the default is gloo.
+    `world`, the id of the default group, is only the key of the cache."""
     from torch import distributed
 
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")

@@ -180,7 +180,7 @@ class Worker:
             raise DomainbertError(
                 f"objective: {self.config.stage} does not measure {missing.name}; {hint}"
             ) from missing
-        except UpdateFinishedTrialError:  # finished in this round, or by a worker that considered this worker dead
+        except UpdateFinishedTrialError:  # recorded in this round, or by a worker that considered this one dead
             running.process.kill()
             running.process.wait()
             self._running.remove(running)

@@ -182,7 +182,8 @@ def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
 
 
 def _mark(span: Span, offsets: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
-    """Return the mark in characters of a span in words, given the character ranges of the words."""
+    """Return the mark, in characters, of a span of words; `offsets` are the character ranges of the words. Its score is
+    the score of the first word."""
     first, end, label = span
     score = None if scores is None else scores[first]
     return Mark(label, offsets[first][0], offsets[end - 1][1], score, kind)

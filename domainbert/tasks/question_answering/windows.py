@@ -122,9 +122,11 @@ class PairEncoder:
     def _build_window(
         self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool
     ) -> Window:
+        """Return the window of the pieces `bounds` (end exclusive) of a context; its outputs are [CLS] and the visible
+        pieces. `span`: first and last piece of the answer, or None; the targets ignore it unless `labelled`."""
         start, stop = bounds
         pieces = context.visible[slice(*np.searchsorted(context.visible, bounds))]
-        # positions count from the token after [CLS], which is at -1
+        # positions in the window; they count from the token after [CLS], which is at -1
         positions = np.concatenate([[-1], pieces - start + len(question) + self.num_separators])
         targets = np.zeros((len(positions), 4), dtype=np.int32)
         targets[1:, FIRST_CHAR:] = context.characters[pieces]
@@ -132,9 +134,9 @@ class PairEncoder:
             targets[:, [STARTS, ENDS]] = IGNORE_INDEX
         elif span is not None and start <= span[0] and span[1] < stop:
             targets[1:, STARTS], targets[1:, ENDS] = pieces == span[0], pieces == span[1]
-        else:  # [CLS]: no answer in this window
+        else:  # no answer in this window: its start and end are [CLS]
             targets[0, [STARTS, ENDS]] = 1
-        outputs = np.concatenate([[0], pieces + 1])
+        outputs = np.concatenate([[CLS], pieces + 1])  # indices in all outputs of the example
         return Window(context.ids[start:stop], positions, outputs, targets, self.num_special, question)
 
 

@@ -158,8 +158,8 @@ class WordPieceKind(TokenizerKind):
 
     @override
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """Replace the normalizer by the one that `config` describes: BERT's classes in transformers take it from there,
-        not from `tokenizer.json`."""
+        """Use the normalizer that `config` describes, if `config` names a BERT class: for these classes, transformers
+        ignores the normalizer in `tokenizer.json`."""
         name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
         if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
             backend.normalizer = bert_backend({}, config).normalizer
