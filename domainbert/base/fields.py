@@ -48,14 +48,16 @@ class Range:
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Validate a number of type `kind` strictly ("5" and True are no numbers) and within the bounds."""
-        low, high = "gt" if self.exclude_low else "ge", "lt" if self.exclude_high else "le"
-        bounds: dict[str, Any] = {low: self.low, high: self.high}
+        low_key = "gt" if self.exclude_low else "ge"
+        high_key = "lt" if self.exclude_high else "le"
+        bounds: dict[str, Any] = {low_key: self.low, high_key: self.high}
         return handler(Annotated[kind, Field(strict=True, **bounds), BeforeValidator(as_scalar)])
 
     def __str__(self) -> str:
         low, high = (f"{number:,}" if isinstance(number, int) else f"{number:g}" for number in (self.low, self.high))
         if self.high == _MAX_FLOAT:
-            return "that is finite" if self.low == -_MAX_FLOAT else f"{'above' if self.exclude_low else 'from'} {low}"
+            lower_bound = f"above {low}" if self.exclude_low else f"from {low}"
+            return "that is finite" if self.low == -_MAX_FLOAT else lower_bound
         if self.exclude_low:
             return f"above {low} and {'below' if self.exclude_high else 'up to'} {high}"
         return f"from {low} to {'below ' if self.exclude_high else ''}{high}"

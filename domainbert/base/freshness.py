@@ -138,7 +138,9 @@ def flatten(value: Any, name: str = "") -> dict[str, Any]:
         children = {f"{name}[{index}]": item for index, item in enumerate(value)}
     if children:
         return {key: fact for path, item in children.items() for key, fact in flatten(item, path).items()}
-    return {name.replace(".init_args", ""): None if isinstance(value, Mapping) else value} if name else {}
+    if not name:
+        return {}
+    return {name.replace(".init_args", ""): None if isinstance(value, Mapping) else value}
 
 
 def is_below(name: str, *settings: str) -> bool:

@@ -226,7 +226,7 @@ def surface(words: Sequence[str], span: Span) -> Surface:
 
 
 def _error_kind(gold: Span, predicted: Span) -> str:
-    same_boundary = gold[:2] == predicted[:2]
-    if gold[2] == predicted[2]:
+    same_boundary, same_type = gold[:2] == predicted[:2], gold[2] == predicted[2]
+    if same_type:
         return "correct" if same_boundary else "boundary"
     return "type" if same_boundary else "boundary and type"

@@ -64,7 +64,8 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
     if disabled or first is None or any(stage.function == "check" for stage in stages.values()):
         return
     groups, first_stages = _training_groups(stages), set(list(stages)[: list(stages).index(first)])
-    overrides, names = {} if check_settings is None else check_settings.value, set(stages)
+    overrides = {} if check_settings is None else check_settings.value
+    names = set(stages)
     for group in groups:
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)

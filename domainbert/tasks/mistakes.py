@@ -168,7 +168,9 @@ def _extend_to_words(text: str, start: int, end: int) -> Stretch:
     start, end = max(start, 0), min(end, len(text))
     space_before = text.rfind(" ", max(start - _MAX_WORD, 0), start)  # -1 if there is none
     space_after = text.find(" ", end, end + _MAX_WORD)
-    return start if space_before < 0 else space_before + 1, end if space_after < 0 else space_after
+    word_start = start if space_before < 0 else space_before + 1
+    word_end = end if space_after < 0 else space_after
+    return word_start, word_end
 
 
 def _merge_ranges(stretches: Sequence[Stretch]) -> list[Stretch]:

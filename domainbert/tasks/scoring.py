@@ -248,7 +248,8 @@ class CountedScoring(Scoring):
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:
     """Return the mean score of items (...), from the counts (..., 1, 2) of a `MeanScoring`."""
-    means: NDArray[Any] = counts[..., 0, 0] / counts[..., 0, 1]
+    score_sums, numbers = counts[..., 0, 0], counts[..., 0, 1]
+    means: NDArray[Any] = score_sums / numbers
     return means
 
 

@@ -159,8 +159,9 @@ def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]
         """Return [(place, mark)] of a mark, whose place between two words is `place_inside`; [] for a word."""
         if index in words:
             return []
-        place = "begin" if index < first else "end" if index > last else place_inside
-        return [(place, strings[index])]
+        if index < first:
+            return [("begin", strings[index])]
+        return [("end" if index > last else place_inside, strings[index])]
 
     for index, (before, string) in enumerate(pairwise(strings), 1):
         if index not in words and string == before:

@@ -172,10 +172,12 @@ def _write_state(state: dict[str, Any], path: Path) -> None:
 
 
 def _num_bytes(value: Any) -> int:
+    """Return the size of all tensors in nested dictionaries, lists and tuples."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
-    children = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
-    return sum(_num_bytes(child) for child in children)
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    return sum(map(_num_bytes, value)) if isinstance(value, (list, tuple)) else 0
 
 
 _WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)

@@ -23,8 +23,9 @@ def throughput_callback(flops_per_token: Mapping[int, float], runtime: Runtime) 
     `flops_per_token` as in `Throughput`.
     """
     accelerator = runtime.trainer.get("accelerator")
-    device, dtype = "cuda" if trains_on_gpu(accelerator) else "cpu", autocast_dtype(runtime.precision, accelerator)
-    return Throughput(flops_per_token, measured_peak_flops(torch.device(device), dtype or torch.float32))
+    device = torch.device("cuda" if trains_on_gpu(accelerator) else "cpu")
+    dtype = autocast_dtype(runtime.precision, accelerator) or torch.float32
+    return Throughput(flops_per_token, measured_peak_flops(device, dtype))
 
 
 def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: float) -> float:

@@ -156,13 +156,14 @@ def _blocks(path: Path) -> Iterator[list[Line]]:
 
 def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
     columns = [columns for _, columns in words]
+    first_line, _ = block[0]
     return Sentence(
         [row[FORM] for row in columns],
         [int(row[HEAD]) for row in columns],
         [format.read_label(row[LABEL]) for row in columns],
         [row[TAG] for row in columns],
         [text for _, text in block],
-        block[0][0],
+        first_line,
         document,
     )
 

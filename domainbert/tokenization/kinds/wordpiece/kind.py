@@ -75,8 +75,10 @@ class _WordPieces(Pieces):
         return self.begins_word[encoding.ids]
 
     def surface(self, token: str) -> Surface | None:
+        if not token:
+            return None
         inside = token.startswith(self._prefix) and len(token) > len(self._prefix)
-        return Surface(token.removeprefix(self._prefix) if inside else token, not inside) if token else None
+        return Surface(token.removeprefix(self._prefix) if inside else token, starts_word=not inside)
 
     def spell(self, surface: Surface) -> list[int]:
         model = self.backend.model if surface.starts_word else self._inside_model
