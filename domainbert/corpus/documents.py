@@ -61,7 +61,7 @@ def clean(text: str) -> Cleaned:
 
 
 def clean_sides(sides: Sequence[str]) -> Cleaned:
-    """Clean a text, or a text and its translation and join them with a line break; "" if one of the two is empty."""
+    """Return a cleaned text, or a cleaned text and its translation, joined with a line break; "" if either is empty."""
     parts = [clean(side) for side in sides]
     if len(parts) == 1:
         return parts[0]

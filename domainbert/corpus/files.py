@@ -33,10 +33,10 @@ def is_compressed(path: Path) -> bool:
 
 
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
-    """Yield `(name relative to the folder, path)` of each file of a file name, folder or glob, in a fixed order.
+    """Yield `(name relative to the folder, path)` of a file, of each file in a folder, or of each match of a glob.
 
-    Skips hidden files and folders. A glob that matches a folder includes its files. `OSError` if a folder cannot be
-    listed.
+    The order is fixed. Hidden files and folders are skipped. A glob that matches a folder includes its files. `OSError`
+    if a folder cannot be listed.
     """
     root = Path(path)
     if root.is_file():

@@ -179,11 +179,13 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
     # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
     parts_of = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
+    # all texts as pairs: the second text of a single text is empty
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
     sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
-    # special tokens of each text: the parts of its template without the text, or the two texts of a pair
+    # (texts,) special tokens: the parts of the template without the one placeholder, or the two of a pair
     num_special = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
     totals = sizes["A"] + sizes["B"] + num_special
+
     texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
     before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
     # (rows,) tokens of all previous rows
@@ -195,7 +197,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     position_ids, segment_ids, token_type_ids = (np.zeros(len(rows) * length, dtype=np.int64) for _ in range(3))
     for pair, parts in parts_of.items():
         selected = np.flatnonzero(is_pair == pair)
-        starts = firsts[selected]
+        starts = firsts[selected]  # of the current part, in each text
         for token, token_type in parts:
             if isinstance(token, str):
                 counts = sizes[token][selected]

@@ -283,7 +283,8 @@ class _StoredColumn:
 
 
 def split_parts(parts: Sequence[Mapping[str, Any]], files: Files, window: int, token_counts: Ints) -> list[PartedSplit]:
-    """Return the training and the validation split of a corpus; `parts` is the list of parts in `prepared.json`."""
+    """Return the training and the validation split of a corpus; `parts` is the list of parts in `prepared.json`, and
+    `token_counts` (2, vocab_size) the content of `COUNTS_FILE`."""
     splits = []
     for split, counts in zip(SPLITS, token_counts, strict=True):
         facts = [part["splits"][split] | {"folder": part["folder"]} for part in parts]

@@ -154,8 +154,9 @@ def _prepare_parts(
     num_workers: int,
     progress: Progress,
 ) -> PreparedSummary:
-    """Write one part per file; reuse the finished parts of an interrupted run."""
-    planned, parts = plan_parts(out, corpus, tokenizer, row_lengths), dict[Path, dict[str, Any]]()
+    """Write one part per file, or reuse the finished part of an interrupted run; return the counts of the corpus."""
+    planned = plan_parts(out, corpus, tokenizer, row_lengths)
+    parts: dict[Path, dict[str, Any]] = {}  # facts by folder
     for folder in {*(out / PARTS_FOLDER).glob("*")} - {part.folder for part in planned}:
         shutil.rmtree(folder)  # left by an interrupted run over other files
     for number, part in enumerate(planned, start=1):

@@ -131,7 +131,7 @@ class SoftTargetsLoss(DistillationLoss):
         super().__init__()
         self.temperature = temperature
         self.divergence: Callable[..., Tensor] = softmax_divergence  # a task may set its own
-        if all_tokens:
+        if all_tokens:  # instead of the predicted positions
             self.unit, self.reads = "tokens", "all"
 
     @override

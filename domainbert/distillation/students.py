@@ -135,7 +135,7 @@ def _embedding_tables(encoder: Encoder) -> Embeddings | None:
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
-    """Copy the embeddings of equal shape; return the copied part for the message, or []."""
+    """Copy the embeddings of equal shape; return the name of the copied part for the message, or []."""
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     copies_entries = same_vocabulary and student_table.shape == teacher_table.shape
     if copies_entries:
@@ -160,7 +160,7 @@ def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
 
 
 def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    """Copy the selected layers; return them for the message, or [] if they do not fit.
+    """Copy the selected layers; return their numbers for the message, or [] if they do not fit.
 
     Without a selection, copy all layers if the numbers of layers are equal, or, where layers share weights, the numbers
     of distinct layers.
@@ -206,7 +206,7 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
-    """Set the embeddings to the projected embeddings of the teacher; return the part for the message."""
+    """Set the embeddings to the projected embeddings of the teacher; return their description for the message."""
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     width = student_table.shape[1]
     directions = principal_directions(teacher_table, width, centred)

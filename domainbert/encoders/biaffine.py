@@ -86,11 +86,12 @@ class Biaffine(nn.Module):
             self.label.copy_(self.label[order])
 
     def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the projections (E, W, A) and (E, W, L) of the words as dependents."""
+        """Return the projections (E, W, A) and (E, W, L) of the words as dependents: the first half of (E, W, P)."""
         return words[..., : self.arc_size], words[..., self.arc_size : len(self.root)]
 
     def _heads(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the projections (E, 1 + W, A) and (E, 1 + W, L) of the root and the words as heads."""
+        """Return the projections (E, 1 + W, A) and (E, 1 + W, L) of the root, a parameter, and of the words as heads:
+        the second half of (E, W, P)."""
         root = self.root.to(words).expand(len(words), 1, -1)
         heads = torch.cat([root, words[..., len(self.root) :]], dim=1)
         return heads[..., : self.arc_size], heads[..., self.arc_size :]

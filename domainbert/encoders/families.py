@@ -139,8 +139,9 @@ def head_kinds(config: EncoderConfig) -> list[str]:
 
 
 def family_kind(kind: str | None) -> str | None:
-    """Return the family's kind of head that `kind` extends, or `kind` itself; None for the encoder alone."""
-    return kind if kind is None else _BASE_KIND.get(kind, kind)
+    """Return the kind of head that a family builds for `kind`: its base for a kind that domainbert adds, otherwise
+    `kind` itself; None for the encoder alone."""
+    return None if kind is None else _BASE_KIND.get(kind, kind)
 
 
 def name_map(config: EncoderConfig, kind: str | None) -> NameMap:

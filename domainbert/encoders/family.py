@@ -90,7 +90,8 @@ class Family(Generic[C]):
         return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:
-        """Return the Hugging Face names of the layers; layers with shared weights are listed once."""
+        """Return the Hugging Face names of the layers; a family whose layers share weights overrides it to list each
+        distinct layer once."""
         return [f"{self.prefix}{self.layers}.{number}" for number in range(config.sizes.num_layers)]
 
     def tied(self, config: C) -> Mapping[str, str]:

@@ -189,7 +189,8 @@ class Segments(NamedTuple):
     """The shared bias alone, for recording scores."""
 
     def with_bias(self, bias: Tensor) -> Segments:
-        """Return masks plus a bias (1 or B, heads, S, S) of all layers; needs `choose_kernel(..., biased=True)`."""
+        """Return a copy whose masks include a bias (1 or B, heads, S, S), the same for all layers; flash attention has
+        no masks, so the segments must come from `choose_kernel(..., biased=True)`."""
         assert self.mask is not None
         window_mask = None if self.window_mask is None else self.window_mask + bias
         return self._replace(mask=self.mask + bias, window_mask=window_mask, bias=bias)

@@ -226,7 +226,7 @@ def _check_marks(path: Path, marks: Sequence[Line]) -> None:
     """Raise `DomainbertError` if a -DOCSTART- line contains a Unicode line break."""
     problems = Problems(str(path))
     for line_number, line in marks:
-        if match := _BREAK.search(line):  # words may follow it
+        if match := _BREAK.search(line):  # words after it would be ignored with this line
             problems.add(f"{path}:{line_number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
     problems.raise_if_any()
 

@@ -186,9 +186,10 @@ def read_words_or_texts(path: Path) -> list[str]:
         raise_problems(*(problem_with_text(row, key, may_be_empty=True) for key in keys))
         return [row[key] for key in keys]
 
-    words = chain(*parse_rows(iterate_rows(path, kind.kind, ["text"], problems), problems, words_of))
+    rows = iterate_rows(path, kind.kind, ["text"], problems)
+    words = [word for row_words in parse_rows(rows, problems, words_of) for word in row_words]
     problems.raise_if_any()
-    return list(words)
+    return words
 
 
 def require_texts(items: list[Parsed], format: RowFormat, problems: Problems) -> list[Parsed]:

@@ -148,7 +148,8 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """Return the items of one file; raise `DomainbertError` if the task does not support its label file or slices."""
     file = open_rows(file)
     if not isinstance(file, Path):
-        if isinstance(file, LabelledFile) and not hasattr(getattr(config, "format", None), "slice_keys"):
+        supports_slices = hasattr(getattr(config, "format", None), "slice_keys")
+        if isinstance(file, LabelledFile) and not supports_slices:
             raise DomainbertError(
                 f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`"
             )

@@ -124,8 +124,8 @@ class EntityF1(Metric):
     def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
         super().__init__()
         self.per_type, self.lenient = per_type, lenient
-        # Flat records: length of the type's name, its characters, tp, fp, fn, lenient matches. So ranks may have
-        # different types.
+        # flat, so that ranks with different types can be concatenated; for each type: length of its name, characters of
+        # its name, tp, fp, fn, lenient matches
         self.add_state("records", [], dist_reduce_fx="cat")
 
     @property

@@ -74,8 +74,8 @@ class Slices:
         return cls(rows, score, mean_over, mean_key)
 
     def mean(self, counts: NDArray[Any], statistic: Statistic) -> dict[str, float]:
-        """Return the mean of the scores over the parts of `mean_over`, by `mean_key`, from counts (items, ...); {}
-        without `mean_over`."""
+        """Return {`mean_key`: mean score of the parts of `mean_over`}, {} without `mean_over`; `statistic` computes the
+        score of a part from its rows of `counts` (items, ...)."""
         if self.mean_over is None:
             return {}
         parts = self.rows[self.mean_over].values()

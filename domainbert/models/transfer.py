@@ -61,7 +61,7 @@ def build_mixing(rows: Sequence[Weights]) -> Mixing:
 
 
 def mean_weights(origin: Origin) -> dict[int, float]:
-    """Return equal weights for the old pieces of an entry, twice for a piece that occurs twice; {} without pieces."""
+    """Return the weight 1 / N for each of the N old pieces of an entry, 2 / N if a piece occurs twice; {} if N is 0."""
     weights: dict[int, float] = {}
     for piece in origin.pieces:
         weights[piece] = weights.get(piece, 0.0) + 1 / len(origin.pieces)

@@ -151,7 +151,7 @@ class PretrainingData(TrainingData):
 
     @property
     def num_items(self) -> int:
-        """Number of rows of the training split with the length of the last phase."""
+        """Number of rows of the training split in the last phase; the row length depends on the phase."""
         return self.readers[-1].plan.num_rows
 
     @property

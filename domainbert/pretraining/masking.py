@@ -30,7 +30,8 @@ LENGTHS: dict[str, NDArray[np.floating]] = {"geometric": 0.2 * 0.8 ** np.arange(
 def span_lengths(distribution: str, uniforms: Floats) -> Ints:
     """Return a span length in words for each number in [0, 1), of any shape, by inverting the distribution function."""
     sums = np.cumsum(LENGTHS[distribution])
-    return np.searchsorted(sums[:-1] / sums[-1], uniforms, side="right") + 1  # index 0 is length 1
+    limits = sums[:-1] / sums[-1]  # between one length and the next
+    return np.searchsorted(limits, uniforms, side="right") + 1  # index 0 is length 1
 
 
 def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num_masked: Ints) -> Ints:

@@ -72,12 +72,14 @@ class Evaluation:
 
 
 def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
-    """Return the evaluations of these runs; evaluations on the same test set are merged into one."""
-    groups: dict[tuple[str, int], list[Evaluation]] = {}
+    """Return the evaluations of these runs; those of different runs on the same test set are merged into one.
+
+    Evaluations of one run are not merged, because names of systems may repeat: the first evaluation of each run on a
+    test set is merged, then the second, ... If a single evaluation results, it has no title.
+    """
+    groups: dict[tuple[str, int], list[Evaluation]] = {}  # by test set and number of the evaluation in its run
     for run in runs:
-        # evaluations of one run on the same test set are not merged, because names of systems may repeat:
-        # the first evaluation of each run is merged, then the second, ...
-        counts: Counter[str] = Counter()  # number of evaluations by test set
+        counts: Counter[str] = Counter()  # evaluations of this run so far, by test set
         for stage in run.stages_with_file(_METRICS):
             metrics = run.json(stage.path / _METRICS, "the result of evaluate")
             evaluation = _evaluation(run, stage, metrics)

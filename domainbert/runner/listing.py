@@ -184,10 +184,12 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _stage_functions(path: Path) -> dict[str, str]:
-    """Return the stage function of each stage in `recipe.json`; {} if the file is broken, or of another program."""
+    """Return the stage function of each stage in `recipe.json`; {} if it is broken or another program wrote it."""
     try:
         content = read_json(path, "the stages of a recipe")
-        return {str(name): str(function) for name, function in content["stages"].items() if "command" in content}
+        if "command" not in content:  # a file of another program
+            return {}
+        return {str(name): str(function) for name, function in content["stages"].items()}
     except _READ_ERRORS:
         return {}
 

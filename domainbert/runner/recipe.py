@@ -183,23 +183,25 @@ class _RecipeReader:
                 self.recipe.checks[check.name] = check.trainings
 
     def read_job(self, name: str, node: Node, earlier_names: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage; None if it has problems, which are added, or is left out.
+        """Return the job of a stage; None if it has problems, which are added to `problems`, or is left out.
 
-        A stage is left out if it is not `needed` and input files are missing. `earlier_names` are the names of the
-        earlier stages, to which references may refer.
+        A stage is left out if it is not `needed`, and its input files are missing or it refers to a stage that is left
+        out. `earlier_names` are the names of the earlier stages, to which references may refer.
         """
         problems, prefix = self.problems, f"stages.{name}."
-        num_problems = len(problems.messages)
-        function = node.value.get("stage", Node(name, node.where))
+        num_problems = len(problems.messages)  # of the earlier stages
+
+        function = node.value.get("stage", Node(name, node.where))  # by default the name
         if not isinstance(function.value, str) or function.value not in STAGES:
             text = function.value if isinstance(function.value, str) else ""
             hint = suggest_name(text, list(STAGES))
             problems.add(f"{function.where}: stages.{name}: no stage {function.short_text()}; {hint}")
             return None
+
         stage = load_stage(function.value)
         node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier_names))
         settings = read_settings(stage.settings, node, problems, prefix)
-        if settings.missing and not needed:
+        if settings.missing and not needed:  # missing files are then no problem, but other problems remain
             self.recipe.left_out.extend(settings.missing)
             messages = problems.messages[num_problems:]
             problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
@@ -208,6 +210,7 @@ class _RecipeReader:
         refers_to_left_out = not keys.keys() >= set(referred_stages(settings))
         if len(problems.messages) > num_problems or refers_to_left_out:
             return None
+
         job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)
         if self.is_done(job):
             return job

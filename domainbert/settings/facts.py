@@ -64,8 +64,9 @@ def stage_facts(
 
 
 def _renamed(value: Any, name: str = "") -> dict[str, str]:
-    """Return the current name of each renamed setting in `value` by its old name, both dotted and below `name`."""
-    names, items, prefix = {}, {}, f"{name}.".lstrip(".")
+    """Return the current name of each renamed setting in `value` by its old name; both are dotted names that begin with
+    `name`, the name of `value`."""
+    names, items, prefix = {}, {}, f"{name}." if name else ""
     if dataclasses.is_dataclass(value):
         names = {prefix + old: prefix + new for old, new in renamed_fields(type(value)).items()}
         items = {prefix + field: getattr(value, field) for field in defaults_of(type(value))}

@@ -72,8 +72,8 @@ def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool =
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the dotted keys of the settings inside those with the types `hints`, such as `optim.lr`; in each group,
-    higher levels first."""
+    """Yield the dotted keys of nested settings, such as `optim.lr`, given the types of the outer settings by name; the
+    keys of a group precede the keys of its subgroups."""
     for name, hint in hints.items():
         if name == "trainer":
             yield from (f"trainer.{argument}" for argument in VALIDATED)

@@ -112,7 +112,8 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_arguments(arguments: StageArguments) -> None:
-    """Check the model and its vocabulary, which may be of any kind unless `extend` is set."""
+    """Check that the weights and the vocabulary of the model can be read; `extend` needs a tokenizer that domainbert
+    can open, the other methods only the texts of the entries."""
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 

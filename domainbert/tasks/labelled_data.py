@@ -255,7 +255,7 @@ class LabelledData(TrainingData):
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
         if built is not None and built.labels != self._train_task.labels:
-            check_set_known(train, self.task.known_labels(built.labels))
+            check_set_known(train, self.task.known_labels(built.labels))  # a clearer error for unknown labels
             found, expected = ", ".join(self._train_task.labels), ", ".join(built.labels)
             raise DomainbertError(f"train: found the labels {found}; expected {expected}, which the model has")
         return self._train_task

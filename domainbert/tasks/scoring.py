@@ -34,10 +34,11 @@ Value = TypeVar("Value")
 
 class Scoring(ABC):
     """A test set that collects and scores the predictions of models; the constructor prints a summary of the set.
+    Subclasses may read `train`, the training set.
 
     Attributes:
         headline: the main metric.
-        predictions: predictions of all items, by system and seed. `train`, the training set, is for subclasses.
+        predictions: predictions of all items, by system and seed.
         labels: union of the labels of the models.
         suffix: suffix of prediction files.
     """
@@ -47,8 +48,8 @@ class Scoring(ABC):
     def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
         print(test.describe())
         self.config, self.headline, self.test = config, config.headline, test
-        self.predictions: dict[str, dict[str, list[Any]]] = {}
-        self.labels: set[str] = set()
+        self.predictions: dict[str, dict[str, list[Any]]] = {}  # by system and seed
+        self.labels: set[str] = set()  # of all models
 
     @property
     def num_gold(self) -> int:

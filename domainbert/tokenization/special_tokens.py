@@ -147,7 +147,7 @@ class Template:
         """
         from tokenizers import processors  # imported here because settings need only the names of special tokens
 
-        missing = [token_id for token_id in sorted(self.special_ids) if not "".join(tokens[token_id : token_id + 1])]
+        missing = [n for n in sorted(self.special_ids) if not 0 <= n < len(tokens) or not tokens[n]]
         if missing:
             raise DomainbertError(
                 f"the tokenizer's post-processor adds id {missing[0]}; expected one of its {len(tokens):,} entries"

@@ -103,10 +103,11 @@ class Checkpoints(Callback):
             self._score = float(trainer.callback_metrics[self.monitor])
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        """Save or stop if any process requests it."""
+        """Save, or save and stop, if any process requests it; only between optimiser steps."""
         if batch_idx % trainer.accumulate_grad_batches:  # within an optimiser step
             return
         if not can_be_saved(trainer):
+            # at step 0 a signal waits for the end of the first step
             if trainer.global_step and (request := all_reduce_max(self._stop_request())):
                 message = "before a state could be saved; the next run starts from the beginning"
                 raise TrainingStopped(f"stopped by {_signal_name(request)} {message}")
@@ -114,7 +115,7 @@ class Checkpoints(Callback):
         request = all_reduce_max(self._find_request(trainer))
         if request and trainer.global_step > self._saved_step:
             self._save(trainer, required=request >= _STOP)
-        self._validated, self._score = False, None
+        self._validated, self._score = False, None  # until the next validation
         if request >= _STOP:
             step = trainer.global_step
             raise TrainingStopped(f"stopped by {_signal_name(request)} after step {step:,}; the state is saved")

@@ -279,7 +279,7 @@ class Budget:
     """Passes over the training split."""
 
     def __post_init__(self) -> None:
-        """Check the range of the setting, and that exactly one is given."""
+        """Check that exactly one setting is given, and its range."""
         check_fields(self)
         count = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
         if count != 1:

@@ -38,11 +38,11 @@ def all_reduce_max(value: int) -> int:
 
 
 def join_torchrun(backend: str) -> None:
-    """Initialise the process group of a torchrun launch under new keys of its store; do nothing for other launches, or
-    if a group exists.
+    """Initialise the process group of a torchrun launch; do nothing for other launches, or if a group exists.
 
-    torchrun keeps its store when it restarts the processes, with the addresses of the previous processes: a new process
-    could connect to a closed port. The restart count cannot distinguish them, because torchrun counts per node.
+    torchrun keeps its store when it restarts the processes, with the addresses of the previous processes, whose ports
+    are closed. So the keys get a prefix that is new at each start. The restart count cannot be the prefix, because
+    torchrun counts per node.
     """
     from torch import distributed
 

@@ -229,6 +229,7 @@ def _thetas(rope: Any) -> dict[str, Any]:
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}
+    # "" for a value that is not a mapping: no layer type, so an error below
     by_type = {name: values or {} for name, values in rope.items()} if isinstance(rope, Mapping) else {"": {}}
     require(
         by_type.keys() <= keys.keys() and all(map(_is_unscaled, by_type.values())),

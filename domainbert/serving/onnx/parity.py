@@ -68,7 +68,8 @@ def first_window(example: Example) -> Example:
 
 
 def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, Tensor]]:
-    """Yield the index of each example and its logits (k, C), from batches of examples with a single window."""
+    """Yield the index of each example and the logits (k, C) at its k predicted positions, on the CPU; the batches have
+    examples with a single window."""
     for batch, logits in batches:
         for index, item in enumerate(batch["items"].tolist()):
             yield item, logits[batch["example"] == index].float().cpu()

@@ -68,7 +68,8 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
 
     @override
     def score_of_slice(self, task: MultiLabelTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        return float(scores[threshold_name(float(whole["threshold"]))])
+        threshold_of_set = float(whole["threshold"])
+        return float(scores[threshold_name(threshold_of_set)])
 
     @override
     def warnings(self, task: MultiLabelTask, items: Sequence[LabelledText], scores: Mapping[str, float]) -> list[str]:

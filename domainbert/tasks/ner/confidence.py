@@ -69,18 +69,24 @@ class Lattice:
         return np.minimum(self._forward[index] * self._backward[index], 1.0)
 
     def _entity_probabilities(self, labels: Ints, starts: Ints, stops: Ints) -> NDArray[np.float64]:
-        """Return the probability (S,) of entities at words `starts` to `stops` (S,), given all word labels (W,)."""
+        """Return the probability (S,) of entities at words `starts` to `stops` (S,), given all word labels (W,).
+
+        It is the product of the forward sum at the first word, the factor of each further word, and the sum over all
+        label sequences after the last word.
+        """
         rows, words = self._rows, self._words
-        # (W,) factor of each word, given the label of the word before; the first word of an entity has the forward sum
+        # (W,) factor of each word, given the label of the word before; replaced by the forward sum at first words
         factors = self._transitions[np.roll(labels, 1), labels] * self._emissions[rows, words, labels]
         factors /= self._scale[rows, words]
         factors[starts] = self._forward[rows[starts], words[starts], labels[starts]]
-        # (S,) `reduceat` multiplies from each bound to the next: in even places from a start to its stop
+        # (S,) product of the factors of each entity. `reduceat` multiplies from each bound to the next: even results are
+        # from a start to its stop; the appended 1 makes the last stop a valid index
         bounds = np.stack([starts, stops], axis=1).ravel()
         inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]
 
-        # (S,) sum over all labels of the next word that end the entity, and all sequences after it
         rows, words, labels = rows[stops - 1], words[stops - 1], labels[stops - 1]  # of the last word of each entity
+        # (S,) sum over all labels of the next word that end the entity, and all sequences after it; the minimum keeps
+        # the index valid after a last word, where `after` is not used
         following = np.minimum(words + 1, self._emissions.shape[1] - 1)
         continuations = self._transitions[labels] * self._emissions[rows, following] * self._backward[rows, following]
         after = (continuations * self._ends[labels]).sum(axis=1) / self._scale[rows, following]

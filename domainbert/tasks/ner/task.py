@@ -256,6 +256,6 @@ def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: i
 
 
 def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:
-    """Return IOB2 tags of words from tags of pre-tokens: a word is in the entity of its first pre-token."""
+    """Return the IOB2 tags of words, each from the tag of its first pre-token; `firsts` as from `split_words`."""
     iob2 = to_iob2(tags)
-    return to_iob2([iob2[first] for first in firsts])
+    return to_iob2([iob2[first] for first in firsts])  # again: the B- may be on a pre-token that is not a first one

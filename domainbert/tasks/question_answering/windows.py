@@ -114,10 +114,13 @@ class PairEncoder:
         return {text: length for text, length in lengths if length > self.max_question_length}
 
     def _build_example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
-        span = answer_pieces(context, answers[0]) if answers else None
+        """Return the example of a pair; `answers` has one answer or none, or is None for prediction."""
+        span, labelled = answer_pieces(context, answers[0]) if answers else None, answers is not None
         bounds = window_bounds(context.word_starts, len(context.ids), self.room - len(question))
-        windows = [self._build_window(question, context, bound[:2], span, answers is not None) for bound in bounds]
-        return Example(tuple(windows), len(context.ids) + 1)
+        windows = [
+            self._build_window(question, context, (start, stop), span, labelled) for start, stop, _, _ in bounds
+        ]
+        return Example(tuple(windows), num_outputs=len(context.ids) + 1)  # the pieces and [CLS]
 
     def _build_window(
         self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool

@@ -31,7 +31,8 @@ def outputs_at_starts(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def classes_of(outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes of a model from the names of its outputs, with one or two outputs per class."""
+    """Return the classes of a model from the names of its outputs: two per class if they are those of
+    `outputs_at_starts`, otherwise one."""
     classes = tuple(name.removesuffix(_OUTPUT_SUFFIXES[0]) for name in outputs[: len(outputs) // 2])
     has_two_outputs_per_class = bool(classes) and outputs_at_starts(classes) == tuple(outputs)
     return classes if has_two_outputs_per_class else tuple(outputs)

@@ -79,7 +79,8 @@ class RelationFile(Labelled[RelatedEntities]):
     def plain_item(self, item: RelatedEntities) -> PlainItem:
         """Return an item in the form that checks read; the unmarked text is the document of all its pairs."""
         text, marker_starts = item.content.with_markers(NO_MARKERS)
-        return PlainItem((text,), (item.label,), item.label, tuple(marker_starts), document_name=item.content.unmarked)
+        target, marks, name = item.label, tuple(marker_starts), item.content.unmarked
+        return PlainItem((text,), (item.label,), target, marks, document_name=name)
 
     def units(self) -> list[Unit]:
         """Return one unit per run of adjacent items that differ only in the marked entities."""

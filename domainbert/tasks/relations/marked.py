@@ -129,24 +129,27 @@ def _entity_pattern(pair: Sequence[str], space: str) -> re.Pattern[str]:
 
 
 def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
-    """Return a text with markers inserted around two ranges, with spaces inside of them: `<< A >>-induced`.
+    """Return a text with markers inserted around two ranges, separated by spaces from the ranges and from each other,
+    but not from the text outside: `<< A >>-induced`.
 
     The markers of a nested range are nested; for equal ranges the markers of the head are outside.
     """
     (head_start, head_end), (tail_start, tail_end) = head, tail
     # (sort key, index in `markers`); the key is (offset, whether the marker opens, order at the same offset): closing
-    # markers precede opening markers, and inner precede outer closing markers
+    # precede opening markers, outer precede inner opening markers, and inner precede outer closing markers. Equal
+    # ranges have equal keys, and keep the order of this list.
     order = [
         ((head_start, 1, -head_end), 0),
         ((tail_start, 1, -tail_end), 2),
         ((tail_end, 0, -tail_start), 3),
         ((head_end, 0, -head_start), 1),
     ]
-    marked, copied_chars, marks = "", 0, [(0, 0)] * 4  # `copied_chars` of `text`
-    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):  # ties: as listed
+    marked, copied_chars = "", 0  # `copied_chars` of `text`
+    marks = [(0, 0)] * 4  # (start, end) of each marker in `marked`; (0, 0) before it is inserted
+    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):
         marked += text[copied_chars:offset]
-        touches_marker = any(end == len(marked) > 0 for _, end in marks)
-        if touches_marker or not opens:
+        follows_marker = len(marked) in [end for _, end in marks if end]
+        if follows_marker or not opens:
             marked += " "
         marks[index] = (len(marked), len(marked) + len(markers[index]))
         marked += markers[index]

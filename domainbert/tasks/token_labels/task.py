@@ -194,7 +194,8 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
 
     @override
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
-        return [word_example(words, None, np.arange(len(self.labels)), max_length) for words in aligned]
+        same_label = np.arange(len(self.labels))
+        return [word_example(words, None, same_label, max_length) for words in aligned]  # None: for prediction
 
     def metric(self) -> Metric:
         """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""

@@ -163,8 +163,8 @@ class SentencePairsObjective(MaskedLMObjective):
         return losses | {PAIRS: cross_entropy(pair_logits, batch["labels"])}
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return both summed losses and their divisors, the masked tokens (`targets`) and the pairs (`num_pairs`); the
-        number of correctly classified pairs (`correct`) and of pairs with label 1 (`num_label_1`)."""
+        """Return the sums of both losses, and the numbers of masked tokens (`targets`), pairs (`num_pairs`), correctly
+        classified pairs (`correct`) and pairs with label 1 (`num_label_1`)."""
         targets, labels = batch["targets"], batch["labels"]
         logits, pair_logits = _logits(models[MODEL], batch)
         is_pair = labels != IGNORE_INDEX
