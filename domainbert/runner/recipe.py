@@ -183,13 +183,13 @@ class _RecipeReader:
                 self.recipe.checks[check.name] = check.trainings
 
     def read_job(self, name: str, node: Node, earlier_names: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage; None if it has problems, which are added to `problems`, or is left out.
+        """Return the job of a stage; None if it has problems, which are added to `problems`, if it refers to a stage
+        without a job, or if it is left out: it is not `needed`, and input files are missing.
 
-        A stage is left out if it is not `needed`, and its input files are missing or it refers to a stage that is left
-        out. `earlier_names` are the names of the earlier stages, to which references may refer.
+        `earlier_names` are the names of the earlier stages, to which references may refer.
         """
         problems, prefix = self.problems, f"stages.{name}."
-        num_problems = len(problems.messages)  # of the earlier stages
+        num_problems = len(problems.messages)  # before this stage
 
         function = node.value.get("stage", Node(name, node.where))  # by default the name
         if not isinstance(function.value, str) or function.value not in STAGES:
@@ -207,8 +207,8 @@ class _RecipeReader:
             problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
             return None
         keys = {earlier: job.key for earlier, job in self.recipe.jobs.items()}
-        refers_to_left_out = not keys.keys() >= set(referred_stages(settings))
-        if len(problems.messages) > num_problems or refers_to_left_out:
+        refers_to_stage_without_job = not keys.keys() >= set(referred_stages(settings))
+        if len(problems.messages) > num_problems or refers_to_stage_without_job:
             return None
 
         job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)

@@ -79,8 +79,8 @@ class Lattice:
         factors = self._transitions[np.roll(labels, 1), labels] * self._emissions[rows, words, labels]
         factors /= self._scale[rows, words]
         factors[starts] = self._forward[rows[starts], words[starts], labels[starts]]
-        # (S,) product of the factors of each entity. `reduceat` multiplies from each bound to the next: even results are
-        # from a start to its stop; the appended 1 makes the last stop a valid index
+        # (S,) product of the factors of each entity. `reduceat` multiplies from each bound to the next: in even places
+        # from a start to its stop. The appended 1 makes the last stop a valid index
         bounds = np.stack([starts, stops], axis=1).ravel()
         inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]
 
