@@ -117,9 +117,7 @@ class PairEncoder:
         """Return the example of a pair; `answers` has one answer or none, or is None for prediction."""
         span, labelled = answer_pieces(context, answers[0]) if answers else None, answers is not None
         bounds = window_bounds(context.word_starts, len(context.ids), self.room - len(question))
-        windows = [
-            self._build_window(question, context, (start, stop), span, labelled) for start, stop, _, _ in bounds
-        ]
+        windows = [self._build_window(question, context, (start, stop), span, labelled) for start, stop, _, _ in bounds]
         return Example(tuple(windows), num_outputs=len(context.ids) + 1)  # the pieces and [CLS]
 
     def _build_window(
