@@ -204,7 +204,7 @@ class ClassificationScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__(partial(score_counts, CLASS_STATISTICS), len(labels), 3)
+        super().__init__(partial(score_counts, CLASS_STATISTICS), len(labels), 3)  # tp, fp, fn
         self.labels = tuple(labels)
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -269,7 +269,7 @@ class AttachmentScores(SummedCounts):
     """
 
     def __init__(self) -> None:
-        super().__init__(partial(score_counts, ATTACHMENT), 3, 3)
+        super().__init__(partial(score_counts, ATTACHMENT), 3, 3)  # the counts of a sentence from `count_arcs`
 
     def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
         """Add sentences: (head, label) of each word, where head is from 1 and 0 is the root, and whether the word is

@@ -74,7 +74,8 @@ class Spearman(WeightedStatistic):
     @override
     def __call__(self, weights: FloatArray, counts: NDArray) -> FloatArray:
         n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
-        g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) for column in (-2, -1))
+        dense_ranks = counts[:, 0, -2].astype(np.int64), counts[:, 0, -1].astype(np.int64)
+        g, p = (_ranks(weights, ranks) for ranks in dense_ranks)
         g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # minus their mean
         products = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
         return _correlation(*products)
