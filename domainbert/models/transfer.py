@@ -94,8 +94,8 @@ def similarity_mixing(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
     """Return the mixing that copies shared entries and mixes the others from similar shared entries: the method
     `focus`.
 
-    Similarity is computed from the static embeddings (entries, D) of the new entries, with length 1, or 0 for an entry
-    without one, which is the mean of its pieces.
+    Similarity is computed from `embeddings` (entries, D), static vectors of the new entries with length 1. An entry
+    without a vector has zeros there, and becomes the mean of its pieces.
     """
     has_embedding = embeddings.norm(dim=1) > 0
     shared = [index for index, origin in enumerate(origins) if origin.kind == "copied" and has_embedding[index]]
