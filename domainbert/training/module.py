@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +22,7 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 from domainbert.base.choices import as_plain
-from domainbert.base.counter_random import random_bits
+from domainbert.base.counter_random import UInts, random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
@@ -36,6 +37,12 @@ if TYPE_CHECKING:
 
 _DROPOUT = 1 << 20  # random stream, far from the streams of order and masking
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+
+
+@lru_cache(maxsize=8)
+def _dropout_bits(seed: int) -> UInts:
+    """Return the random bits of dropout for a seed, which step and text continue."""
+    return random_bits(seed, _DROPOUT)
 
 
 class TrainedModule(lightning.LightningModule):
@@ -76,7 +83,6 @@ class TrainedModule(lightning.LightningModule):
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
         self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
-        self._dropout_bits = random_bits(seed, _DROPOUT)
         self._draws: TextDraws | None = None
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
@@ -185,12 +191,12 @@ class TrainedModule(lightning.LightningModule):
         the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
         on_cpu = batch["input_ids"].device.type == "cpu"
         position = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        seed = continue_bits(self._dropout_bits, batch["step"], *position).item()
+        seed = continue_bits(_dropout_bits(self.seed), batch["step"], *position).item()
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
         if on_cpu:
-            seeds = continue_bits(self._dropout_bits, batch["texts"].numpy())
+            seeds = continue_bits(_dropout_bits(self.seed), batch["texts"].numpy())
             self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
         draw_by_text(self._draws)
 
