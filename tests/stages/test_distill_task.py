@@ -321,7 +321,6 @@ def test_students_begin_with_the_teachers_whole_weights_in_half_precision_too(ru
 
 
 def test_a_teacher_whose_logits_are_not_finite_is_named(runs, tmp_path):
-    from domainbert.distillation.soft_labels import mean_logits
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.ner.task import NerTask
 
