@@ -190,7 +190,10 @@ class TextDraws:
             token_states = advance_states(states[segments], (tokens - self._segment_starts[segments]) * words)
             numbers = draw_numbers(token_states, np.full(len(tokens), words))
         else:
-            raise ValueError(f"found shape {tuple(shape)}; expected {self.shape} tokens or {len(positions)} positions")
+            raise ValueError(
+                f"dropout: found an input of shape {tuple(shape)}; expected ({self.shape[0]}, {self.shape[1]}, width) for "
+                f"the rows of the batch, or ({len(positions)}, width) for its positions"
+            )
         return numbers.view(np.int16).reshape(*shape[:-1], words * _LANES)
 
     def _attention_bits(self, states: UInts, heads: int) -> NDArray[np.int16]:

@@ -155,7 +155,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         )
     if not texts:
         raise DomainbertError(
-            f"{sample.path}: no text under any of {format_names(sample.rows[0])}; expected --text_key KEY"
+            f"{sample.path}: found no text under the keys {format_names(sample.rows[0])}; expected --text_key KEY"
         )
     return texts[0], pair_key
 

@@ -484,7 +484,7 @@ def test_what_cannot_be_shared_or_is_said_twice_is_an_error(toy_tokenizer: Any) 
         narrow.build(toy_tokenizer).build(InitialModels(toy_tokenizer, BERT, None))
     dataclasses.replace(narrow, sharing="none").check(BERT)
     with pytest.raises(
-        DomainbertError, match="generator: found encoder together with size or layers; expected encoder alone"
+        DomainbertError, match="generator: found encoder together with size or layers; expected only encoder"
     ):
         GeneratorConfig(size=0.5, encoder=BERT)
     for name, value in {"discriminator_weight": 0.0, "temperature": 0.0, "mlm_probability": 1.0}.items():

@@ -158,7 +158,7 @@ def _check_single_model(model: str) -> None:
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     """Raise `DomainbertError` if `distill-task` does not support the task, unlabelled text for it, or the models."""
     if "corpus" in options and (reason := task.distillation.unlabelled_unsupported):
-        raise DomainbertError(f"--teacher: {reason}")
+        raise DomainbertError(f"--corpus: {reason.partition('; ')[0]}; omit --corpus with --teacher")
     if "corpus" in options and task.reads_pairs:
         raise DomainbertError("--corpus: has single texts, and the task reads pairs; omit --corpus with --teacher")
     if task.distillation.shares_vocabulary:

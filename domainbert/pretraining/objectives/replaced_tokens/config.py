@@ -34,7 +34,7 @@ class GeneratorConfig:
         check_fields(self)
         if self.encoder is not None and (self.size, self.layers) != (1.0, 1.0):
             raise DomainbertError(
-                "generator: found encoder together with size or layers; expected encoder alone, or size, layers or both"
+                "generator: found encoder together with size or layers; expected only encoder, or only size and layers"
             )
 
     def for_discriminator(self, encoder: EncoderConfig) -> EncoderConfig:
