@@ -60,8 +60,8 @@ def score_answer(predicted: str, gold: Sequence[str], version_2: bool) -> Answer
 
 
 def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float:
-    """Return the F1 of the words of two answers."""
-    if version_2 and not (predicted and gold):  # without words, only two empty answers agree
+    """Return the F1 of the words of two answers. Two empty answers score 1 in SQuAD 2.0, and 0 in SQuAD 1.1."""
+    if version_2 and not (predicted and gold):
         return float(predicted == gold)
     common = sum((Counter(predicted) & Counter(gold)).values())
     if not common:
@@ -73,8 +73,8 @@ def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float
 def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArray) -> BestThreshold:
     """Return the threshold with the highest mean score: questions with a margin above the threshold get no answer.
 
-    As in `find_best_thresh` of evaluate-v2.0.py: no answer scores 1 for an unanswerable question. Ties: the lowest
-    threshold; 0 if it is best to answer no question.
+    No answer scores 1 for an unanswerable question, as in `find_best_thresh` of evaluate-v2.0.py. Of several best
+    thresholds the lowest is returned. If it is best to answer no question, the threshold is 0.
 
     Args:
         scores: (questions,) score of the best answer.
@@ -85,18 +85,16 @@ def best_threshold(scores: FloatArray, answerable: FloatArray, margins: FloatArr
     score_changes = np.where(answerable == 1, scores, -1.0)[order]  # an answer to an unanswerable question loses its 1
     total_scores = np.cumsum([(answerable == 0).sum(), *score_changes])  # by number of answered questions
     num_answered = int(np.argmax(total_scores))
-    return BestThreshold(
-        float(total_scores[num_answered]) / len(scores),
-        float(margins[order[num_answered - 1]]) if num_answered else 0.0,
-        num_answered,
-    )
+    threshold = float(margins[order[num_answered - 1]]) if num_answered else 0.0  # the margin of the last answer
+    return BestThreshold(float(total_scores[num_answered]) / len(scores), threshold, num_answered)
 
 
 def midpoint_threshold(answered: int, margins: FloatArray) -> float:
     """Return a threshold that answers the `answered` questions with the lowest `margins` (questions,).
 
-    It is the midpoint of two margins, so that rounding has no effect; 1 below the lowest or above the highest margin to
-    answer no or every question; 0 if no margin is finite.
+    It is the midpoint between the last answered and the first unanswered margin, so that rounding has no effect. To
+    answer no question, it is the lowest margin - 1; to answer every question, the highest margin + 1. Margins that are
+    not finite are ignored; if none is finite, the threshold is 0.
     """
     ordered = np.sort(margins[np.isfinite(margins)])
     if not len(ordered):
@@ -118,7 +116,8 @@ def validation_scores(rows: FloatArray) -> dict[str, Any]:
     if answerable.all():
         return {"f1": f1.mean(), "exact": exact.mean()}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
-    is_answered, no_answer_score = margins <= threshold, 1 - answerable
+    is_answered = margins <= threshold
+    no_answer_score = 1 - answerable
     scores = {"f1": f1, "exact": exact}
     means = {name: np.where(is_answered, score, no_answer_score).mean() for name, score in scores.items()}
     return {**means, "threshold": threshold}

@@ -7,7 +7,7 @@ they are equal to the scores of AllenNLP and SciBERT.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ LENGTHS = ("root", "1", "2", "3-6", ">6")
 
 _MAX_DISTANCES = (0, 1, 2, 6)  # maximum distance in each slice except the last; 0 is the root
 
+_PlacedArc = tuple[int, int, int, str]  # sentence from 0, word from 1, head, label
+
 
 def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[bool]]) -> IntArray:
     """Return the counts of correct arcs per sentence: (sentences, 3, 3).
@@ -34,18 +36,24 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
     Rows: words, words without punctuation, trees. Columns: all, correct heads, correct heads and labels.
     """
     counts = np.zeros((len(gold), 3, 3), dtype=np.int64)
-    for matrix, gold_arcs, arcs, ignored in zip(counts, gold, predicted, punctuation, strict=True):
+    for matrix, gold_arcs, arcs, is_punctuation in zip(counts, gold, predicted, punctuation, strict=True):
         pairs = zip(gold_arcs, arcs, strict=True)
+        # (words, 3): the columns above, for each word
         correct = np.array([(True, gold_arc[0] == arc[0], gold_arc == arc) for gold_arc, arc in pairs])
-        matrix[:] = correct.sum(axis=0), correct[~np.array(ignored)].sum(axis=0), correct.all(axis=0)
+        matrix[0] = correct.sum(axis=0)
+        matrix[1] = correct[~np.array(is_punctuation)].sum(axis=0)
+        matrix[2] = correct.all(axis=0)
     return counts
 
 
 def _ratio_of(row: int, column: int) -> SummedStatistic:
-    """Return the score that divides `column` of `row` by the first column, the number of all; 0 if there are none."""
+    """Return a function that computes a share from counts (..., 3, 3) of `count_arcs`.
+
+    It divides `column` of `row` by the first column of the row, the number of words or trees; 0 if this number is 0.
+    """
 
     def share(counts: NDArray[Any]) -> FloatArray:
-        """Return the scores (...) of counts (..., 3, 3)."""
+        """Return the shares (...) of counts (..., 3, 3)."""
         correct, total = counts[..., row, column], counts[..., row, 0]
         return np.divide(correct, total, out=np.zeros(np.shape(total)), where=total != 0)
 
@@ -66,8 +74,13 @@ and labels."""
 def count_by_label(gold: Trees, predicted: Trees, labels: Sequence[str]) -> IntArray:
     """Return the counts of arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
     label_ids = {label: number for number, label in enumerate(labels)}
-    gold_arcs, arcs = (set(_number_arcs(trees)) for trees in (gold, predicted))
-    return count_slices(gold_arcs, arcs, len(labels), lambda arc: label_ids[arc[3]])
+
+    def label_slice(arc: _PlacedArc) -> int:
+        """Return the index in `labels` of the label of an arc."""
+        *_, label = arc
+        return label_ids[label]
+
+    return count_slices(*_arc_sets(gold, predicted), len(labels), label_slice)
 
 
 def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
@@ -75,18 +88,27 @@ def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
 
     Labels are ignored. Slices sum to the whole, because a correct arc has the same length in gold and prediction.
     """
-    gold_arcs, arcs = ({arc[:3] for arc in _number_arcs(trees)} for trees in (gold, predicted))
-    return count_slices(gold_arcs, arcs, len(LENGTHS), _length_slice)
+    gold_heads, heads = ({arc[:3] for arc in arcs} for arcs in _arc_sets(gold, predicted))  # without labels
+    return count_slices(gold_heads, heads, len(LENGTHS), _length_slice)
 
 
 def _length_slice(arc: tuple[int, int, int]) -> int:
     """Return the index in `LENGTHS` of an arc (sentence, word, head)."""
     _, word, head = arc
-    return int(np.searchsorted(_MAX_DISTANCES, abs(word - head))) if head else 0
+    if head == 0:
+        return 0  # "root"
+    return int(np.searchsorted(_MAX_DISTANCES, abs(word - head)))
 
 
-def _number_arcs(trees: Trees) -> Iterator[tuple[int, int, int, str]]:
-    """Yield (sentence from 0, word from 1, head, label) of all arcs."""
-    for sentence, tree in enumerate(trees):
-        for word, (head, label) in enumerate(tree, 1):
-            yield sentence, word, head, label
+def _arc_sets(gold: Trees, predicted: Trees) -> tuple[set[_PlacedArc], set[_PlacedArc]]:
+    """Return the sets of all gold arcs and of all predicted arcs.
+
+    Raise `ValueError` if gold and prediction have different numbers of sentences or words.
+    """
+    gold_arcs: set[_PlacedArc] = set()
+    arcs: set[_PlacedArc] = set()
+    for sentence, (gold_tree, tree) in enumerate(zip(gold, predicted, strict=True)):
+        for word, (gold_arc, arc) in enumerate(zip(gold_tree, tree, strict=True), 1):
+            gold_arcs.add((sentence, word, *gold_arc))
+            arcs.add((sentence, word, *arc))
+    return gold_arcs, arcs

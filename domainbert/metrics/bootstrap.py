@@ -133,7 +133,7 @@ def resample_parts(
 
 def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
     """Return the percentile interval of resampled scores (resamples,), ignoring NaN."""
-    tail = 50 * (1 - confidence)
+    tail = 50 * (1 - confidence)  # percent of the scores below the interval, and above it
     low, high = np.nanpercentile(scores, [tail, 100 - tail])
     return float(low), float(high)
 
@@ -148,7 +148,9 @@ def compare_scores(a: float | None, b: float | None, differences: FloatArray) ->
 
 def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
     """Return the score of counts (documents, labels, ...), with each document once."""
-    return float(_score_draws(statistic, np.ones((1, len(counts))), counts[:, None])[0, 0])
+    one_draw = np.ones((1, len(counts)))
+    one_seed = counts[:, np.newaxis]
+    return float(_score_draws(statistic, one_draw, one_seed)[0, 0])
 
 
 def _draw_documents(
@@ -158,7 +160,8 @@ def _draw_documents(
     for begin in range(0, resamples, chunk_size):
         num_draws = min(chunk_size, resamples - begin)
         drawn = generator.integers(num_documents, size=(num_draws, num_documents))
-        drawn += num_documents * np.arange(num_draws)[:, None]  # so that one bincount counts all draws
+        # draw i has the numbers from i * num_documents, so that one bincount counts all draws
+        drawn += num_documents * np.arange(num_draws)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=num_draws * num_documents)
         yield counts.reshape(num_draws, num_documents).astype(np.float64)
 

@@ -35,29 +35,34 @@ def calibration_sums(probabilities: NDArray[np.floating], gold: IntArray) -> Flo
     p, text_index = probabilities.astype(np.float64), np.arange(len(gold))
     confidence, gold_p = p.max(axis=1), p[text_index, gold]
     bins = np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, confidence, side="left") - 1, 0, BINS - 1)
-    sums = np.zeros((len(gold), ROWS, 3))
-    sums[text_index, bins] = np.stack([np.ones(len(gold)), confidence, p.argmax(axis=1) == gold], axis=1)
-    negative_log_likelihood = -np.log(np.maximum(gold_p, np.finfo(np.float64).tiny))
+    terms = np.zeros((len(gold), ROWS, 3))
+    terms[text_index, bins] = np.stack([np.ones(len(gold)), confidence, p.argmax(axis=1) == gold], axis=1)
+    negative_log_likelihood = -np.log(np.maximum(gold_p, np.finfo(np.float64).tiny))  # finite for probability 0
+    # the sum over classes of (p - y)², where y is 1 for the gold class and 0 for the other classes
     brier = (p**2).sum(axis=1) - 2 * gold_p + 1
-    sums[:, BINS] = np.stack([np.ones(len(gold)), negative_log_likelihood, brier], axis=1)
-    return sums
+    terms[:, BINS] = np.stack([np.ones(len(gold)), negative_log_likelihood, brier], axis=1)
+    return terms
 
 
 def ece(sums: NDArray[Any]) -> FloatArray:
     """Return the expected calibration error (section 2, equation 3): mean |accuracy - confidence| of the bins, weighted
-    by their texts. Sums (..., 16, 3) give (...)."""
-    bins = sums[..., :BINS, :]
-    return np.asarray(np.abs(bins[..., 1] - bins[..., 2]).sum(axis=-1) / sums[..., BINS, 0])
+    by their texts. Summed `calibration_sums` (..., 16, 3) give (...)."""
+    confidence, correct, num_texts = sums[..., :BINS, 1], sums[..., :BINS, 2], sums[..., BINS, 0]
+    return np.asarray(np.abs(confidence - correct).sum(axis=-1) / num_texts)
 
 
 def nll(sums: NDArray[Any]) -> FloatArray:
-    """Return the mean negative log-likelihood of the gold class (log loss), in nats. Sums (..., 16, 3) give (...)."""
-    return np.asarray(sums[..., BINS, 1] / sums[..., BINS, 0])
+    """Return the mean negative log-likelihood of the gold class (log loss), in nats. Summed `calibration_sums`
+    (..., 16, 3) give (...)."""
+    num_texts, negative_log_likelihood = sums[..., BINS, 0], sums[..., BINS, 1]
+    return np.asarray(negative_log_likelihood / num_texts)
 
 
 def brier(sums: NDArray[Any]) -> FloatArray:
-    """Return the Brier score (Brier 1950), summed over classes, 0 to 2. Sums (..., 16, 3) give (...)."""
-    return np.asarray(sums[..., BINS, 2] / sums[..., BINS, 0])
+    """Return the Brier score (Brier 1950), summed over classes, 0 to 2. Summed `calibration_sums` (..., 16, 3) give
+    (...)."""
+    num_texts, brier_scores = sums[..., BINS, 0], sums[..., BINS, 2]
+    return np.asarray(brier_scores / num_texts)
 
 
 CALIBRATION = {"ece": ece, "nll": nll, "brier": brier}
@@ -77,7 +82,7 @@ def fit_temperature(logits: NDArray[np.floating], gold: IntArray) -> float:
     Golden-section search over the logarithm: the likelihood is log-concave in 1/T, so it has a single maximum.
     """
     logits, text_index = logits.astype(np.float64), np.arange(len(gold))
-    logits = logits - logits.max(axis=1, keepdims=True)
+    logits = logits - logits.max(axis=1, keepdims=True)  # no overflow of the exponential
 
     def loss(log_temperature: float) -> float:
         """Return the mean negative log-likelihood of the gold classes."""
@@ -85,7 +90,8 @@ def fit_temperature(logits: NDArray[np.floating], gold: IntArray) -> float:
         return float((np.log(np.exp(scaled).sum(axis=1)) - scaled[text_index, gold]).mean())
 
     low, high = math.log(_MIN_TEMPERATURE), math.log(_MAX_TEMPERATURE)
-    left, right = high - _GOLDEN_RATIO * (high - low), low + _GOLDEN_RATIO * (high - low)
+    left = high - _GOLDEN_RATIO * (high - low)
+    right = low + _GOLDEN_RATIO * (high - low)
     left_loss, right_loss = loss(left), loss(right)
     for _ in range(_STEPS):  # each step needs only one new loss: the other point stays
         if left_loss <= right_loss:

@@ -35,7 +35,7 @@ THRESHOLDS = np.arange(1, 100) / 100
 def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequence[str]) -> IntArray:
     """Return the counts by text and class: (texts, classes, 3) of tp, fp, fn.
 
-    A wrong text is a false negative of its class and a false positive of the predicted class. `ValueError` for
+    A wrong text is a false negative of its class and a false positive of the predicted class. Raise `ValueError` for
     different lengths or unknown labels.
 
     >>> from domainbert import count_classes
@@ -54,7 +54,7 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
     text, wrong = np.arange(len(gold)), gold != predicted
     counts[text, gold, 2 * wrong] = 1  # column 0, true positive, or column 2, false negative
-    counts[text[wrong], predicted[wrong], 1] = 1
+    counts[text[wrong], predicted[wrong], 1] = 1  # column 1, false positive
     return counts
 
 
@@ -63,7 +63,10 @@ CLASS_STATISTICS: Mapping[str, SummedStatistic] = {"f1": macro_f1, "accuracy": a
 
 
 def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
-    """Return all test scores of counts (classes, 3): `f1`, `precision` and `recall` are macro averages."""
+    """Return all test scores of counts (classes, 3).
+
+    `f1`, `precision` and `recall` are means over the classes that occur in gold or prediction.
+    """
     occurs = counts.sum(axis=-1) > 0
     return {
         "f1": float(macro_f1(counts)),
@@ -79,8 +82,8 @@ def all_class_scores(counts: IntArray, labels: Sequence[str]) -> dict[str, Any]:
 def without_null_class(counts: NDArray[Any], classes: Sequence[str], null_class: str | None) -> NDArray[Any]:
     """Return counts (..., classes, 3) without the null class, and with the sum over all classes as a last row.
 
-    In the last row, every item is one true positive, or one false positive and one false negative. `null_class` is None
-    if there is no null class.
+    The last row counts each item with the correct class as a true positive, and each other item as a false positive and
+    a false negative. All classes are kept if `null_class` is None.
     """
     other_classes = [number for number, name in enumerate(classes) if name != null_class]
     return np.concatenate([counts[..., other_classes, :], counts.sum(axis=-2, keepdims=True)], axis=-2)
@@ -95,19 +98,23 @@ NULL_CLASS_STATISTICS: Mapping[str, SummedStatistic] = {
 
 
 def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> IntArray:
-    """Return the counts by text and label: (texts, labels, 3) of tp, fp, fn; `ValueError` as in `count_classes`."""
+    """Return the counts by text and label: (texts, labels, 3) of tp, fp, fn.
+
+    Raise `ValueError` for different lengths or unknown labels.
+    """
     if len(gold) != len(predicted):
         raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
     index = _label_ids({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
     counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
     for text, (gold_set, label_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
-        for column, subset in enumerate((gold_set & label_set, label_set - gold_set, gold_set - label_set)):
+        outcomes = gold_set & label_set, label_set - gold_set, gold_set - label_set  # tp, fp, fn
+        for column, subset in enumerate(outcomes):
             counts[text, [index[label] for label in subset], column] = 1
     return counts
 
 
 def _label_ids(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
-    """Return the id of each of `labels`; `ValueError` if a used label is not among them."""
+    """Return the index of each of `labels`; raise `ValueError` if a used label is not among them."""
     if unknown := set(used).difference(labels):
         raise ValueError(f"labels {sorted(unknown)} are not among {list(labels)}")
     return {label: number for number, label in enumerate(labels)}
@@ -135,7 +142,8 @@ def threshold_scores(counts: IntArray) -> dict[str, Any]:
     by_threshold = _counts_by_threshold(counts)
     f1 = micro_f1(by_threshold)
     best = np.flatnonzero(f1 == f1.max())
-    best_index = best[np.argmin(np.abs(best - len(THRESHOLDS) // 2))]
+    middle = len(THRESHOLDS) // 2  # index of 0.5
+    best_index = best[np.argmin(np.abs(best - middle))]
     micro = by_threshold[best_index].sum(axis=0)
     scores = {"f1": f1[best_index], "precision": precision(micro), "recall": recall(micro)}
     return {**scores, "macro_f1": macro_f1(by_threshold[best_index]), "threshold": THRESHOLDS[best_index]}

@@ -77,7 +77,7 @@ def weighted_f1(counts: NDArray) -> FloatArray:
 
 def accuracy(counts: NDArray) -> FloatArray:
     """Return the share of texts with the correct class; counts (..., classes, 3) of texts with one class give (...)."""
-    return recall(counts.sum(axis=-2))
+    return recall(counts.sum(axis=-2))  # a correct text is one tp, a wrong text one fn and one fp
 
 
 def scores(counts: NDArray) -> Scores:
@@ -86,7 +86,7 @@ def scores(counts: NDArray) -> Scores:
 
 
 def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
-    """Return precision, recall, F1 and gold `support` of each row of `counts` (names, 3)."""
+    """Return precision, recall, F1 and gold `support` (tp + fn) of each row of `counts` (names, 3)."""
     return {
         name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
         for name, row in zip(names, counts, strict=True)
@@ -106,7 +106,7 @@ def count_slices(gold: Set[Any], predicted: Set[Any], num_slices: int, slice_of:
 
 
 def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float:
-    """Return the micro F1 of sets of labels, one set per item; 0 if all are empty."""
+    """Return the micro F1 of sets of labels, one set per item; 0 if all sets are empty."""
     correct = sum(len(labels & predicted_labels) for labels, predicted_labels in zip(gold, predicted, strict=True))
     return 2 * correct / max(sum(map(len, gold)) + sum(map(len, predicted)), 1)
 

@@ -31,8 +31,9 @@ _MAX_WORDS = (8, 16, 32, 64, 128, 256)  # maximum words of each group except the
 
 
 def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
-    """Return the confusion matrix of runs: `labels` (sorted, all that occur in any run) and `counts`.
+    """Return the confusion matrix of runs: `labels` and `counts`.
 
+    `labels` are all labels that occur in a run, sorted; if None occurs, "none" is added as the last label.
     `counts[i][j]` is the number of items with gold label i and predicted label j, mean of the runs. So the sum of a row
     is the number of gold items, the sum of a column the number of predicted items.
     """
@@ -45,7 +46,7 @@ def confusion(runs: Sequence[Sequence[Pair]]) -> dict[str, Any]:
         for gold, predicted in run:
             matrix[index[gold], index[predicted]] += 1
     none_label = NONE
-    while none_label in names:
+    while none_label in names:  # a label of the task has this name
         none_label = f"({none_label})"
     labels = [none_label if label is None else label for label in order]
     runs_are_equal = (counts == counts[0]).all()  # then the counts stay integers
@@ -59,7 +60,7 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
     probabilities are in the same bin, so there may be fewer than 15 bins. `predictions` must not be empty.
     """
     confidence, correct = np.asarray(predictions, dtype=np.float64).T
-    edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])
+    edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])  # between the bins
     sums = np.zeros((BINS, 3))  # of confidence, correct predictions, all predictions
     np.add.at(sums, np.searchsorted(edges, confidence), np.stack([confidence, correct, np.ones_like(correct)], axis=1))
     sums = sums[sums[:, 2] > 0]

@@ -41,7 +41,7 @@ Surface = tuple[str, str]  # words, type
 def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> IntArray:
     """Return the counts of strict matches by sentence and type: (sentences, types, 3) of tp, fp, fn.
 
-    `ValueError` for different lengths or unknown types.
+    Raise `ValueError` for different lengths or unknown types.
 
     >>> from domainbert import count_entities
     >>> count_entities([[(0, 2, "law")]], [[(0, 2, "law"), (4, 5, "law")]], ["law"]).tolist()
@@ -58,17 +58,17 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
 
 def _count_indices(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence[str]) -> list[int]:
     """Return, for each entity, the index of the count to increase in the flattened (sentences, types, 3)."""
-    offsets = {name: 3 * index for index, name in enumerate(types)}  # of a type in the row of a sentence
+    type_offsets = {name: 3 * index for index, name in enumerate(types)}
     indices: list[int] = []
-    row = 0
+    sentence_offset = 0
     for gold_spans, spans in zip(gold, predicted, strict=True):
         if gold_spans or spans:  # sets are expensive, and many sentences have no entity
             gold_set, predicted_set = set(gold_spans), set(spans)
             outcomes = gold_set & predicted_set, predicted_set - gold_set, gold_set - predicted_set  # tp, fp, fn
             for outcome, subset in enumerate(outcomes):
                 for span in subset:  # a comprehension takes a quarter longer
-                    indices.append(row + offsets[span[2]] + outcome)
-        row += 3 * len(types)
+                    indices.append(sentence_offset + type_offsets[span[2]] + outcome)
+        sentence_offset += 3 * len(types)
     return indices
 
 
@@ -89,13 +89,16 @@ def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Sc
         """Return the scores with `credit`, a number of entities, as true positives."""
         return scores(np.array([credit, exact + spurious - credit, exact + missed - credit]))
 
-    return with_credit(matched.sum()), with_credit((matched.sum() + exact) / 2)
+    lenient_credit = matched.sum()
+    partial_credit = (matched.sum() + exact) / 2  # inexact matches count half
+    return with_credit(lenient_credit), with_credit(partial_credit)
 
 
 def match_overlapping(gold: Sequence[Span], predicted: Sequence[Span], same_type_only: bool) -> list[tuple[Span, Span]]:
     """Return one-to-one pairs (gold, predicted) of overlapping spans: the same type first, then the largest overlap.
 
-    Ties: the earlier gold span. Exact matches are always paired, because their spans overlap no other span.
+    Ties: the earlier gold span. `same_type_only` excludes pairs of different types. Exact matches are always paired,
+    because their spans overlap no other span.
     """
     candidates = []
     for g, p in _overlaps(gold, predicted):
@@ -191,7 +194,6 @@ def error_kinds(gold: SentenceSpans, predicted: SentenceSpans) -> dict[str, int]
 
 def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
     """Return the counts of strict matches by length in words: (lengths, 3) of tp, fp, fn in the order of `LENGTHS`."""
-
     return count_slices(_entity_set(gold), _entity_set(predicted), len(LENGTHS), _length_slice)
 
 
@@ -204,7 +206,10 @@ def _length_slice(entity: tuple[int, Span]) -> int:
 def count_by_novelty(
     gold: SentenceSpans, predicted: SentenceSpans, words: Sequence[Sequence[str]], seen: Set[Surface]
 ) -> IntArray:
-    """Return the counts of strict matches by occurrence in the training set: (2, 3) of tp, fp, fn, see `NOVELTY`."""
+    """Return the counts of strict matches of seen and of unseen entities: (2, 3) of tp, fp, fn.
+
+    `words` are the words of each sentence. `seen` has the surfaces of the entities of the training set.
+    """
 
     def novelty_slice(entity: tuple[int, Span]) -> int:
         """Return the index in `NOVELTY` of an entity (sentence, span)."""

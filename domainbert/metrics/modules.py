@@ -57,7 +57,7 @@ class SummedCounts(Metric):
         self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def add(self, counts: IntArray) -> None:
-        """Add counts of shape `shape`."""
+        """Add counts with the shape given to the constructor."""
         self.counts += torch.from_numpy(counts).to(self.counts.device)
 
     def compute(self) -> dict[str, Tensor]:
@@ -80,7 +80,7 @@ class StoredRows(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type of the rows: float64, also for the empty tensor of a rank without items."""
+        """Type of the rows: float64. `torchmetrics` also gives it to the empty tensor of a rank without items."""
         return torch.float64
 
     def add(self, rows: FloatArray) -> None:
@@ -131,7 +131,7 @@ class EntityF1(Metric):
     @property
     @override
     def dtype(self) -> torch.dtype:
-        """Type of the records: int64, also for the empty tensor of a rank without sentences."""
+        """Type of the records: int64. `torchmetrics` also gives it to the empty tensor of a rank without sentences."""
         return torch.int64
 
     def update(self, predicted: Entities, gold: Entities) -> None:
@@ -167,6 +167,7 @@ class EntityF1(Metric):
 
     def totals(self) -> tuple[list[str], IntArray, IntArray]:
         """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
+        # records: length of the name of a type, the characters of the name, tp, fp, fn, lenient matches
         flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
         by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
         position = 0
@@ -186,6 +187,7 @@ def _are_tags(sentence: Sequence[Any]) -> bool:
 
 
 def _as_spans(sentence: Sequence[Any]) -> list[Span]:
+    """Return the spans of a sentence that is given by its tags or by its spans."""
     if not _are_tags(sentence):
         return sorted((int(start), int(end), name) for start, end, name in sentence)
     for tag in set(sentence):
@@ -227,7 +229,9 @@ class LabelScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str], null_class: str | None = None) -> None:
-        super().__init__(partial(score_counts, NULL_CLASS_STATISTICS), len(labels) + (null_class not in labels), 3)
+        # rows of `without_null_class`: the labels without the null class, and a sum
+        num_rows = len(labels) if null_class in labels else len(labels) + 1
+        super().__init__(partial(score_counts, NULL_CLASS_STATISTICS), num_rows, 3)
         self.labels, self.null_class = tuple(labels), null_class
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -251,7 +255,7 @@ class MultiLabelScores(SummedCounts):
 
     def __init__(self, labels: Sequence[str], every_threshold: bool = False) -> None:
         scores = f1_by_threshold if every_threshold else best_threshold_scores
-        super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)
+        super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)  # counts of `count_thresholds`
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: probabilities of the labels (N, labels), and gold values 0 or 1 (N, labels)."""
@@ -300,8 +304,9 @@ class AnswerScores(StoredRows):
     ) -> None:
         """Add questions: predicted answers and gold answers.
 
-        For questions without gold answers, as in SQuAD 2.0 (`version_2`), `margins` are score of "no answer" - score of
-        the predicted answer, and the scores are computed at the best threshold.
+        `margins` are score of "no answer" - score of the predicted answer; by default 1 for an empty answer, and 0 for
+        other answers. If some questions have no gold answer, as in SQuAD 2.0 (`version_2`), the scores are computed at
+        the best threshold of the margins.
         """
         margins = [0.0 if answer else 1.0 for answer in predicted] if margins is None else margins
         rows = [
@@ -345,7 +350,7 @@ def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> I
 def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
     """Return the ids of classes given by name or id (N,)."""
     values = _as_numpy(classes)
-    if values.dtype.kind != "U":
+    if values.dtype.kind != "U":  # "U": names
         return values.astype(np.int64)
     index = {label: number for number, label in enumerate(labels)}
     if unknown := sorted(set(values.tolist()).difference(index)):

@@ -30,8 +30,8 @@ def regression_scores(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]
 def regression_terms(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
     """Return, for each text, the terms that the scores below sum over texts: (texts, 1, 10).
 
-    They are 1; gold g and prediction p, both minus their mean; g², p², gp; absolute and squared error; dense ranks of g
-    and p from 0.
+    The columns are: 1; gold g and prediction p, both minus their mean; g², p², gp; absolute and squared error; dense
+    ranks of g and p from 0.
     """
     numbers = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     g, p = (values - values.mean() for values in numbers)
@@ -42,7 +42,7 @@ def regression_terms(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
 
 def pearson(sums: NDArray) -> FloatArray:
     """Return Pearson's correlation, from sums (..., 1, 10) of `regression_terms`: (...)."""
-    n, g, p, gg, pp, gp = np.moveaxis(sums[..., 0, :6], -1, 0)
+    n, g, p, gg, pp, gp = np.moveaxis(sums[..., 0, :6], -1, 0)  # number of texts, sums of g, p, g², p², gp
     n = np.maximum(n, 1)  # a draw may have no text of a slice
     return _correlation(gp / n - g / n * (p / n), _variance(n, g, gg), _variance(n, p, pp))
 
@@ -74,9 +74,9 @@ class Spearman(WeightedStatistic):
     @override
     def __call__(self, weights: FloatArray, counts: NDArray) -> FloatArray:
         n = np.maximum(weights.sum(axis=1), 1)  # a draw may have no text of a slice
-        dense_ranks = counts[:, 0, -2].astype(np.int64), counts[:, 0, -1].astype(np.int64)
-        g, p = (_ranks(weights, ranks) for ranks in dense_ranks)
-        g, p = (ranks - (n[:, None] + 1) / 2 for ranks in (g, p))  # minus their mean
+        mean_rank = (n[:, None] + 1) / 2
+        # the last two columns of `regression_terms` are the dense ranks of gold and prediction
+        g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) - mean_rank for column in (-2, -1))
         products = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
         return _correlation(*products)
 
@@ -88,7 +88,8 @@ def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:
     order = np.argsort(dense_ranks)
     starts = np.searchsorted(dense_ranks[order], np.arange(dense_ranks.max() + 1))
     counts = np.add.reduceat(weights[:, order], starts, axis=1)  # (draws, distinct values)
-    return np.asarray(counts.cumsum(axis=1) - (counts - 1) / 2)[:, dense_ranks]
+    mean_ranks = np.asarray(counts.cumsum(axis=1) - (counts - 1) / 2)  # of the equal values of each distinct value
+    return mean_ranks[:, dense_ranks]
 
 
 def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
@@ -98,7 +99,7 @@ def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArr
 
 
 def _correlation(covariance: FloatArray, gold_variance: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the correlation, from -1 to 1; 0 if a variance is 0."""
+    """Return the correlations of these covariances and variances, from -1 to 1; 0 if a variance is 0."""
     root = np.sqrt(gold_variance) * np.sqrt(variance)
     return np.asarray(np.divide(covariance, root, out=np.zeros_like(root), where=root > 0)).clip(-1, 1)
 

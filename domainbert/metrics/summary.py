@@ -122,7 +122,8 @@ def summarize(
         reasons = [undefined(model_counts) for model_counts in counts[name]]
         for predictions, model_counts, reason in zip(runs.values(), counts[name], reasons, strict=True):
             means = {} if slice_statistic is None else slices.mean(model_counts, slice_statistic)
-            scores.append(score(predictions, model_counts.sum(axis=0)) | means | dict.fromkeys(reason))
+            undefined_scores = dict.fromkeys(reason)  # None
+            scores.append(score(predictions, model_counts.sum(axis=0)) | means | undefined_scores)
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if any(reasons):
@@ -151,7 +152,8 @@ def summarize(
 
 def has_few_units(rows: IntArray, units: Sequence[int] | None) -> bool:
     """Whether the items `rows` belong to fewer than `MIN_UNITS` units; `units` is None if each item is a unit."""
-    return len(rows if units is None else np.unique(np.asarray(units)[rows])) < MIN_UNITS
+    rows_units = rows if units is None else np.unique(np.asarray(units)[rows])
+    return len(rows_units) < MIN_UNITS
 
 
 def _add_slices(
@@ -214,7 +216,10 @@ def _add_intervals(
     prefix: str,
     draws: Mapping[str, FloatArray],
 ) -> None:
-    """Add the intervals and differences of the score `name`, under keys with a prefix."""
+    """Add the intervals and differences of the score `name`, under keys with a prefix.
+
+    `draws` are the scores of each system in all resamples.
+    """
     for system, summary in summaries.items():
         summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(draws[system]))
     for pair in paired:
@@ -241,16 +246,19 @@ def collapse_warnings(
     """
     if len(set(gold)) <= max_values:
         return []
-    seeds = {
+    collapsed_seeds = {
         name: [seed for seed, run in runs.items() if len(set(chain.from_iterable(map(values, run)))) <= max_values]
         for name, runs in systems.items()
     }
     advice = "it has not learned; train it with another optim.lr or longer"
-    return [f"{name} ({', '.join(models)}) {description}: {advice}" for name, models in seeds.items() if models]
+    return [f"{name} ({', '.join(seeds)}) {description}: {advice}" for name, seeds in collapsed_seeds.items() if seeds]
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Return the mean of numbers, or of nested dicts by key; equal values of any type are kept; None if one is None."""
+    """Return the mean of values: of numbers, or of nested dicts by key.
+
+    Equal values of any type are returned unchanged. If a value is None, the mean is None.
+    """
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}

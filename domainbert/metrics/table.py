@@ -123,7 +123,7 @@ def calibration_lines(summary: Summary) -> list[str]:
     for name, system in summary["systems"].items():
         scores, row = system["calibration"], [name]
         for key in CALIBRATION_TITLES:
-            bounds = scores["interval" if key == "ece" else f"{key}_interval"]
+            bounds = scores["interval" if key == "ece" else f"{key}_interval"]  # ECE is the headline, without prefix
             row += _with_interval(scores[key], bounds, percent=False)
             row.append(format_score(scores["uncalibrated"][key], percent=False))
         rows.append([*row, f"{scores['temperature']:.3f}"])
@@ -141,6 +141,7 @@ def confusion_lines(systems: SystemScores) -> list[str]:
 
 
 def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence[float]]) -> list[str]:
+    """Return the lines of a confusion matrix; with many labels, a reference to `metrics.json` instead."""
     if len(labels) > _MAX_LABELS:
         return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} labels"]
     digits = 0 if all(float(count).is_integer() for row in counts for count in row) else 1
@@ -172,6 +173,7 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
             f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
         ]
         if shows_share:
+            # only students have teachers; the headline of the first system may be None or 0
             has_share = cost["teachers"] and first[headline] and scores[headline] is not None
             row.append(f"{100 * scores[headline] / first[headline]:.1f} %" if has_share else "")
         rows.append(row)
