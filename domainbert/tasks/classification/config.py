@@ -40,10 +40,15 @@ class ClassificationDetector(FormatDetector["Classification"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder has a classifier; `transformers` takes one output without `problem_type` as a number."""
-        problem, labels = fields.get("problem_type"), fields.get("id2label")
-        has_classes = labels is None or len(labels) > 1
-        return head == "sequence" and (problem == "single_label_classification" or (problem is None and has_classes))
+        """Return whether a model folder has a text classifier, from its head and the fields of its `config.json`.
+
+        Without `problem_type`, a model with several labels is a classifier, and a model with one label is a regression
+        model, as in `transformers`. Without `id2label`, `transformers` gives a model two labels.
+        """
+        problem_type, labels = fields.get("problem_type"), fields.get("id2label")
+        has_several_labels = labels is None or len(labels) > 1
+        is_classifier = problem_type == "single_label_classification" or (problem_type is None and has_several_labels)
+        return head == "sequence" and is_classifier
 
 
 @dataclass(frozen=True)

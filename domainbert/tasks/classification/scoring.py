@@ -56,6 +56,7 @@ class ClassScoring(CountedScoring):
 
     @override
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
+        """Store and write the predictions of a model, and store its temperature; 1 if it has none."""
         super().score(system, seed, predictor, path)
         self.temperatures.setdefault(system, {})[seed] = getattr(predictor.task, "temperature", 1.0)
 
@@ -121,18 +122,23 @@ class ClassScoring(CountedScoring):
 
         def count(run: tuple[FloatArray, float]) -> FloatArray:
             """Return the calibration sums of each text."""
-            return calibration_sums(run[0], gold_ids)
+            probabilities, _ = run
+            return calibration_sums(probabilities, gold_ids)
 
         def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
-            """Return the calibration of a model with and without its temperature; `totals` are its summed counts."""
-            uncalibrated_totals = calibration_sums(_without_temperature(*run), gold_ids).sum(axis=0)
+            """Return the calibration of a model with and without its temperature; `totals` are its calibration sums,
+            summed over texts."""
+            probabilities, temperature = run
+            uncalibrated_probabilities = _without_temperature(probabilities, temperature)
+            uncalibrated_totals = calibration_sums(uncalibrated_probabilities, gold_ids).sum(axis=0)
             uncalibrated = score_counts(CALIBRATION, uncalibrated_totals)
-            return {**score_counts(CALIBRATION, totals), "temperature": run[1], "uncalibrated": uncalibrated}
+            return {**score_counts(CALIBRATION, totals), "temperature": temperature, "uncalibrated": uncalibrated}
 
         calibration_summary = summarize(runs, count, score, CALIBRATION, "ece", resampling)
         for name, system in summary["systems"].items():
             system["calibration"] = calibration_summary["systems"][name]
         for pair, calibration in zip(summary["paired"], calibration_summary["paired"], strict=True):
+            # "a" and "b" are the names of the two systems
             pair["calibration"] = {key: value for key, value in calibration.items() if key not in ("a", "b")}
 
     @override
@@ -158,4 +164,5 @@ def _without_temperature(probabilities: FloatArray, temperature: float) -> Float
     if temperature == 1:
         return probabilities
     with np.errstate(divide="ignore"):  # the logarithm of probability 0 is -inf
+        # log-probabilities are the divided logits plus a constant, which the softmax removes
         return softmax_with_temperature(np.log(probabilities), 1 / temperature)

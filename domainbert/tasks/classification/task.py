@@ -56,6 +56,7 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
 
     @override
     def order(self, task: ClassificationTask, items: Sequence[LabelledText], batch_size: int, seed: int) -> GlobalOrder:
+        """Return the order of the training texts: balanced by class if `balanced_sampling` is set."""
         sampling = task.learning.balanced_sampling
         if sampling is False:
             return super().order(task, items, batch_size, seed)
@@ -125,14 +126,16 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def __init__(self, labels: Sequence[str], learning: Classification | None = None) -> None:
         super().__init__(labels)
-        self.learning, self.temperature = learning or Classification(), 1.0
+        self.learning = learning or Classification()
+        self.temperature = 1.0
         self.weights: list[float] | None = None
 
     @classmethod
     @override
     def from_training_set(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
         task = super().from_training_set(config, train)
-        task.learning, task.weights = config, _class_weights(config, task.labels, label_counts(train.items))
+        task.learning = config
+        task.weights = _class_weights(config, task.labels, label_counts(train.items))
         return task
 
     @classmethod
@@ -148,8 +151,10 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the key of the second text, and the temperature fitted on validation if `calibrate` is set."""
-        fitted = {_TEMPERATURE: float(f"{scores.get('temperature', 1.0):.6g}")} if self.learning.calibrate else {}
-        return {**super().model_config_fields(scores), **fitted}
+        config_fields = super().model_config_fields(scores)
+        if self.learning.calibrate:
+            config_fields[_TEMPERATURE] = float(f"{scores.get('temperature', 1.0):.6g}")  # six significant digits
+        return config_fields
 
     @override
     def target(self, item: LabelledText) -> int:
@@ -177,7 +182,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
         means = mean_over_windows(logits, batch).float().cpu().numpy()
         if self.learning.calibrate:
-            metric.update(np.column_stack([gold, means]).astype(np.float64))
+            metric.update(np.column_stack([gold, means]).astype(np.float64))  # the rows of `calibrated_scores`
         else:
             metric.update(means.argmax(axis=1), gold)
 
@@ -207,7 +212,7 @@ def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapp
 
 
 def _majority_scores(labels: Sequence[str]) -> tuple[float, float]:
-    """Return macro F1 and accuracy of predicting the most frequent class for every text."""
+    """Return macro F1 and accuracy if the most frequent class is predicted for every text."""
     counts = Counter(labels)
     accuracy = max(counts.values()) / len(labels)
     f1_of_class = 2 * accuracy / (1 + accuracy)  # its precision is the accuracy, its recall 1; other classes have F1 0

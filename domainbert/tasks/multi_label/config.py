@@ -82,7 +82,7 @@ class MultiLabel(TextTaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
-        """Raise `DomainbertError` if no training text has a label, or `pos_weight` names a label that none has."""
+        """Raise `DomainbertError` if there are no training labels, or `pos_weight` names a label not among them."""
         if not labels:
             raise DomainbertError("no text of training has a label; expected at least one")
         check_weighted(self.pos_weight, labels, "pos_weight")

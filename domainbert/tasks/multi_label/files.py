@@ -58,13 +58,14 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     """Return the texts of a file, with any number of labels each, for `TaskConfig.read`.
 
     Raises:
-        DomainbertError: as `read` of classification; labels that are not a list; a duplicate label.
+        DomainbertError: unreadable file, no text; an invalid line, text or label, as in classification; labels that are
+            not a list; a duplicate label.
     """
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
 
     def check(row: Row, line: int) -> tuple[int, Row]:
-        """Return a valid row with a list of labels, and its line."""
+        """Return the line and the row with its list of labels; raise `DomainbertError` if the row is invalid."""
         if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
         raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key))
@@ -76,11 +77,12 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Return the labels in a column, which is split at the separator, or is a list that pandas wrote.
+    """Return the labels in a column: the parts between separators, or the items of a list that pandas wrote.
 
-    Lists are counted in `changed`.
+    An empty column has no labels. Lists are counted in `changed`. Raise `DomainbertError` for an invalid list.
     """
-    parsed_list, column = parse_list(column), column.strip()
+    parsed_list = parse_list(column)
+    column = column.strip()
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
@@ -94,8 +96,9 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 def _name_labels(
     rows: Sequence[tuple[int, Row]], format: MultiLabelFormat, file: Readable, reader: LabelReader, problems: Problems
 ) -> list[LabelledText]:
-    """Return the texts of (line, row) pairs, with labels converted from 0/1 indicators, numbers or names to names."""
-    names, label_lists = reader.names, [row[format.label_key] for _, row in rows]
+    """Return the texts of (line, row) pairs; labels given as 0/1 indicators or as numbers are replaced by names."""
+    names = reader.names  # None if the file and its settings have no names
+    label_lists = [row[format.label_key] for _, row in rows]
     if names is not None and all(_are_indicators(values, len(names)) for values in label_lists):
         return [
             LabelledText(**text_fields(row, format), labels=tuple(compress(names, values)), line=line)

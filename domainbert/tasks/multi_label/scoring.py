@@ -61,7 +61,10 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def mistake(self, item: LabelledText, prediction: LabelsOfText) -> Mistake | None:
-        """Return the errors of a text, or None; the severity of a missed label is 1 minus its probability."""
+        """Return the errors of a text; None if all labels are correct.
+
+        The severity of a spurious label is its probability, of a missed label 1 minus its probability.
+        """
         missed, spurious = _wrong_labels(item, prediction)
         if not missed and not spurious:
             return None
@@ -74,8 +77,11 @@ class MultiLabelScoring(CountedScoring):
 
     @override
     def confusion_pairs(self, item: LabelledText, prediction: LabelsOfText) -> list[Pair]:
-        """Return (gold, predicted) pairs of labels: correct labels with themselves, and a single missed with a single
-        spurious label; otherwise missed and spurious labels are paired with None."""
+        """Return (gold, predicted) pairs of labels.
+
+        A correct label is paired with itself. If there are exactly one missed and one spurious label, they are a pair;
+        otherwise each missed and each spurious label is paired with None.
+        """
         missed, spurious = _wrong_labels(item, prediction)
         correct: list[Pair] = [(label, label) for label in item.labels if label not in missed]
         if len(missed) == len(spurious) == 1:
@@ -92,7 +98,8 @@ class MultiLabelScoring(CountedScoring):
         return count_labels(gold, [prediction.labels for prediction in predictions], sorted(self.labels))
 
     def scores(self, predictions: Sequence[LabelsOfText], totals: NDArray[Any]) -> dict[str, Any]:
-        """Return scores; `precision` and `recall` are micro, `exact` is the share of texts with all labels correct."""
+        """Return all test scores: `f1`, `precision` and `recall` are micro averages; `exact` is the share of texts with
+        all labels correct."""
         pairs = zip(self.test.items, predictions, strict=True)
         is_exact = [set(item.labels) == set(prediction.labels) for item, prediction in pairs]
         return {

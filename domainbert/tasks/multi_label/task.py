@@ -78,7 +78,8 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
             return []
         # F1 of predicting the 1, 2, ... most frequent labels for every text
         correct = np.cumsum([count for _, count in counts.most_common()])
-        num_predicted, num_gold = len(items) * np.arange(1, len(correct) + 1), correct[-1]
+        num_predicted = len(items) * np.arange(1, len(correct) + 1)
+        num_gold = correct[-1]
         baseline = float((2 * correct / (num_predicted + num_gold)).max())
         if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
@@ -92,7 +93,7 @@ class LabelsExplainer(Explainer["MultiLabelTask"]):
     @override
     def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         def score(label: int, logits: Tensor) -> Tensor:
-            """Return the log-probability of a label of the only text, given its index."""
+            """Return the log-probability of the label with index `label` for the only text of the batch."""
             return functional.logsigmoid(mean_over_windows(logits, batch)[0, label].double())
 
         (prediction,) = task.decode(logits, batch)

@@ -85,7 +85,7 @@ class Treebank(SentenceFile[Sentence]):
         return replace(super().plain_item(item), target=tuple(item.arcs), document=document)
 
     def units(self) -> list[Unit]:
-        """Return the documents; a document begins with the comments of its first sentence."""
+        """Return one unit per document, at the first line of its first sentence."""
         grouped = (list(group) for _, group in groupby(self.items, key=lambda sentence: sentence.document))
         return [Unit(document[0].line, frozenset(label_set(document))) for document in grouped]
 
@@ -119,12 +119,13 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
     problems = Problems(str(path))
     blocks = list(_blocks(path))
     begins_document = [any(_NEW_DOCUMENT.match(text) for _, text in block) for block in blocks]
-    documents = list(accumulate(map(int, begins_document)))  # number of document marks up to each sentence
+    # the number of document marks up to each sentence, which is the index of its document if documents are marked
+    documents = list(accumulate(map(int, begins_document)))
     marked = any(documents)
     sentences: list[Sentence] = []
     for index, block in enumerate(blocks):
         words = [(line, text.split("\t")) for line, text in block if is_word(text)]
-        block_problems = list(_row_problems(words)) or list(_tree_problems(words))
+        block_problems = list(_row_problems(words)) or list(_tree_problems(words))  # trees only of valid rows
         for line, problem in block_problems:
             problems.add(f"{path}:{line}: {problem}")
         if words and not block_problems:
@@ -155,16 +156,16 @@ def _blocks(path: Path) -> Iterator[list[Line]]:
 
 
 def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
-    columns = [columns for _, columns in words]
+    rows = [columns for _, columns in words]
     first_line, _ = block[0]
     return Sentence(
-        [row[FORM] for row in columns],
-        [int(row[HEAD]) for row in columns],
-        [format.read_label(row[LABEL]) for row in columns],
-        [row[TAG] for row in columns],
-        [text for _, text in block],
-        first_line,
-        document,
+        words=[row[FORM] for row in rows],
+        heads=[int(row[HEAD]) for row in rows],
+        labels=[format.read_label(row[LABEL]) for row in rows],
+        tags=[row[TAG] for row in rows],
+        rows=[text for _, text in block],
+        line=first_line,
+        document=document,
     )
 
 

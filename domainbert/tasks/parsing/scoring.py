@@ -64,11 +64,12 @@ class TreeScoring(CountedScoring):
 
     def row(self, item: Sentence, prediction: Tree) -> str:
         """Return the sentence in CoNLL-U with predicted heads and labels, without enhanced dependencies."""
-        return "\n".join([*_replace_arcs(item, prediction.arcs), "", ""])
+        return "\n".join([*_replace_arcs(item, prediction.arcs), "", ""])  # an empty line ends a sentence
 
     @override
     def mistake(self, item: Sentence, prediction: Tree) -> Mistake | None:
-        """Return the wrong arcs as marks of their dependent words; None if all arcs are correct."""
+        """Return the error of a sentence, with a mark on the dependent word of each wrong arc; None if all arcs are
+        correct."""
         text, offsets = join_words(item.words)
         gold_marks, marks, scores = [], [], []
         words = zip(item.arcs, prediction.arcs, offsets, prediction.scores, strict=True)
@@ -91,7 +92,7 @@ class TreeScoring(CountedScoring):
         return zip(prediction.scores, map(eq, item.arcs, prediction.arcs), strict=True)
 
     def count(self, predictions: Sequence[Tree]) -> NDArray[np.int64]:
-        """Return counts per sentence, see `count_arcs`."""
+        """Return the counts (sentences, 3, 3) of `count_arcs`."""
         return count_arcs(self.gold, _arcs(predictions), [sentence.punctuation for sentence in self.test.items])
 
     @override
@@ -134,7 +135,7 @@ def _head_word(sentence: Sentence, arc: Arc) -> str | None:
 
 
 def _replace_arcs(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:
-    """Return the lines of a sentence with its arcs replaced by `arcs`."""
+    """Return the lines of a sentence with its arcs replaced by `arcs`, and its enhanced dependencies by "_"."""
     remaining = iter(arcs)
     rows = []
     for row in sentence.rows:

@@ -101,7 +101,7 @@ class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     @override
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
-        # the share of words whose head is the previous word, or of words whose head is the next word if it is larger
+        # UAS of the better one of two parsers: the head of every word is the previous word, or the next word
         adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
         if adjacent == 1 or scores["uas"] > adjacent + MIN_GAIN:  # at 1 no model can be better
             return []
@@ -191,13 +191,14 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     ) -> list[Example]:
         """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
         aligned = aligned_contents(tokenizer, contents, self.word_splitting)
-        return [_example(words, np.full((len(words.first_piece), 2), IGNORE_INDEX), max_length) for words in aligned]
+        no_targets = [np.full((len(words.first_piece), 2), IGNORE_INDEX) for words in aligned]
+        return [_example(words, targets, max_length) for words, targets in zip(aligned, no_targets, strict=True)]
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of heads, and of labels given gold heads, summed over the words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        mask = grid.fill(batch["targets"][:, 0] != IGNORE_INDEX)  # (E, W); false in padding
-        heads, labels = grid.fill(batch["targets"]).clamp(min=0).unbind(2)
+        mask = grid.fill(batch["targets"][:, 0] != IGNORE_INDEX)  # (E, W) sentences and words; false in padding
+        heads, labels = grid.fill(batch["targets"]).clamp(min=0).unbind(2)  # unknown targets, outside `mask`, become 0
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
             arcs = self.biaffine.arc_scores(words, grid.lengths)[mask]
@@ -220,13 +221,18 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def decode(self, logits: Tensor, batch: Batch) -> list[Tree]:
         """Return the tree of each sentence; every sentence has words."""
         grid = WordGrid(batch["example"], batch["outputs"])
-        sizes, inside = grid.lengths.tolist(), grid.fill(batch["outputs"] >= 0)
+        sizes = grid.lengths.tolist()
+        inside = grid.fill(batch["outputs"] >= 0)  # (E, W) sentences and words; false in padding
+
+        # the best head of each word, the best label given this head, and their joint probability
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
             arcs = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)
             heads = self._heads(arcs, sizes)
             labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
         scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
+
+        # the words of all sentences in order, divided into sentences
         words_in_order = zip(heads[inside].tolist(), labels.indices.tolist(), scores.tolist(), strict=True)
         trees = []
         for size in sizes:
@@ -236,7 +242,8 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         return trees
 
     def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Return the heads (E, W) decoded from log-probabilities (E, W, 1 + W); 0 in padding."""
+        """Return the heads (E, W) of the words of E sentences, decoded from log-probabilities (E, W, 1 + W) of all
+        heads; 0 in padding."""
         decode = best_tree if self.decoding == "mst" else greedy_heads
         heads = torch.zeros(arcs.shape[:2], dtype=torch.int64)
         # NaN of a diverged training: any tree will do, as non-finite logits are reported elsewhere
@@ -252,6 +259,7 @@ def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
     windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     for start, stop, owned_start, owned_end in bounds:
-        owned = np.flatnonzero((first_pieces >= owned_start) & (first_pieces < owned_end))  # words
+        # indices of the words that this window scores; windows overlap
+        owned = np.flatnonzero((first_pieces >= owned_start) & (first_pieces < owned_end))
         windows.append(Window(ids[start:stop], first_pieces[owned] - start, owned, targets[owned], words.extra))
     return Example(tuple(windows), len(first_pieces))

@@ -111,9 +111,11 @@ class _Contraction:
 
     def expand(self, contracted_heads: Ints) -> Ints:
         """Return heads (n,) before the contraction from heads (o + 1,) after it."""
-        heads, outside_heads, cycle_head = self.heads.copy(), contracted_heads[:-1], contracted_heads[-1]
-        nodes = np.append(self.outside, -1)  # -1 is the contracted cycle, which `chosen` replaces
-        heads[self.outside] = np.where(outside_heads == len(self.outside), self.chosen, nodes[outside_heads])
+        outside_heads, cycle_head = contracted_heads[:-1], contracted_heads[-1]
+        contracted_cycle = len(self.outside)  # its index after the contraction
+        nodes = np.append(self.outside, -1)  # by index after the contraction; -1 is never used
+        heads = self.heads.copy()
+        heads[self.outside] = np.where(outside_heads == contracted_cycle, self.chosen, nodes[outside_heads])
         heads[self.entered[cycle_head]] = self.outside[cycle_head]
         return heads
 
@@ -121,8 +123,9 @@ class _Contraction:
 def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contraction]:
     """Contract a cycle of the best heads (n,) to one node; return the new scores (o + 1, o + 1) and the contraction."""
     outside = np.setdiff1d(np.arange(len(table)), cycle)
+    # change of the score (member, outside node) if the outside node becomes the head of the member
     entering = table[np.ix_(cycle, outside)] - table[cycle, heads[cycle]][:, None]
-    leaving = table[np.ix_(outside, cycle)]
+    leaving = table[np.ix_(outside, cycle)]  # (outside node, member) score of the member as its head
     smaller = np.full((len(outside) + 1,) * 2, -np.inf)
     smaller[:-1, :-1] = table[np.ix_(outside, outside)]
     smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)

@@ -37,8 +37,8 @@ class QuestionDetector(FormatDetector["QuestionAnswering"]):
 
     @override
     def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
-        data = sample.value.get("data") if isinstance(sample.value, dict) else None
-        if isinstance(data, list) and data and isinstance(data[0], dict) and "paragraphs" in data[0]:
+        articles = sample.value.get("data") if isinstance(sample.value, dict) else None
+        if isinstance(articles, list) and articles and isinstance(articles[0], dict) and "paragraphs" in articles[0]:
             return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
         first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
         if not {"question", "context"} <= set(first_row) or not isinstance(first_row.get("answers"), dict):
@@ -56,7 +56,9 @@ class QuestionEvaluation(Evaluation):
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         facts = fields.get(ANSWERS)
-        return {name: facts[name] for name in self.saved_settings if name in facts} if isinstance(facts, dict) else {}
+        if not isinstance(facts, dict):
+            return {}
+        return {name: facts[name] for name in self.saved_settings if name in facts}
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ class QuestionFile(Labelled[Question]):
 
     @override
     def plain_item(self, item: Question) -> PlainItem:
-        """Return an item in the form that checks read, with its context as document."""
+        """Return the item as a `PlainItem`, which the data checks read; its context is the document."""
         return replace(super().plain_item(item), target=item.answers, document_name=item.context)
 
     def units(self) -> list[Unit]:
@@ -124,6 +124,8 @@ class QuestionFile(Labelled[Question]):
 
     @override
     def file_content(self, units: Sequence[int]) -> str:
+        """Return a file with the questions on the contexts with the indices `units`: in JSON if this file is JSON,
+        otherwise in JSONL."""
         chosen = set(units)
         items = [item for unit, item in zip(self.unit_ids, self.items, strict=True) if unit in chosen]
         if self.kind != "json":
@@ -182,23 +184,27 @@ def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
-        return "json"
+        return "json"  # of several lines
     return "jsonl" if isinstance(first, dict) and "data" not in first else "json"
 
 
 def _parse_squad(row: Row, line: int) -> Question:
-    """Return the question of a row of `_squad_rows`; raise `DomainbertError` with the id of an invalid question."""
+    """Return the question of a row of `_squad_rows`.
+
+    Raise `DomainbertError` if the question is invalid; each problem names its id, or without an id its JSON path.
+    """
     try:
         raise_problems(problem_with_text(row, "id"), problem_with_list(row, "answers"))
         impossible = row.get("is_impossible", False)
-        if bool(row["answers"]) is impossible or not isinstance(impossible, bool):
+        has_answers = bool(row["answers"])
+        if not isinstance(impossible, bool) or has_answers == impossible:
             found = f"{len(row['answers'])} answers and is_impossible {shown(impossible)}"
             raise DomainbertError(f"{found}; expected an answer, or none and is_impossible true")
         for answer in row["answers"]:
             if not isinstance(answer, dict):
                 raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in row["answers"]]
-        return _check_question(row, row["id"], pairs, line)
+        return _build_question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["json_path"]
         located_problems = [f"{name}: {problem}" for problem in error.problems]
@@ -218,11 +224,11 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
         raise DomainbertError(f"{len(texts)} texts of answers and {len(starts)} starts; expected equal numbers")
-    return _check_question(row, id, list(zip(texts, starts, strict=True)), line)
+    return _build_question(row, id, list(zip(texts, starts, strict=True)), line)
 
 
-def _check_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
-    """Return the question of a row with (text, start) of its answers; raise `DomainbertError` if one is invalid."""
+def _build_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
+    """Return a question with the answers (text, start); raise `DomainbertError` if a text or an answer is invalid."""
     raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
     context = row["context"]
     raise_problems(*(_problem_with_answer(text, start, context) for text, start in answers))
@@ -255,9 +261,10 @@ def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
 
 
 def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
-    """Yield (line of the id, question) with two more keys: `context`, and `json_path` of the question.
+    """Yield (line, question) of each question, with two more keys: `context`, and `json_path` of the question.
 
-    Articles, paragraphs and questions that are not objects, and values that are not lists, are added to `problems`.
+    The line is the line of the id, or 1 if it is not found. Articles, paragraphs and questions that are not objects,
+    and values that are not lists, are added to `problems`.
 
     Raises:
         DomainbertError: unreadable file, or a file that is not SQuAD's JSON.
@@ -272,7 +279,7 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 
 
 def _parse_json(path: Path, text: str) -> Row:
-    """Return the JSON object of a SQuAD file; raise `DomainbertError` if it is not one."""
+    """Return the JSON object in the text of a SQuAD file; raise `DomainbertError` if it has no list "data"."""
     expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
     try:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
@@ -302,7 +309,7 @@ def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Ite
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:
-    """Return the line of each question by id; the last line of a duplicate id."""
+    """Return the line of each id, from 1; the last line if an id occurs several times."""
     breaks = [match.start() for match in re.finditer("\n", text)]
     return {
         json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1

@@ -72,18 +72,22 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
 
 
 def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:
-    """Return the best span as the answer, or no answer if its margin is above `threshold`."""
-    # with a threshold, no answer is the last candidate
+    """Return the best span as the answer.
+
+    The answer is empty if the context has no span, or if the margin is above `threshold`. None is no threshold.
+    """
+    # with a threshold, the last score is the score of no answer
     scores = spans.scores if threshold is None else np.append(spans.scores, spans.null_score)
     exponentials = np.exp(scores - scores.max(initial=-np.inf))
     probabilities = (exponentials / exponentials.sum()).tolist()
     candidates = [
         Candidate(context[start:end], start, end, probability)
-        for (start, end), probability in zip(spans.characters.tolist(), probabilities, strict=False)
+        for (start, end), probability in zip(spans.characters.tolist(), probabilities, strict=False)  # spans only
     ]
     if not candidates:
-        return Reply("", None, None, 1.0, None, [])
+        return Reply(answer="", start=None, end=None, score=1.0, margin=None, candidates=[])
     if threshold is not None and spans.margin > threshold:
-        return Reply("", None, None, probabilities[-1], spans.margin, candidates)
+        no_answer_score = probabilities[-1]
+        return Reply("", None, None, no_answer_score, spans.margin, candidates)
     best = candidates[0]
     return Reply(best.text, best.start, best.end, best.score, spans.margin, candidates)

@@ -39,7 +39,7 @@ _FURTHER_SCORES = {  # key and name of further scores of SQuAD 2.0
 
 
 def _mean(column: int) -> Statistic:
-    """Return a function of counts (..., 2, 3), which returns the mean of a column over questions (...)."""
+    """Return a function that computes the mean of a column over questions, from summed `AnswerScoring.count`."""
 
     def mean(counts: NDArray[Any]) -> FloatArray:
         """Return the means (...) of counts (..., 2, 3)."""
@@ -90,7 +90,8 @@ class AnswerScoring(CountedScoring):
 
     @override
     def mistake(self, item: Question, prediction: Reply) -> Mistake | None:
-        """Return the error of an answer, None for an exact match; `text` is the context, `text_pair` the question."""
+        """Return the error of an answer, with marks on the predicted answer and on the gold answers in the context;
+        None for an exact match."""
         if score_answer(prediction.answer, item.texts, self.test.has_unanswerable).exact:
             return None
         spans = sorted({(answer.start, answer.end) for answer in item.answers})
@@ -106,7 +107,8 @@ class AnswerScoring(CountedScoring):
 
     @override
     def confusion_pairs(self, item: Question, prediction: Reply) -> list[Pair]:
-        """Return the pair (gold, predicted), each "answer" or None without answer; [] if all questions have answers."""
+        """Return one pair (gold, predicted), each "answer", or None if there is no answer; [] for SQuAD 1.1, where all
+        questions have answers."""
         if not self.test.has_unanswerable:
             return []
         return [(_ANSWER if item.answers else None, _ANSWER if prediction.answer else None)]
@@ -118,14 +120,16 @@ class AnswerScoring(CountedScoring):
         return [(prediction.score, exact == 1)]
 
     def count(self, predictions: Sequence[Reply]) -> NDArray[np.float64]:
-        """Return (exact match, F1, 1) per question: (questions, 2, 3), in row 0 if answerable, otherwise in row 1."""
+        """Return counts (questions, 2, 3): row 0 of an answerable question, or row 1 of an unanswerable question, is
+        (exact match, F1, 1); the other row is 0."""
         counts = np.zeros((len(predictions), 2, 3))
         is_unanswerable = [int(not item.answers) for item in self.test.items]
         counts[np.arange(len(predictions)), is_unanswerable] = self._rows([reply.answer for reply in predictions])
         return counts
 
     def scores(self, predictions: Sequence[Reply], totals: NDArray[Any]) -> dict[str, Any]:
-        """Return scores: means over questions from 0 to 1, as in evaluate-v2.0.py."""
+        """Return the means over questions from 0 to 1. If some questions have no answer, add the means of answerable
+        and of unanswerable questions, and the scores at the best thresholds, as in evaluate-v2.0.py."""
         scores = super().scores(predictions, totals)
         if not self.test.has_unanswerable:
             return scores
@@ -139,6 +143,7 @@ class AnswerScoring(CountedScoring):
         """Return the scores of the best candidates at the best threshold on the test set, an upper bound."""
         rows = self._rows([reply.candidates[0].text if reply.candidates else "" for reply in predictions])
         answerable = np.asarray([float(bool(item.answers)) for item in self.test.items])
+        # without candidates, there is no answer at any threshold
         margins = np.asarray([np.inf if reply.margin is None else reply.margin for reply in predictions])
         scores: dict[str, float] = {}
         for name, column in (("exact", _EXACT), ("f1", _F1)):

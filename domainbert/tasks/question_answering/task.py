@@ -64,9 +64,9 @@ class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
 
 
 def answer_divergence(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-    """Return the divergence (N,) of each output: the mean of the divergences of start and end, as in the loss.
+    """Return the terms (N,) of the divergence, the mean of start and end as in the loss: one term per output.
 
-    An output with the example -1, which no window reads, is omitted.
+    `example` (N,) is the example of each output. Outputs with example -1, which no window reads, are omitted.
     """
     valid = example >= 0
     log_p, log_q = (log_probabilities(logits[valid], example[valid]) for logits in (teacher, student))
@@ -125,7 +125,11 @@ class QuestionAnsweringTask(Task[Question, Reply]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> QuestionAnsweringTask:
-        """Return the task of a model folder; without an entry, it has default limits and answers every question."""
+        """Return the task of a model folder, from its entry in `config.json`.
+
+        Without this entry, the task has the default limits and answers every question. Raise `DomainbertError` if the
+        entry has unknown keys or an invalid threshold.
+        """
         facts = fields.get(ANSWERS, {})
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if valid_keys else None
@@ -161,10 +165,10 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         pairs = as_pairs(contents)
-        return self._encoder(pairs, tokenizer, max_length).encode(pairs, None)
+        return self._encoder(pairs, tokenizer, max_length).encode(pairs, answers=None)
 
     def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
-        """Return an encoder; print the number of questions that it truncates and that have not been printed before."""
+        """Return an encoder; print the number of questions that it truncates, without those of earlier calls."""
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
         truncated = encoder.truncated_questions([pair.first for pair in pairs])
         if new := [length for question, length in truncated.items() if question not in self._reported]:
@@ -192,17 +196,20 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
-        version_2 = not all(item.answers for item in items)
+        version_2 = not all(item.answers for item in items)  # as in SQuAD 2.0, some questions have no answer
         questions = [items[item] for item in batch["items"].tolist()]
         decoded = self.decode(logits, batch)
         answers = [_text(item, spans) for item, spans in zip(questions, decoded, strict=True)]
         metric.update(answers, [item.texts for item in questions], [spans.margin for spans in decoded], version_2)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
-        """Return the best spans of each context."""
+        """Return the best answer spans of each question."""
         return best_spans(logits, batch, self.config.max_answer_length, self.config.n_best)
 
 
 def _text(item: Question, spans: Spans) -> str:
     """Return the text of the best span; empty without spans."""
-    return item.context[slice(*spans.characters[0].tolist())] if len(spans.characters) else ""
+    if not len(spans.characters):
+        return ""
+    start, end = spans.characters[0].tolist()
+    return item.context[start:end]

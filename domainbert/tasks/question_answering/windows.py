@@ -50,16 +50,19 @@ def context_pieces(tokenizer: DomainTokenizer, contexts: Sequence[str]) -> list[
 
 
 def _build_pieces(context: str, encoding: Encoding) -> Pieces:
-    visible = [_visible_range(context, *offsets) for offsets in encoding.offsets]
-    characters = np.asarray(visible, dtype=np.int32).reshape(-1, 2)
+    ranges = [_visible_range(context, *offsets) for offsets in encoding.offsets]
+    characters = np.asarray(ranges, dtype=np.int32).reshape(-1, 2)
     words = np.asarray(encoding.word_ids, dtype=np.int64)
-    starts = np.flatnonzero(np.diff(words, prepend=-1)).tolist()
-    return Pieces(np.asarray(encoding.ids), starts, characters, np.flatnonzero(characters[:, 0] < characters[:, 1]))
+    word_starts = np.flatnonzero(np.diff(words, prepend=-1)).tolist()  # pieces with another word than the piece before
+    visible = np.flatnonzero(characters[:, 0] < characters[:, 1])
+    return Pieces(np.asarray(encoding.ids), word_starts, characters, visible)
 
 
 def _visible_range(text: str, start: int, end: int) -> Stretch:
-    """Return a character range without surrounding white space, extended by following non-spacing marks, which the
-    normalizer of an uncased vocabulary removes and excludes from its offsets."""
+    """Return a character range without surrounding white space, extended by following non-spacing marks.
+
+    The normalizer of an uncased vocabulary removes these marks and excludes them from its offsets.
+    """
     while start < end and text[start].isspace():
         start += 1
     while start < end and text[end - 1].isspace():
@@ -88,11 +91,12 @@ class PairEncoder:
             )
 
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:
-        """Return an example for each pair; the question precedes each window of its context, which fills the rest.
+        """Return an example for each pair; each window has the question, and as many pieces of the context as fit.
 
-        The outputs of an example are [CLS], with index 0, and the pieces of the context. Windows advance by half of the
-        pieces that they hold, so an answer of up to this number of pieces is complete in one of them. `answers` has
-        for each pair the character range of one answer or none, or is None for prediction.
+        The outputs of an example are [CLS], with index 0, and the pieces of the context. A window starts half of its
+        context pieces after the window before, so an answer of up to this number of pieces is complete in a window.
+        `answers` has, for each pair, a list with the character range of one answer, or an empty list; None for
+        prediction.
         """
         contexts = list(dict.fromkeys(pair.second for pair in pairs))
         pieces = dict(zip(contexts, context_pieces(self.tokenizer, contexts), strict=True))
@@ -114,8 +118,10 @@ class PairEncoder:
         return {text: length for text, length in lengths if length > self.max_question_length}
 
     def _build_example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
-        """Return the example of a pair; `answers` has one answer or none, or is None for prediction."""
-        span, labelled = answer_pieces(context, answers[0]) if answers else None, answers is not None
+        """Return the example of a pair; `answers` has the character range of one answer or is empty; None for
+        prediction."""
+        span = answer_pieces(context, answers[0]) if answers else None
+        labelled = answers is not None
         bounds = window_bounds(context.word_starts, len(context.ids), self.room - len(question))
         windows = [self._build_window(question, context, (start, stop), span, labelled) for start, stop, _, _ in bounds]
         return Example(tuple(windows), num_outputs=len(context.ids) + 1)  # the pieces and [CLS]
@@ -123,18 +129,23 @@ class PairEncoder:
     def _build_window(
         self, question: Ints, context: Pieces, bounds: Stretch, span: Stretch | None, labelled: bool
     ) -> Window:
-        """Return the window of the pieces `bounds` (end exclusive) of a context; its outputs are [CLS] and the visible
-        pieces. `span`: first and last piece of the answer, or None; the targets ignore it unless `labelled`."""
+        """Return the window with the pieces `bounds` (end exclusive) of a context; its outputs are [CLS] and the
+        visible pieces.
+
+        `span` has the first and last piece of the answer; None if there is no answer. If not `labelled`, the answer is
+        unknown, and the targets are `IGNORE_INDEX`.
+        """
         start, stop = bounds
         pieces = context.visible[slice(*np.searchsorted(context.visible, bounds))]
         # positions in the window; they count from the token after [CLS], which is at -1
         positions = np.concatenate([[-1], pieces - start + len(question) + self.num_separators])
         targets = np.zeros((len(positions), 4), dtype=np.int32)
-        targets[1:, FIRST_CHAR:] = context.characters[pieces]
+        targets[1:, [FIRST_CHAR, CHAR_END]] = context.characters[pieces]
         if not labelled:
             targets[:, [STARTS, ENDS]] = IGNORE_INDEX
         elif span is not None and start <= span[0] and span[1] < stop:
-            targets[1:, STARTS], targets[1:, ENDS] = pieces == span[0], pieces == span[1]
+            targets[1:, STARTS] = pieces == span[0]
+            targets[1:, ENDS] = pieces == span[1]
         else:  # no answer in this window: its start and end are [CLS]
             targets[0, [STARTS, ENDS]] = 1
         outputs = np.concatenate([[CLS], pieces + 1])  # indices in all outputs of the example
@@ -149,7 +160,7 @@ def answer_pieces(context: Pieces, answer: Stretch) -> Stretch | None:
 
 
 def has_answer_in_window(example: Example) -> bool:
-    """Whether a window of the example contains the whole answer, so that training sees it."""
+    """Whether a window of the example contains the whole answer: then the target of a piece, not of [CLS], is 1."""
     return any(bool((window.targets[1:, STARTS] == 1).any()) for window in example.windows)
 
 
@@ -178,12 +189,13 @@ def window_indices(outputs: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
-    """Return the log-softmax of logits (N, 2) within each window; `window` (N,): ascending indices of windows."""
+    """Return the log-softmax of logits (N, 2) over the positions of each window; `window` (N,) has the window of each
+    position, ascending."""
     logits = logits.float()
     index = window.unsqueeze(1).expand_as(logits)
     largest = logits.new_full((int(window[-1]) + 1, 2), -torch.inf)
     largest = largest.scatter_reduce(0, index, logits.detach(), "amax")
-    shifted = logits - largest[window]
+    shifted = logits - largest[window]  # no overflow of the exponential
     summed = torch.zeros_like(largest).index_add(0, window, shifted.exp())
     return shifted - summed.log()[window]
 
@@ -191,8 +203,9 @@ def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
 def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count: int) -> list[Spans]:
     """Return the `count` best spans of at most `max_pieces` pieces for each example of a batch, over all windows.
 
-    A span in several windows is scored once, in the window that maximises the smaller of its left and right context:
-    the window with the nearest middle. The border is halfway between the end of a window and the start of the next.
+    A span in several windows is scored once, in the window whose middle is nearest: there, the smaller one of its left
+    and right context is largest. The border between the spans of two windows is halfway between the end of the first
+    and the start of the second.
     """
     values = logits.detach().double().cpu().numpy()
     outputs, owners, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
@@ -213,7 +226,8 @@ def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count:
 def _best_in_context(
     windows: list[tuple[FloatArray, NDArray[Any], NDArray[Any]]], max_pieces: int, count: int
 ) -> Spans:
-    """Return the best spans of a context; a window has logits (k, 2), outputs (k,) and targets (k, 4)."""
+    """Return the best spans of a context over its windows; a window of k positions has logits (k, 2), outputs (k,) and
+    targets (k, 4)."""
     null_score = min(float(logits[0].sum()) for logits, *_ in windows)
     # windows with pieces of the context after [CLS], in the order of their first piece
     windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
@@ -221,7 +235,7 @@ def _best_in_context(
     middles = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
     scores, characters = [np.empty(0)], [np.empty((0, 2), dtype=np.int64)]
     bounds = zip([0, *middles], [*middles, np.inf], strict=True)
-    for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):
+    for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):  # there may be no window
         window_scores, starts, ends = _best_in_window(logits[1:], outputs[1:], max_pieces, count, low, high)
         scores.append(window_scores)
         characters.append(np.stack([targets[1 + starts, FIRST_CHAR], targets[1 + ends, CHAR_END]], axis=1))
@@ -235,6 +249,7 @@ def _best_in_window(
 ) -> tuple[FloatArray, NDArray[np.int64], NDArray[np.int64]]:
     """Return the scores, starts and ends, each (n,), of the best spans of a window with low <= start + end < high.
 
+    The bounds compare the `outputs` of the first and last piece; the returned starts and ends are indices in `outputs`.
     All spans are compared, while published scripts combine the 20 best starts and ends.
     """
     size, width = len(logits), min(max_pieces, len(logits))

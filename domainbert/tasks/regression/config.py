@@ -40,7 +40,7 @@ class RegressionDetector(FormatDetector["Regression"]):
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a folder has a regression model: one output, and no other `problem_type`."""
+        """Return whether a folder has a regression model: one label, and `problem_type` regression or missing."""
         problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
         return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
 

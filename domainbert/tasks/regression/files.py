@@ -75,7 +75,7 @@ def read(config: Regression, file: Readable) -> NumberFile:
 
 
 def _parse_number(column: str) -> float | str:
-    """Return a CSV column as a number, or unchanged if it is not a number."""
+    """Return the text of a column as a number, or unchanged if it is not a number."""
     return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 

@@ -75,7 +75,7 @@ class RegressionScoring(CountedScoring):
 
     @override
     def mistake(self, item: NumberedText, prediction: Estimate) -> Mistake | None:
-        """Return a difference of predicted and gold number as an error; None if they are equal.
+        """Return the difference of predicted and gold number as an error; None if they are equal.
 
         The severity of a difference e is |e| / (|e| + s), where s is `deviation`.
         """
@@ -102,6 +102,7 @@ class RegressionScoring(CountedScoring):
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
         """Return the reasons for undefined scores by name: equal numbers have no correlation."""
+        # the last two columns of `regression_terms`
         for name, dense_ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
             if not dense_ranks.any():  # all ranks are 0
                 return dict.fromkeys(("pearson", "spearman"), f"all {name} are equal")
@@ -131,10 +132,12 @@ class NumberScaling(Scaling["RegressionTask"]):
 
     @override
     def output_scale(self, task: RegressionTask) -> tuple[float, float]:
+        """Return the mean and standard deviation that convert outputs to the units of the files."""
         return task.mean, task.deviation
 
     @override
     def init_head(self, task: RegressionTask, head: nn.Module) -> None:
+        """Rescale the last layer of a head, whose output is in the units of the files, to standardised numbers."""
         weight, bias = (head.get_parameter(f"{_LAST_LAYER}.{name}") for name in ("weight", "bias"))
         with torch.no_grad():
             weight.copy_(weight.double() / task.deviation)
@@ -142,6 +145,7 @@ class NumberScaling(Scaling["RegressionTask"]):
 
     @override
     def folder_weights(self, task: RegressionTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights with a last layer whose output is in the units of the files, not standardised."""
         weight, bias = (f"head.{_LAST_LAYER}.{name}" for name in ("weight", "bias"))
         scaled = {name: weights[name].double() * task.deviation for name in (weight, bias)}
         return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
@@ -165,7 +169,6 @@ class NumberExplainer(Explainer["RegressionTask"]):
     @override
     def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         """Return one target: the number of the only text, as a function of the logits."""
-
         return [
             AttributionTarget(task.labels[0], lambda logits: task.numbers(logits, batch)[0], unit="units of the files")
         ]

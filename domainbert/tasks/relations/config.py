@@ -31,8 +31,10 @@ def outputs_at_starts(classes: Sequence[str]) -> tuple[str, ...]:
 
 
 def classes_of(outputs: Sequence[str]) -> tuple[str, ...]:
-    """Return the classes of a model from the names of its outputs: two per class if they are those of
-    `outputs_at_starts`, otherwise one."""
+    """Return the classes of a model from the names of its outputs.
+
+    If the names are those of `outputs_at_starts`, each class has two outputs; otherwise each output is a class.
+    """
     classes = tuple(name.removesuffix(_OUTPUT_SUFFIXES[0]) for name in outputs[: len(outputs) // 2])
     has_two_outputs_per_class = bool(classes) and outputs_at_starts(classes) == tuple(outputs)
     return classes if has_two_outputs_per_class else tuple(outputs)
@@ -57,7 +59,7 @@ class RelationFormat(TextFormat):
     """Markers before and after the second entity."""
 
     def has_entities(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row seems to contain two entities."""
+        """Whether a row seems to contain two entities: two objects, or each of the four markers once in the text."""
         are_objects = [isinstance(row.get(key), dict) for key in (self.head_key, self.tail_key)]
         text = str(row.get(self.text_key))
         return all(are_objects) or all(text.count(marker) == 1 for marker in self.markers)

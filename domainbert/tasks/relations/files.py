@@ -77,10 +77,15 @@ class RelationFile(Labelled[RelatedEntities]):
 
     @override
     def plain_item(self, item: RelatedEntities) -> PlainItem:
-        """Return an item in the form that checks read; the unmarked text is the document of all its pairs."""
+        """Return the item as a `PlainItem`, which the data checks read; all pairs of a text are one document."""
         text, marker_starts = item.content.with_markers(NO_MARKERS)
-        target, marks, name = item.label, tuple(marker_starts), item.content.unmarked
-        return PlainItem((text,), (item.label,), target, marks, document_name=name)
+        return PlainItem(
+            texts=(text,),
+            labels=(item.label,),
+            target=item.label,
+            marks=tuple(marker_starts),
+            document_name=item.content.unmarked,
+        )
 
     def units(self) -> list[Unit]:
         """Return one unit per run of adjacent items that differ only in the marked entities."""
@@ -92,7 +97,8 @@ def read(config: Relations, file: Readable) -> RelationFile:
     """Return the texts of a file, for `TaskConfig.read`; relations are names or numbers, as in classification.
 
     Raises:
-        DomainbertError: invalid rows and labels as in `read` of classification, invalid entities as in `marked_text`.
+        DomainbertError: unreadable file, no text; an invalid line, text or label, as in classification; invalid
+            entities, see `marked_text`.
     """
     format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
     kind, names, rows = iterate_labelled_rows(file, format, problems, notes)

@@ -51,8 +51,9 @@ class MarkedText:
 
     @property
     def unmarked(self) -> str:
-        """Return the text without markers and white space, which does not depend on the marked entities."""
-        return "".join(self.with_markers(NO_MARKERS)[0].split())
+        """Return the text without markers and white space: equal for all pairs of entities of one text."""
+        text, _ = self.with_markers(NO_MARKERS)
+        return "".join(text.split())  # markers may have been inserted with spaces
 
     def with_markers(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
         """Return the text with its markers replaced by `markers`, and the start of each marker.
@@ -60,7 +61,9 @@ class MarkedText:
         `spaced` puts white space around markers: vocabularies with leading spaces in pieces would insert it after an
         added token anyway.
         """
-        text, copied_chars, starts = "", 0, [0] * len(self.marks)  # `copied_chars` of the original text
+        text = ""
+        copied_chars = 0  # of the original text
+        starts = [0] * len(self.marks)
         for (start, end), index in sorted((mark, index) for index, mark in enumerate(self.marks)):
             text += self.text[copied_chars:start]
             if spaced and text and not text[-1].isspace():
@@ -99,8 +102,8 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
 def find_markers(text: str, markers: Markers) -> MarkedText:
     """Return a text with its markers located; an entity extends from its opening marker to the next closing marker.
 
-    If both entities have white space inside their markers, markers without it are ignored: in
-    `<< A >> of [[ B ]] and 4-[[(C` there is one pair of each.
+    If both entities have white space inside their markers, markers without white space are ignored: in
+    `<< A >> of [[ B ]] and 4-[[(C`, the second `[[` is not a marker.
 
     Raise `DomainbertError` if an entity has no markers, or there are several opening markers.
     """
@@ -123,14 +126,18 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
 
 
 def _entity_pattern(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """Return the pattern of an entity between two markers, groups 1 and 2; `space` is a pattern inside the markers."""
+    """Return the pattern of an entity between two markers, which are groups 1 and 2.
+
+    `space` is the pattern between the entity and each marker; it may be empty.
+    """
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
 
 def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) -> MarkedText:
-    """Return a text with markers inserted around two ranges, separated by spaces from the ranges and from each other,
-    but not from the text outside: `<< A >>-induced`.
+    """Return a text with markers inserted around two ranges.
+
+    Spaces separate markers from the ranges and from each other, but not from the text outside: `<< A >>-induced`.
 
     The markers of a nested range are nested; for equal ranges the markers of the head are outside.
     """
@@ -144,7 +151,8 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
         ((tail_end, 0, -tail_start), 3),
         ((head_end, 0, -head_start), 1),
     ]
-    marked, copied_chars = "", 0  # `copied_chars` of `text`
+    marked = ""
+    copied_chars = 0  # of `text`
     marks = [(0, 0)] * 4  # (start, end) of each marker in `marked`; (0, 0) before it is inserted
     for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):
         marked += text[copied_chars:offset]

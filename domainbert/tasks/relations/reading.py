@@ -48,7 +48,7 @@ class MarkerReading:
             has_other_facts = bool(facts)
             keys_are_text = isinstance(head_key, str) and isinstance(tail_key, str)
             if has_other_facts or kind not in ("text", "tokens") or not keys_are_text:
-                raise ValueError(f"found {fields[_KEY]!r:.200}")
+                raise ValueError(f"found {fields[_KEY]!r:.200}")  # becomes a `DomainbertError` below
             head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
             format = RelationFormat(
                 head_key=head_key, tail_key=tail_key, head_markers=head_markers, tail_markers=tail_markers
@@ -109,9 +109,10 @@ class PiecePositions(NamedTuple):
 def locate_entities(
     text: MarkedText, reading: MarkerReading, words: AlignedText, marker_ids: Sequence[int]
 ) -> PiecePositions:
-    """Return the positions of the entities of a text among its pieces; `marker_ids` are the token ids of added markers.
+    """Return the positions of the entities of a text among its pieces.
 
-    A marker that is plain text, and the space before it, begin in the first piece of its word.
+    `marker_ids` are the token ids of the added markers, or empty if markers are plain text. A marker of plain text
+    begins in the first piece of its word, which may also contain the space before the word.
     """
     _, marker_starts = reading.text_to_read(text)
     word_starts = [start for start, _ in words.word_offsets]
@@ -120,9 +121,11 @@ def locate_entities(
     markers_end = max(start + len(marker) for start, marker in zip(marker_starts, reading.markers, strict=True))
     next_word = bisect_left(word_starts, markers_end)
     end = words.first_piece[next_word] if next_word < len(word_starts) else len(words.input_ids)
-    head, tail = first_pieces[0], first_pieces[2]  # markers 0 and 2 are before head and tail
+    head, _, tail, _ = first_pieces  # of the markers before head and tail
     if marker_ids:  # an added marker may follow other pieces of its word
-        head, tail = words.input_ids.index(marker_ids[0], head), words.input_ids.index(marker_ids[2], tail)
+        before_head, _, before_tail, _ = marker_ids
+        head = words.input_ids.index(before_head, head)
+        tail = words.input_ids.index(before_tail, tail)
     return PiecePositions(min(first_pieces), end, head, tail)
 
 
@@ -142,11 +145,11 @@ def centred_window(word_starts: Sequence[int], num_pieces: int, room: int, first
 def relation_example(
     words: AlignedText, entities: PiecePositions, target: ArrayLike, at_markers: bool, max_length: int
 ) -> Example:
-    """Return an example with one window, read at the special token before the text, or with `at_markers` at the markers
-    before both entities.
+    """Return an example with one window around both entities.
 
-    The window has at most `max_length` tokens, including special tokens. `target` is the target of each position.
-    Raise `DomainbertError` if both entities do not fit in a window.
+    The head reads the special token before the text; with `at_markers`, the two markers before the entities. `target`
+    is the target of each position that the head reads. The window has at most `max_length` tokens, including special
+    tokens. Raise `DomainbertError` if both entities do not fit in a window.
     """
     room = room_for_text(max_length, words.extra)
     if entities.end - entities.first > room:
@@ -157,6 +160,7 @@ def relation_example(
     start, stop = centred_window(words.first_piece, len(words.input_ids), room, entities.first, entities.end)
     read_positions = [entities.head - start, entities.tail - start] if at_markers else [CLS_POSITION]
     positions = np.asarray(read_positions, dtype=np.int64)
+    outputs = np.zeros_like(positions)  # all positions belong to output 0, the only one
     targets = np.repeat(np.asarray(target)[np.newaxis], len(positions), axis=0)
     ids = np.asarray(words.input_ids[start:stop], dtype=np.int64)
-    return Example((Window(ids, positions, np.zeros_like(positions), targets, words.extra),), 1)
+    return Example((Window(ids, positions, outputs, targets, words.extra),), num_outputs=1)

@@ -45,7 +45,7 @@ class RelationScoring(NullLabelScoring):
 
     @override
     def mistake(self, item: RelatedEntities, prediction: Relation) -> Mistake | None:
-        """Return a wrong relation, None if it is correct; the gold marks include the entities."""
+        """Return the error of a wrong relation, with the two entities among the gold marks; None if it is correct."""
         if item.label == prediction.label:
             return None
         gold, predicted = label_marks(item.label, prediction.label, prediction.scores, self.null_label)
@@ -67,7 +67,7 @@ class RelationScoring(NullLabelScoring):
 
     @override
     def count(self, predictions: Sequence[Relation]) -> NDArray[Any]:
-        """Return counts (pairs of entities, ...), as `without_null_class` arranges them."""
+        """Return the counts (pairs of entities, rows, 3) of tp, fp, fn; the rows are those of `without_null_class`."""
         gold = [item.label for item in self.test.items]
         counts = count_classes(gold, [prediction.label for prediction in predictions], self.classes)
         return without_null_class(counts, self.classes, self.null_label)

@@ -66,8 +66,9 @@ def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
 
     Even rows are the markers of heads, which use the first half of the columns; odd rows are the markers of tails.
     """
-    halves, row = logits.float().unflatten(-1, (2, -1)), torch.arange(len(logits), device=logits.device)
-    marker_logits = halves[row, row % 2]
+    halves = logits.float().unflatten(-1, (2, -1))  # (2 x texts, 2, classes)
+    row = torch.arange(len(logits), device=logits.device)
+    marker_logits = halves[row, row % 2]  # (2 x texts, classes)
     return marker_logits.new_zeros(len(batch["items"]), marker_logits.shape[-1]).index_add(
         0, batch["example"], marker_logits
     )
@@ -120,8 +121,9 @@ class RelationExplainer(Explainer["RelationsTask"]):
 
     @override
     def text_to_tokenize(self, task: RelationsTask, text: str) -> str:
-        """Return the text with the markers that the model reads."""
-        return task.reading.text_to_read(task.find_markers(text))[0]
+        """Return the text with the markers that the model reads instead of the markers of the file."""
+        text_to_read, _ = task.reading.text_to_read(task.find_markers(text))
+        return text_to_read
 
     @override
     def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
@@ -179,13 +181,16 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
-        kind = cls if classes_of(labels) == tuple(labels) else StartsRelationsTask
-        return kind(labels, MarkerReading.from_model_folder(fields), read_null_label(fields))
+        has_output_per_class = classes_of(labels) == tuple(labels)  # otherwise two, at the markers
+        task = cls if has_output_per_class else StartsRelationsTask
+        return task(labels, MarkerReading.from_model_folder(fields), read_null_label(fields))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return `config.json` entries: markers, null label, and `problem_type` if `transformers` has such a head."""
+        """Return `config.json` entries: markers, null label, and `problem_type` unless the head reads markers."""
         facts = {**self.reading.model_config_fields(), NULL_LABEL_KEY: self.null_label}
-        return facts if self.at_markers else {"problem_type": "single_label_classification", **facts}
+        if self.at_markers:  # `transformers` has no such head
+            return facts
+        return {"problem_type": "single_label_classification", **facts}
 
     @override
     def target(self, item: RelatedEntities) -> int:
@@ -219,11 +224,12 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def _encode_marked(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
+        """Return texts as token ids and targets; raise `UnreadableContents` with the problem of each invalid text."""
         problems: dict[int, str] = {}
         examples = []
         self.reading.check(tokenizer, texts)
         aligned = align_text(tokenizer, [self.reading.text_to_read(text)[0] for text in texts])
-        marker_ids = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]
+        marker_ids = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]  # each is one token
         for index, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
             try:
                 positions = locate_entities(text, self.reading, words, marker_ids)
@@ -235,7 +241,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         return examples
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
-        """Return logits (texts, classes) from the logits of the head."""
+        """Return one row of logits per text, (texts, classes), from the logits at the positions that the head reads."""
         return self.output_comparison.outputs(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
