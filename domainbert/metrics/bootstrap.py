@@ -107,8 +107,7 @@ def resample_parts(
     seed: int,
     units: Sequence[int] | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the scores of each system on parts of the rows, in the same draws as `resample_scores`: (resamples,
-    parts).
+    """Return the scores (resamples, parts) of each system on parts of the rows, in the draws of `resample_scores`.
 
     A part is an array of row indices, or a slice. The size of a part in a draw is random, as in a new test set; the
     score of an empty part is NaN.

@@ -54,8 +54,10 @@ def error_lines(systems: SystemScores) -> list[str]:
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """Return a line with the F1 on raw text, with the reason if it differs by more than 0.3 points from the F1 on given
-    words."""
+    """Return a line with the F1 on raw text.
+
+    It adds the possible reasons if this F1 differs by more than 0.3 points from the F1 on the words of the file.
+    """
     raw = system["raw_text"]
     predicted, argmax, grouped = (format_score(raw[key], percent=True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
@@ -150,10 +152,10 @@ def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence
 
 
 def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True) -> list[str]:
-    """Return lines with size and speed of each system, also relative to the first system.
+    """Return lines with size and speed of each system; "speed" is relative to the first system.
 
-    Students also get the share of the headline of the first system that they keep. Every system must have a `cost`; the
-    cost of a student lists `teachers`. The share is omitted if lower is better.
+    If there are students (systems whose `cost` lists `teachers`), a further column has their headline as a share of the
+    headline of the first system. The share is omitted if lower values are better.
     """
     first = next(iter(systems.values()))
     header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]

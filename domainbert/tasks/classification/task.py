@@ -84,11 +84,11 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
     def warnings(
         self, task: ClassificationTask, items: Sequence[LabelledText], scores: Mapping[str, float]
     ) -> list[str]:
-        f1, accuracy = _majority_scores([item.label for item in items])
-        is_near = scores["f1"] <= f1 + MIN_GAIN
-        is_less_accurate = scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN
+        f1, accuracy = _majority_scores([item.label for item in items])  # the baseline
+        has_low_f1 = scores["f1"] <= f1 + MIN_GAIN
+        has_low_accuracy = scores["accuracy"] <= accuracy and scores["f1"] <= f1 + _LARGE_GAIN
         has_one_class = f1 == 1  # then no model can be better
-        if has_one_class or not (is_near or is_less_accurate):
+        if has_one_class or not (has_low_f1 or has_low_accuracy):
             return []
         achieved = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
         baseline = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"

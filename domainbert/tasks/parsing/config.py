@@ -40,7 +40,7 @@ class ParsingDetector(FormatDetector["Parsing"]):
     @override
     def detect(self, kind: type[Parsing], sample: Sample) -> DetectedTask | None:
         rows = [columns for columns in sample.words if columns[0].isdecimal()]
-        # column 6 has the heads; see `parsing.files.HEAD`
+        # the seventh column has the heads
         if not rows or len(rows[0]) != 10 or not all(columns[6].isdecimal() for columns in rows):
             return None
         return DetectedTask(kind(), "heads and labels in the ten columns of CoNLL-U", specificity=4)
@@ -57,7 +57,8 @@ class ParsingEvaluation(Evaluation):
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         if DECODING not in fields:
             return {}
-        decode, algorithms = fields[DECODING], get_args(Decoding)
+        decode = fields[DECODING]
+        algorithms = get_args(Decoding)
         if decode not in algorithms:
             raise DomainbertError(f"{DECODING}: found {decode!r:.80}; expected {' or '.join(algorithms)}")
         return {"decode": decode}

@@ -51,7 +51,7 @@ class Reader(Predictor[Reply]):
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:
         pairs = as_pairs(texts)
-        spans = self._decode_examples(self.task.encode_contents(pairs, self.tokenizer, self.max_length))
+        spans = self._decode_examples(self.task.encode_contents(pairs, self.tokenizer, self.max_length))  # by index
         return [_build_reply(pair.second, spans[index], self.task.threshold) for index, pair in enumerate(pairs)]
 
     def answer(self, question: str, context: str) -> Reply:

@@ -21,6 +21,7 @@ from domainbert.tasks.question_answering.files import Question
 from domainbert.tasks.question_answering.reader import Reader, Reply, as_pairs
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 from domainbert.tasks.question_answering.windows import (
+    CLS,
     ENDS,
     STARTS,
     PairEncoder,
@@ -88,10 +89,12 @@ class AnswerFormatter(ExampleFormatter["QuestionAnsweringTask"]):
     @override
     def notes(self, task: QuestionAnsweringTask, item: Question, window: Window) -> list[tuple[str, str]]:
         notes = []
-        for output, (starts, ends, first, end) in zip(window.outputs, window.targets, strict=True):
-            piece = f"{item.context[first:end]!r}, characters {first}-{end}"
+        for output, (starts, ends, first_char, char_end) in zip(window.outputs, window.targets, strict=True):
+            place = "no answer in this window"
+            if output != CLS:
+                place = f"{item.context[first_char:char_end]!r}, characters {first_char}-{char_end}"
             targets = [name for name, is_target in (("start", starts), ("end", ends)) if is_target]
-            notes.append((piece if output > 0 else "no answer in this window", " and ".join(targets)))
+            notes.append((place, " and ".join(targets)))
         return notes
 
 

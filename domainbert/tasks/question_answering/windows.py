@@ -50,6 +50,7 @@ def context_pieces(tokenizer: DomainTokenizer, contexts: Sequence[str]) -> list[
 
 
 def _build_pieces(context: str, encoding: Encoding) -> Pieces:
+    """Return the encoded pieces of a context with their character ranges, without the white space around them."""
     ranges = [_visible_range(context, *offsets) for offsets in encoding.offsets]
     characters = np.asarray(ranges, dtype=np.int32).reshape(-1, 2)
     words = np.asarray(encoding.word_ids, dtype=np.int64)

@@ -156,7 +156,7 @@ class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
 
     @override
     def warnings(self, task: RegressionTask, items: Sequence[NumberedText], scores: Mapping[str, float]) -> list[str]:
-        spread = float(np.std([item.number for item in items]))
+        spread = float(np.std([item.number for item in items]))  # the RMSE of the mean, whose R2 is 0
         if scores["r2"] > MIN_GAIN or spread == 0:
             return []
         achieved = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"

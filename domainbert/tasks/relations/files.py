@@ -90,6 +90,7 @@ class RelationFile(Labelled[RelatedEntities]):
     def units(self) -> list[Unit]:
         """Return one unit per run of adjacent items that differ only in the marked entities."""
         groups = [list(group) for _, group in groupby(self.items, key=lambda item: item.content.unmarked)]
+        # a unit begins at the line of its first item, and is stratified by the relation of this item
         return [Unit(group[0].line, frozenset(label_set(group)), group[0].label) for group in groups]
 
 

@@ -97,7 +97,7 @@ class RelationTrainingHooks(TrainingHooks["RelationsTask"]):
     @override
     def warnings(self, task: RelationsTask, items: Sequence[RelatedEntities], scores: Mapping[str, float]) -> list[str]:
         (label, count), *others = Counter(item.label for item in items).most_common()
-        share = count / len(items)
+        share = count / len(items)  # the accuracy of the most frequent relation for every text
         if not others or scores["accuracy"] > share:
             return []
         achieved = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
