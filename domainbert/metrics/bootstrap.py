@@ -178,8 +178,8 @@ def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]
 def _average_drawn_seeds(seed: int, totals: FloatArray, scores: FloatArray) -> FloatArray:
     """Draw seeds with replacement in each resample, and return the mean of their scores: (resamples, parts).
 
-    `scores` are (resamples, seeds, parts). `totals` are the summed counts of the system: their checksum makes its
-    random numbers independent of those of other systems, and equal in all evaluations.
+    `scores` are (resamples, seeds, parts). `totals` are the summed counts of the system. Random numbers depend on their
+    checksum: so two systems draw seeds independently, and a system has the same draws in every evaluation.
     """
     generator = np.random.default_rng([seed, crc32(totals.tobytes())])
     picks = generator.integers(scores.shape[1], size=scores.shape[:2])

@@ -26,7 +26,7 @@ _GOLDEN_RATIO = (math.sqrt(5) - 1) / 2
 
 
 def calibration_sums(probabilities: NDArray[np.floating], gold: IntArray) -> FloatArray:
-    """Return the terms of the scores below, to be summed over texts: (texts, 16, 3).
+    """Return the terms of `ece`, `nll` and `brier`, to be summed over texts: (texts, 16, 3).
 
     `probabilities` are (texts, classes), `gold` (texts,) are class ids.
     Row b < 15 is (1, confidence, correct) of texts with b/15 < confidence (highest probability) <= (b + 1)/15. The last
@@ -45,8 +45,8 @@ def calibration_sums(probabilities: NDArray[np.floating], gold: IntArray) -> Flo
 
 
 def ece(sums: NDArray[Any]) -> FloatArray:
-    """Return the expected calibration error (section 2, equation 3): mean |accuracy - confidence| of the bins, weighted
-    by their texts. Summed `calibration_sums` (..., 16, 3) give (...)."""
+    """Return the expected calibration error: mean |accuracy - confidence| of the bins, weighted by number of texts
+    (Guo et al. 2017, equation 3). Summed `calibration_sums` (..., 16, 3) give (...)."""
     confidence, correct, num_texts = sums[..., :BINS, 1], sums[..., :BINS, 2], sums[..., BINS, 0]
     return np.asarray(np.abs(confidence - correct).sum(axis=-1) / num_texts)
 
@@ -77,7 +77,7 @@ def softmax_with_temperature(logits: NDArray[np.floating], temperature: float) -
 
 
 def fit_temperature(logits: NDArray[np.floating], gold: IntArray) -> float:
-    """Return the temperature (1/20 to 20) with the lowest negative log-likelihood (section 4.2, "temperature scaling").
+    """Return the temperature (1/20 to 20) with the lowest negative log-likelihood (Guo et al. 2017, section 4.2).
 
     Golden-section search over the logarithm: the likelihood is log-concave in 1/T, so it has a single maximum.
     """

@@ -28,7 +28,7 @@ def regression_scores(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]
 
 
 def regression_terms(gold: ArrayLike, predicted: ArrayLike) -> FloatArray:
-    """Return, for each text, the terms that the scores below sum over texts: (texts, 1, 10).
+    """Return, for each text, the terms from which `STATISTICS` compute scores: (texts, 1, 10).
 
     The columns are: 1; gold g and prediction p, both minus their mean; g², p², gp; absolute and squared error; dense
     ranks of g and p from 0.

@@ -104,8 +104,8 @@ class ClassScoring(CountedScoring):
     def _add_calibration(self, summary: Summary, resampling: Resampling) -> None:
         """Add the key `calibration` to each system and each pair of systems of a summary.
 
-        It contains `ece`, `nll` and `brier` with their intervals, `temperature`, and in `uncalibrated` the same three
-        scores without temperature: a softmax of the log-probabilities times the temperature.
+        It contains `ece`, `nll` and `brier` with their intervals, and `temperature`; `uncalibrated` has the same three
+        scores of the probabilities without the temperature.
         """
         labels = sorted(self.labels)
         gold_ids = np.array([labels.index(label) for label in self._gold])

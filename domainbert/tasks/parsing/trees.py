@@ -36,7 +36,8 @@ def find_cycle(heads: Sequence[int]) -> list[int]:
     for start in range(1, len(heads) + 1):
         word = start
         while word and not walk[word]:
-            walk[word], word = start, heads[word - 1]
+            walk[word] = start
+            word = heads[word - 1]
         if word and walk[word] == start:
             cycle = [word]
             while (word := heads[word - 1]) != cycle[0]:
@@ -86,8 +87,9 @@ def greedy_heads(scores: Scores) -> list[int]:
 def _best_arcs(table: Scores) -> Ints:
     """Return the head of each node (n,) in the best tree, from scores (n, n); the row of the root is -inf, its head 0.
 
-    Each node takes its best head. One node of a resulting cycle must change its head: the cycle is contracted to one
-    node, whose best head determines the member with the smallest loss; the other members keep their heads.
+    Each node takes its best head. In a resulting cycle, one node must change its head. So the cycle is contracted to
+    one node, whose scores are those of the member with the smallest loss. After the best head of this node is known,
+    that member changes its head, and the other members keep their heads.
     """
     contractions: list[_Contraction] = []
     heads = table.argmax(axis=1)

@@ -58,8 +58,7 @@ class MarkedText:
     def with_markers(self, markers: Markers, spaced: bool = False) -> tuple[str, list[int]]:
         """Return the text with its markers replaced by `markers`, and the start of each marker.
 
-        `spaced` puts white space around markers: vocabularies with leading spaces in pieces would insert it after an
-        added token anyway.
+        `spaced` puts white space around each marker, as some tokenizers insert a space after an added token anyway.
         """
         text = ""
         copied_chars = 0  # of the original text

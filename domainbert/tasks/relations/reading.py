@@ -130,7 +130,7 @@ def locate_entities(
 
 
 def centred_window(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
-    """Return a window (start, stop) of at most `room` pieces with `first` to `end` (exclusive) in its centre.
+    """Return a window (start, stop) of at most `room` pieces with `first` to `end` (exclusive) near its centre.
 
     The window starts at a word. `word_starts` ascend from 0 and include `first`; `end - first` is at most `room`.
     """
