@@ -191,8 +191,8 @@ class TextDraws:
             numbers = draw_numbers(token_states, np.full(len(tokens), words))
         else:
             raise ValueError(
-                f"dropout: found an input of shape {tuple(shape)}; expected ({self.shape[0]}, {self.shape[1]}, width) for "
-                f"the rows of the batch, or ({len(positions)}, width) for its positions"
+                f"dropout: found an input of shape {tuple(shape)}; expected ({self.shape[0]}, {self.shape[1]}, width) "
+                f"for the rows of the batch, or ({len(positions)}, width) for its positions"
             )
         return numbers.view(np.int16).reshape(*shape[:-1], words * _LANES)
 
