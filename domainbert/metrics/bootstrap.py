@@ -118,7 +118,8 @@ def resample_parts(
     num_rows = sizes.pop()
     row_units = np.arange(num_rows) if units is None else np.asarray(units)
     generator = np.random.default_rng(seed)
-    scores: dict[str, list[FloatArray]] = {name: [] for name in systems}
+    scores: dict[str, list[FloatArray]] = {name: [] for name in systems}  # of each chunk: (draws, seeds, parts)
+    # counts of the seeds of each system: (rows, seeds, ...)
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
     chunk_size = max(1, _CHUNK_CELLS // num_rows)
     for unit_weights in _draw_documents(generator, int(row_units.max()) + 1, resamples, chunk_size):

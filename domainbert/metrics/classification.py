@@ -52,7 +52,8 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
 def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> IntArray:
     """Return the counts of `count_classes` (texts, classes, 3) from two arrays of class ids (texts,)."""
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
-    text, wrong = np.arange(len(gold)), gold != predicted
+    text = np.arange(len(gold))
+    wrong = gold != predicted
     counts[text, gold, 2 * wrong] = 1  # column 0, true positive, or column 2, false negative
     counts[text[wrong], predicted[wrong], 1] = 1  # column 1, false positive
     return counts
@@ -127,10 +128,10 @@ def count_thresholds(gold: IntArray, probabilities: NDArray[np.floating]) -> Int
     summed over batches and ranks. `gold` and `probabilities` are (texts, labels). NaN reaches no threshold, as in
     prediction.
     """
-    labels, columns = gold.shape[1], len(THRESHOLDS) + 1
-    reached = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")
-    cells = (np.arange(labels) * 2 + gold) * columns + reached  # indices in the flattened result
-    return np.bincount(cells.ravel(), minlength=labels * 2 * columns).reshape(labels, 2, columns)
+    num_labels, columns = gold.shape[1], len(THRESHOLDS) + 1
+    num_reached = np.searchsorted(THRESHOLDS, np.nan_to_num(probabilities.astype(np.float64)), side="right")
+    cells = (np.arange(num_labels) * 2 + gold) * columns + num_reached  # indices in the flattened result
+    return np.bincount(cells.ravel(), minlength=num_labels * 2 * columns).reshape(num_labels, 2, columns)
 
 
 def threshold_scores(counts: IntArray) -> dict[str, Any]:

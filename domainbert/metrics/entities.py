@@ -177,7 +177,8 @@ class JudgedEntity(NamedTuple):
 def judge_entities(gold: Sequence[Span], predicted: Sequence[Span]) -> list[JudgedEntity]:
     """Return the entities of a sentence with their kind of error: pairs first, then missed and spurious entities."""
     pairs = match_overlapping(gold, predicted, same_type_only=False)
-    paired_gold, paired_predicted = {gold_span for gold_span, _ in pairs}, {span for _, span in pairs}
+    paired_gold = {gold_span for gold_span, _ in pairs}
+    paired_predicted = {span for _, span in pairs}
     return [
         *(JudgedEntity(gold_span, span, _error_kind(gold_span, span)) for gold_span, span in pairs),
         *(JudgedEntity(span, None, "missed") for span in gold if span not in paired_gold),

@@ -115,6 +115,7 @@ def _name_labels(
     def parse(row: Row, line: int) -> LabelledText:
         """Return the text of a row whose labels are numbers or names."""
         values = row[format.label_key]
+        # the reader checks one label at a time
         raise_problems(*(with_location(reader.problem_with({reader.key: value}, line), file, line) for value in values))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]

@@ -98,7 +98,8 @@ class TreeScoring(CountedScoring):
     @override
     def scores(self, predictions: Sequence[Tree], totals: NDArray[Any]) -> dict[str, Any]:
         """Return the scores of one model, also by label and by arc length."""
-        labels, arcs = sorted(self.labels.union(label_set(self.test.items))), _arcs(predictions)
+        labels = sorted(self.labels.union(label_set(self.test.items)))
+        arcs = _arcs(predictions)
         return {
             **super().scores(predictions, totals),
             "per_label": scores_by_name(labels, count_by_label(self.gold, arcs, labels)),

@@ -122,7 +122,7 @@ class ArcDistillationTargets(DistillationTargets["ParsingTask"]):
         grid = WordGrid(batch["example"], batch["outputs"])
         with torch.autocast(logits.device.type, enabled=False):
             by_sentence = head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            joint = [scores.flatten(1).clamp(min=_LOG_ZERO) for scores in by_sentence]
+            joint = [scores.flatten(1).clamp(min=_LOG_ZERO) for scores in by_sentence]  # heads and labels in one axis
         width = max(scores.shape[1] for scores in joint)
         return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_LOG_ZERO) for scores in joint])
 
@@ -256,7 +256,8 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
 def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
     """Return an example with outputs at first pieces of words; targets (words, 2) are heads and labels."""
-    ids, first_pieces = np.asarray(words.input_ids, dtype=np.int64), np.asarray(words.first_piece, dtype=np.int64)
+    ids = np.asarray(words.input_ids, dtype=np.int64)
+    first_pieces = np.asarray(words.first_piece, dtype=np.int64)
     windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     for start, stop, owned_start, owned_end in bounds:

@@ -194,7 +194,7 @@ def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
     position, ascending."""
     logits = logits.float()
     index = window.unsqueeze(1).expand_as(logits)
-    largest = logits.new_full((int(window[-1]) + 1, 2), -torch.inf)
+    largest = logits.new_full((int(window[-1]) + 1, 2), -torch.inf)  # of each window, for start and end
     largest = largest.scatter_reduce(0, index, logits.detach(), "amax")
     shifted = logits - largest[window]  # no overflow of the exponential
     summed = torch.zeros_like(largest).index_add(0, window, shifted.exp())
@@ -209,11 +209,11 @@ def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count:
     and the start of the second.
     """
     values = logits.detach().double().cpu().numpy()
-    outputs, owners, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
+    outputs, examples, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
     window_starts = np.flatnonzero(outputs == CLS)
-    windows: list[list[slice]] = [[] for _ in range(len(batch["items"]))]
+    windows: list[list[slice]] = [[] for _ in range(len(batch["items"]))]  # by example: positions of its windows
     for start, stop in pairwise([*window_starts.tolist(), len(outputs)]):
-        windows[owners[start]].append(slice(start, stop))
+        windows[examples[start]].append(slice(start, stop))
     return [
         _best_in_context(
             [(values[positions], outputs[positions], targets[positions]) for positions in window_slices],
@@ -229,14 +229,15 @@ def _best_in_context(
 ) -> Spans:
     """Return the best spans of a context over its windows; a window of k positions has logits (k, 2), outputs (k,) and
     targets (k, 4)."""
-    null_score = min(float(logits[0].sum()) for logits, *_ in windows)
+    null_score = min(float(logits[0].sum()) for logits, *_ in windows)  # position 0 is [CLS]
     # windows with pieces of the context after [CLS], in the order of their first piece
     windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
     # doubled middles between the end of a window and the start of the next, to stay integers
     middles = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
-    scores, characters = [np.empty(0)], [np.empty((0, 2), dtype=np.int64)]
-    bounds = zip([0, *middles], [*middles, np.inf], strict=True)
-    for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):  # there may be no window
+    scores = [np.empty(0)]  # so that arrays can be concatenated if there is no window
+    characters = [np.empty((0, 2), dtype=np.int64)]
+    bounds = zip([0, *middles], [*middles, np.inf], strict=True)  # of each window; one pair if there is no window
+    for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):
         window_scores, starts, ends = _best_in_window(logits[1:], outputs[1:], max_pieces, count, low, high)
         scores.append(window_scores)
         characters.append(np.stack([targets[1 + starts, FIRST_CHAR], targets[1 + ends, CHAR_END]], axis=1))

@@ -41,8 +41,8 @@ class RegressionDetector(FormatDetector["Regression"]):
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
         """Return whether a folder has a regression model: one label, and `problem_type` regression or missing."""
-        problem, labels = fields.get("problem_type"), fields.get("id2label") or {}
-        return head == "sequence" and len(labels) == 1 and problem in (PROBLEM_TYPE, None)
+        problem_type, labels = fields.get("problem_type"), fields.get("id2label") or {}
+        return head == "sequence" and len(labels) == 1 and problem_type in (PROBLEM_TYPE, None)
 
 
 @dataclass(frozen=True)
