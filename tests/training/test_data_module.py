@@ -162,7 +162,7 @@ def test_a_process_ends_though_a_worker_still_waits_for_it():
     """Workers ignore SIGTERM, by which multiprocessing ends them."""
     code = """
         import domainbert.training.data_module, torch
-        from domainbert.base.signals import ignore_stop_signals
+        from domainbert.base.process import ignore_stop_signals
         how = {"num_workers": 1, "persistent_workers": True, "worker_init_fn": ignore_stop_signals}
         loader = torch.utils.data.DataLoader([1, 2], batch_size=None, **how)
         print(next(iter(loader)))
