@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.metrics.headline import Headline
-from domainbert.models.folder import read_seeds
 from domainbert.pretraining.config import CORPUS_ADVICE
 
 
@@ -57,6 +56,8 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
 
 def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:
     """Yield the name and the mean validation score over seeds of each system that has seeds."""
+    from domainbert.models.folder import read_seeds  # imports tokenizers, which takes time
+
     for name, folder in models.items():
         if (folder / "seeds.json").is_file():
             by_seed = read_seeds(folder).get(f"validation_{headline.key}", {})
