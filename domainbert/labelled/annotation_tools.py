@@ -63,7 +63,9 @@ def read_tool(path: Path, tool: Tool, format: NerFormat, problems: Problems) -> 
     """Return the rows of an export; add invalid rows to `problems`."""
     if tool == "brat":
         return _read_brat(path, format, problems)
-    return _read_label_studio(path, format, problems) if tool == "label_studio" else _read_spacy(path, problems)
+    if tool == "label_studio":
+        return _read_label_studio(path, format, problems)
+    return _read_spacy(path, problems)
 
 
 def _read_spacy(path: Path, problems: Problems) -> ToolRows:
@@ -80,18 +82,20 @@ def _read_spacy(path: Path, problems: Problems) -> ToolRows:
 
 
 def _read_label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
+    """Read an array of tasks; each annotated task becomes a row."""
     export = ToolRows("Label Studio's JSON", [])
     for line, task in array_rows(path, problems):
         with problems.collecting(f"{path}:{line}: "):
-            if (entities := _entities_of_task(task, format, export.left_out)) is not None:
+            entities = _entities_of_task(task, format, export.left_out)
+            if entities is not None:
                 export.rows.append((line, {format.text_key: task["data"][format.text_key], "entities": entities}))
     return export
 
 
 def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
-    """Return the entities of a Label Studio task, which is one text; None if nobody has annotated it.
+    """Return the entities of a Label Studio task, which is one text; None if the annotator has not annotated it.
 
-    Raise `DomainbertError` if two annotations differ.
+    Without `format.annotator`, all annotators count; raise `DomainbertError` if two annotations differ.
     """
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError("no object under 'data'; expected a task of Label Studio's JSON export")
@@ -107,9 +111,9 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
         return None
     text = task["data"][format.text_key]
     results = [_entities_of_annotation(annotation, text) for annotation in annotations]
-    entities, left_out_results = results[0]
+    entities, left_out_results = results[0]  # the other annotations must have the same entities
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
-        people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)
+        people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)  # e-mail address, or id
         raise DomainbertError(f"annotations by {people} differ; expected one annotation, or `annotator` to select one")
     left_out.update(left_out_results)
     return entities
@@ -128,13 +132,15 @@ def _annotator_names(annotation: Row) -> list[str]:
 
 
 def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counter[str]]:
-    """Return the entities of an annotation, and the number of its other results by type."""
+    """Return the entities of an annotation, and the numbers of results that are not entities, by plural name."""
     raise_problems(problem_with_list(annotation, "result"))
-    entities, others = [], Counter[str]()
+    entities = []
+    left_out = Counter[str]()
     for index, result in enumerate(annotation["result"]):
-        result_type, value = (result.get("type"), result.get("value")) if isinstance(result, dict) else (result, None)
+        fields = result if isinstance(result, dict) else {"type": result}  # an invalid result is counted, too
+        result_type, value = fields.get("type"), fields.get("value")
         if not isinstance(value, dict) or result_type != "labels":
-            others[f"results of the type {shown(result_type)}"] += 1
+            left_out[f"results of the type {shown(result_type)}"] += 1
             continue
         labels = value.get("labels")
         if not isinstance(labels, list) or len(labels) != 1:
@@ -143,7 +149,7 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
         if problem := _utf16_problem(text, value):
             raise DomainbertError(f"result[{index}]: {problem}")
         entities.append({key: value.get(key) for key in ("start", "end", "text")} | {"label": labels[0]})
-    return entities, others
+    return entities, left_out
 
 
 def _utf16_problem(text: str, value: Row) -> str:
@@ -153,8 +159,8 @@ def _utf16_problem(text: str, value: Row) -> str:
     quote = value.get("text")
     if not (is_whole_number(start) and is_whole_number(end) and isinstance(quote, str)) or quote == text[start:end]:
         return ""
-    units = text.encode("utf-16-le", "surrogatepass")[2 * start : 2 * end].decode("utf-16-le", "replace")
-    if units != quote:
+    utf16 = text.encode("utf-16-le", "surrogatepass")  # 2 bytes per code unit
+    if utf16[2 * start : 2 * end].decode("utf-16-le", "replace") != quote:
         return ""
     counted = f"the offsets {start}-{end} of {reprlib.repr(quote)} count UTF-16 code units"
     return f"{counted}; expected offsets in Unicode characters, as a newer Label Studio exports them"
@@ -175,6 +181,7 @@ def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
                 f"{file}: the folder has no {partner.name}; expected a .txt and an .ann file for each document"
             )
     problems.raise_if_any()
+
     lines: list[list[int]] = []  # line of each entity, by document
 
     def locate(document: int, index: int) -> str:
@@ -183,7 +190,8 @@ def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
 
     export = ToolRows("brat", [], locate_entity=locate)
     for document, file in enumerate(annotation_files, 1):
-        text, entities, entity_lines = read_text(file.with_suffix(".txt")), [], []
+        text = read_text(file.with_suffix(".txt"))
+        entities, entity_lines = [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
             with problems.collecting(f"{file}:{line}: "):
                 entity = _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)
@@ -205,13 +213,13 @@ def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[
     match = _TEXT_BOUND.fullmatch(line)
     if not match:
         raise DomainbertError(f"found {reprlib.repr(line)}; expected a line of brat such as T1<tab>TYPE 0 5<tab>text")
-    label, start, end, more, quote = match[1], int(match[2]), int(match[3]), match[4], match[5]
-    if more and format.keeps(label):
+    label, start, end, more_ranges, quote = match[1], int(match[2]), int(match[3]), match[4], match[5]
+    if more_ranges and format.keeps(label):  # an entity of another type is removed later
         raise DomainbertError(
-            f"{label} {start}-{end}{more.replace(' ', '-')} is discontinuous; expected one stretch, because tags "
-            "cannot express more (format.types can leave its type out)"
+            f"{label} {start}-{end}{more_ranges.replace(' ', '-')} is discontinuous; expected one stretch, because "
+            "tags cannot express more (format.types can leave its type out)"
         )
-    actual = text[start:end].replace("\n", " ").replace("\r", " ")
-    if not more and quote != actual:
+    actual = text[start:end].replace("\n", " ").replace("\r", " ")  # an .ann file quotes line breaks as spaces
+    if not more_ranges and quote != actual:
         raise DomainbertError(text_mismatch(start, end, actual, quote))
     return {"start": start, "end": end, "label": label}

@@ -15,9 +15,10 @@ Stretch = tuple[int, int]
 
 
 def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
-    """Return the offsets `start` and `end` of a JSON object, which may also quote the characters as `text`.
+    """Return the offsets `start` and `end` of a JSON object (doccano: `start_offset`, `end_offset`).
 
-    Raise `DomainbertError` if the offsets are not numbers, are outside the text, or do not match the quote.
+    The object may quote the characters as `text`. Raise `DomainbertError` if the offsets are not numbers, are outside
+    the text, or do not match the quote.
     """
     start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
@@ -38,10 +39,10 @@ def text_mismatch(start: int, end: int, actual: str, annotated: str) -> str:
 
 
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
-    """Return the range of words in a character range: the index of the first word, and of the last word plus one.
+    """Return the words in a character range: index of the first word, and index of the last word plus one.
 
-    `words` are the character ranges of all words. Raise `DomainbertError` if the range does not begin and end at word
-    boundaries.
+    `words` are the character ranges of all words of the text. Raise `DomainbertError` if `stretch` does not begin and
+    end at word boundaries.
     """
     start, end = stretch
     inside = [index for index, word in enumerate(words) if word[0] < end and word[1] > start]
@@ -64,5 +65,5 @@ def join_words(words: Sequence[str]) -> tuple[str, list[Stretch]]:
     >>> join_words(["high", "growth"])
     ('high growth', [(0, 4), (5, 11)])
     """
-    ends = accumulate(len(word) + 1 for word in words)
+    ends = accumulate(len(word) + 1 for word in words)  # after the space that follows each word
     return " ".join(words), [(end - 1 - len(word), end - 1) for word, end in zip(words, ends, strict=True)]

@@ -98,7 +98,8 @@ def read_table(path: Path, with_header: bool) -> Table:
     all_lines = list(read_lines(path))
     names = None
     if with_header and (header := next(filter(_is_row, all_lines), None)):
-        names = _column_names(header[1])
+        _, header_text = header
+        names = _column_names(header_text)
         all_lines.remove(header)
     lines, first_lines = _without_conllu_extras(all_lines)
     rows = list(filter(_is_row, lines))
@@ -110,7 +111,7 @@ def read_table(path: Path, with_header: bool) -> Table:
     _check_marks(path, marks)
     mark_rows = [Row(line_number, _split(line, separator)) for line_number, line in marks]
     blocks = _split_sentences(lines, separator, bool(marks), first_lines)
-    return Table(path, separator, width, names, blocks, mark_rows, len(all_lines) - len(lines))
+    return Table(path, separator, width, names, blocks, mark_rows, left_out=len(all_lines) - len(lines))
 
 
 def _is_row(line: Line) -> bool:
@@ -124,9 +125,10 @@ def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int,
     remaining: list[Line] = []
     first_lines: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):
-        sentence = list(group)
-        words = strip_conllu_extras(sentence) if is_row else sentence
-        first_lines[words[0][0]] = sentence[0][0]
+        group_lines = list(group)  # a sentence, or the lines between two sentences
+        words = strip_conllu_extras(group_lines) if is_row else group_lines
+        (first_word_line, _), (first_line, _) = words[0], group_lines[0]
+        first_lines[first_word_line] = first_line
         remaining += words
     return remaining, first_lines
 
@@ -146,7 +148,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             word numbers of CoNLL-U.
     """
     names: list[str] | None = None
-    detected: tuple[Separator, int, str] | None = None  # of `_detect_columns`
+    detected: tuple[Separator, int, str] | None = None  # result of `_detect_columns` for the first sentence
     sentence: list[Line] = []
     # the empty line at the end completes the last sentence
     for line_number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
@@ -164,7 +166,8 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             detected = detected or _detect_columns(sentence, names)
             separator, width, expected = detected
             _check_rows(path, sentence, separator, width, expected)
-            table = Table(path, separator, width, names, _split_sentences(sentence, separator, False, {}), [])
+            blocks = _split_sentences(sentence, separator, marks_documents=False, first_lines={})
+            table = Table(path, separator, width, names, blocks, marks=[])
             column = table.column_index(token_column)
             table.check_breaks(column)
             words = [row.columns[column] for row in table.blocks[0].rows]
@@ -179,12 +182,13 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
 
 
 def _column_names(header: str) -> list[str]:
+    """Return the names in a header line, which may begin with `# global.columns =`, as in CoNLL-U Plus."""
     return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
 
 
 def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """Return the separator of most rows, the number of columns, and this number with its origin for messages: the names
-    of a header, or the first row."""
+    """Return the separator of most rows, the number of columns, and the text of this number for messages, such as
+    "4 as in line 1". A header (`names`) determines the number; without a header, the first row."""
     with_tabs = sum("\t" in line for _, line in rows)
     separator: Separator = "tabs" if 2 * with_tabs > len(rows) else "spaces"
     if names:
@@ -203,7 +207,7 @@ def _split(line: str, separator: Separator) -> list[str]:
 def _check_rows(path: Path, rows: Sequence[Line], separator: Separator, width: int, expected: str) -> None:
     """Raise `DomainbertError` for rows without `width` non-empty columns, with a carriage return or a byte order mark.
 
-    `expected` is the width with its origin, for the message.
+    `expected` is the text of the width for messages, such as "4 as in line 1".
     """
     problems = Problems(str(path))
     for line_number, line in rows:
@@ -235,7 +239,7 @@ def _split_sentences(
     lines: Sequence[Line], separator: Separator, marks_documents: bool, first_lines: Mapping[int, int]
 ) -> list[Block]:
     """Return the sentences, split at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
-    `first_lines` maps the first row of a sentence to the sentence's first line, where they differ."""
+    `first_lines` has the first line of a sentence by the line of its first row, if comments are before this row."""
     blocks: list[Block] = []
     document = 0
     inside = False  # of a sentence

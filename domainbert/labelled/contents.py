@@ -90,8 +90,8 @@ class UnreadableContents(DomainbertError):
 
     def __init__(self, problems: Mapping[int, str]) -> None:
         self.problem_by_index = problems
-        first, count = min(problems), len(problems)
-        more = f" (and {count - 1:,} more like this)" if count > 1 else ""
+        first = min(problems)
+        more = f" (and {len(problems) - 1:,} more like this)" if len(problems) > 1 else ""
         super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
 
 
@@ -136,6 +136,7 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
 
 
 def _is_content(value: object, only_words: bool) -> bool:
+    """Whether a value is a list of words or, unless `only_words`, a text or a `Composite`."""
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return all(isinstance(word, str) for word in value)
     return not only_words and isinstance(value, (str, Composite))

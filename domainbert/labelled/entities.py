@@ -64,7 +64,7 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """Return a sentence in the form that checks read, with its entities as character ranges."""
+        """Return the sentence as a `PlainItem` for the data checks; `stretches` has the characters of each entity."""
         _, offsets = join_words(item.words)
         stretches = (LabelledSpan(offsets[first][0], offsets[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
@@ -85,7 +85,7 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def describe(self) -> str:
-        """Return the lines for the terminal, for each file of a set."""
+        """Return the lines for the terminal: the lines of each file of a set, or of a single file."""
         return "\n".join(part.describe() for part in self.parts) or super().describe()
 
     @property
@@ -100,7 +100,8 @@ class NerFile(TaggedFile[Sentence]):
             lines.append(f"  {len(self.repairs):,} tags repaired:")
             lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
             hidden = len(self.repairs) - _LISTED_REPAIRS
-            lines += [f"    ... and {hidden:,} more"] if hidden > 0 else []
+            if hidden > 0:
+                lines.append(f"    ... and {hidden:,} more")
         return "\n".join(lines)
 
 
@@ -144,9 +145,10 @@ def tagged_file(
 ) -> NerFile:
     """Return the sentences of `rows` as a file whose tags are converted to IOB2.
 
-    Tags that violate the scheme are rewritten and listed in the file with `repair`; without it, they raise
-    `DomainbertError`. Entities of a file without types get the type `UNNAMED`.
+    Tags that violate the scheme raise `DomainbertError`; with `repair` they are rewritten and listed in
+    `NerFile.repairs`. Entities of a file without types get the type `UNNAMED`.
     """
+    # validate each tag and name missing types
     notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):
         notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
@@ -154,11 +156,15 @@ def tagged_file(
         )
         rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
     _check_tags(path, rows)
+
     try:
         file_scheme: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
     except DomainbertError as error:
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
-    problems, repairs, sentences = Problems(str(path)), [], []
+
+    # convert the tags, and compare them with the scheme
+    problems = Problems(str(path))
+    repairs, sentences = [], []
     for row in rows:
         sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
         for violation in find_violations(row.tags, file_scheme):
@@ -168,8 +174,9 @@ def tagged_file(
             else:
                 problems.add(f"{where}; expected {violation.expected} (`repair: true` rewrites it)")
     problems.raise_if_any()
-    lines, names = [mark.line for mark in marks], [mark.name for mark in marks]
-    return NerFile(path, sentences, kind, layout, lines, file_scheme, repairs, mark_names=names, notes=notes)
+    mark_lines = [mark.line for mark in marks]
+    mark_names = [mark.name for mark in marks]
+    return NerFile(path, sentences, kind, layout, mark_lines, file_scheme, repairs, mark_names=mark_names, notes=notes)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

@@ -67,16 +67,18 @@ def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
         return Sample(path, "folder", options=options)
     if not (first_lines := read_first_lines(path)):
         raise DomainbertError(f"{path}: is empty; expected labelled texts")
+
     kind = evident_kind(first_lines) or _TABLES.get(format_suffix(path))
     if kind == "jsonl" and not _is_one_object(first_lines):
-        value = _parse_file(path) if _JSON_ARRAY.match("".join(first_lines)) else None
+        is_array = _JSON_ARRAY.match("".join(first_lines))
+        value = _parse_file(path) if is_array else None  # an array may also be the export of an annotation tool
         rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _MAX_ROWS)]
         return Sample(path, kind, rows=rows, value=value, options=options)
     if kind == "jsonl" or (kind is None and _JSON.match("".join(first_lines))):
         return Sample(path, "json", value=_parse_file(path), options=options)
     if kind == "csv" or kind == "tsv":
         rows, problems = _read_table(path, kind, quoted=True)
-        if problems.messages:
+        if problems.messages:  # perhaps a quote is an ordinary character
             unquoted_rows, unquoted_problems = _read_table(path, kind, quoted=False)
             if unquoted_rows and not unquoted_problems.messages:
                 return Sample(path, kind, rows=unquoted_rows, options=options, quoting="none")
@@ -102,7 +104,10 @@ def _parse_file(path: Path) -> Any:
 
 
 def _read_table(path: Path, kind: Kind, quoted: bool) -> tuple[list[Row], Problems]:
-    """Return the first rows of a CSV or TSV file, and the problems with its lines; see `csv_rows` for `quoted`."""
+    """Return the first rows of a CSV or TSV file, and the problems with its lines.
+
+    With `quoted` False, a quote is an ordinary character.
+    """
     problems = Problems(str(path))
     rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoted)
     _, header = next(rows, (1, []))
@@ -110,7 +115,10 @@ def _read_table(path: Path, kind: Kind, quoted: bool) -> tuple[list[Row], Proble
 
 
 def _read_columns(path: Path) -> list[list[str]]:
-    """Return the columns of each line; [] unless nearly all lines have the same number of columns, two or more."""
+    """Return the columns of the lines that have the most frequent number of columns.
+
+    Return [] if this number is 1, or if more than a few lines have another number (`_SAME_WIDTH`).
+    """
     with closing(read_lines(path)) as lines:
         content = [
             line
@@ -147,7 +155,7 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
     tag_key = next((key for key in keys if isinstance(first_row.get(key), list)), None)
     if word_key is None or tag_key is None:
         return None
-    columns = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}
+    columns = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}  # "tokens" is the reader's default
     # the reader finds the first two keys by itself, unless a row has several
     if tag_key not in _TAG_KEYS[:2] or sum(key in first_row for key in _TAG_KEYS) > 1:
         columns["tag_column"] = tag_key
@@ -155,7 +163,7 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
 
 
 def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
-    """Yield the tags of all rows; numbers are replaced by `names`, if possible."""
+    """Yield the tags of all rows as text; a number that is an index of the list `names` becomes the name."""
     for row in rows:
         values = row.get(key)
         for value in values if isinstance(values, list) else []:

@@ -78,14 +78,15 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     if len(set(groups)) < num_parts:
         size = _size(labelled_set, units, groups)
         raise DomainbertError(f"{size}; expected at least {num_parts}, because one of {num_parts} parts is held out")
-    part_of = _deal(units, groups, num_parts, seed)
+    part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
     is_trained = [part > 0 or not unit.labels <= trained_labels for unit, part in zip(units, part_of, strict=True)]
     # two folds: fold 0 holds out the documents that are not trained on, and only fold 0 is used
-    return _build_folds(labelled_set, labelled, list(map(int, is_trained)), 2)[0]
+    return _build_folds(labelled_set, labelled, fold_of=list(map(int, is_trained)), num_folds=2)[0]
 
 
 def _units(labelled: Labelled[Any]) -> list[Unit]:
+    """Return the units of all files of a set; a set of one file has no `parts`."""
     return list(chain(*(file.units() for file in labelled.parts or [labelled])))
 
 
@@ -98,15 +99,19 @@ def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int
 def _build_folds(
     labelled_set: LabelledSet, labelled: Labelled[Any], fold_of: Sequence[int], num_folds: int
 ) -> list[Fold]:
-    """Return the folds; `fold_of` has the index of the fold in which each unit is held out for validation."""
-    folds, remaining = [Fold([], []) for _ in range(num_folds)], iter(fold_of)
-    for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):
+    """Return the folds, with the training and validation part of every file of the set.
+
+    `fold_of` has, for the units of all files in order, the index of the fold that validates on the unit.
+    """
+    folds = [Fold([], []) for _ in range(num_folds)]
+    remaining = iter(fold_of)
+    for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):  # one file: no `parts`
         units = items.units()
-        held_out_in = list(islice(remaining, len(units)))  # fold of each unit of the file
+        fold_of_unit = list(islice(remaining, len(units)))  # for the units of this file
         divider = _FileDivider(file, items, units)
         for index, fold in enumerate(folds):
-            trained = [unit for unit, held_out in enumerate(held_out_in) if held_out != index]
-            validated = [unit for unit, held_out in enumerate(held_out_in) if held_out == index]
+            trained = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold != index]
+            validated = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold == index]
             fold.train.extend(divider.contents(trained))
             fold.validation.extend(divider.contents(validated))
     return folds
@@ -121,9 +126,11 @@ class _FileDivider:
     units: Sequence[Unit]
 
     def contents(self, chosen: Sequence[int]) -> list[str]:
-        """Return the content of each path with only the units of these indices; empty strings for no units."""
+        """Return the content of each path with only the units of the indices `chosen`; empty strings for no units."""
         content = self.labelled.file_content(chosen) if chosen else None
-        return [self._lines_of(lines, chosen) for lines in self.lines] if content is None else [content]
+        if content is not None:  # the format of the file has its own way to leave units out
+            return [content]
+        return [self._lines_of(lines, chosen) for lines in self.lines]
 
     @cached_property
     def lines(self) -> list[list[str]]:
@@ -138,7 +145,7 @@ class _FileDivider:
         return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
-        """Return the lines before the first unit, then the lines of the chosen units."""
+        """Return the lines before the first unit, then the lines of the chosen units; "" if no unit is chosen."""
         if not chosen:
             return ""
         num_header_lines = self.units[0].line - 1
@@ -168,6 +175,7 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
             ]
             for target, text in zip(targets, texts, strict=True):
                 _write_if_changed(target, text)
+            # a file without units is not listed in the settings
             empty = [target for target, text in zip(targets, texts, strict=True) if not text]
             changes.setdefault(folder, {})[key] = with_paths(train, targets, empty)
     return changes
@@ -213,7 +221,8 @@ def _group_units(labelled: Labelled[Any]) -> list[int]:
             for stretch in plain.stretches or ():
                 words = plain.texts[0][stretch.start : stretch.end].lower().split()
                 if len(words) >= _MIN_WORDS:
-                    units_with[" ".join(words)].add(num_previous + max(bisect_right(starts, item.line) - 1, 0))
+                    unit_in_file = max(bisect_right(starts, item.line) - 1, 0)  # last start up to the item
+                    units_with[" ".join(words)].add(num_previous + unit_in_file)
         num_previous += len(starts)
     parents = list(range(num_previous))  # a disjoint-set forest; the root of a group is its first unit
 

@@ -130,7 +130,10 @@ def _present_values(sample: Sample, key: str) -> list[Any]:
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    """Return the key of the text, and of the second text of pairs."""
+    """Return the key of the text, and the key of the second text of pairs or None.
+
+    Options set the keys; without options, usual names decide, then the number of words of each column.
+    """
     text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     for option in ("text_key", "text_pair_key", "label_key"):
         key = sample.options.get(option)
@@ -161,13 +164,16 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
 
 
 def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
-    """Return the key of the labels; raise `DomainbertError` if none or several may be it."""
+    """Return the key of the labels: the option, a usual name, or the only key whose values may be labels.
+
+    Raise `DomainbertError` if no key or several keys are possible.
+    """
     if "label_key" in sample.options:
         return sample.options["label_key"]
     other_keys = (key for key in sample.rows[0] if key not in (*text_keys, NAMES_KEY))
     keys = [key for key in other_keys if not is_prodigy_answer(sample.rows, key)]
-    common = [key for key in keys if key.lower() in _LABEL_KEYS]
-    candidates = common or [key for key in keys if _may_be_labels(_present_values(sample, key))]
+    usual = [key for key in keys if key.lower() in _LABEL_KEYS]
+    candidates = usual or [key for key in keys if _may_be_labels(_present_values(sample, key))]
     if len(candidates) != 1:
         where = f"may be under {format_names(candidates)}"
         if not candidates:

@@ -47,7 +47,7 @@ class LabelledSpan:
 
 @dataclass(frozen=True)
 class PlainItem:
-    """An item in the form that checks read."""
+    """An item of any task, as the data checks read it."""
 
     texts: tuple[str, ...]
     """Text, or the two texts of a pair; lists of words are joined by spaces."""
@@ -157,13 +157,13 @@ class Labelled(Generic[AnyItem]):
         return self.location(index) if self.parts else self.items[index].line
 
     def plain_items(self) -> list[PlainItem]:
-        """Return the items in the form that checks read."""
+        """Return each item as a `PlainItem`, which the data checks read."""
         if self.parts:
             return [item for part in self.parts for item in part.plain_items()]
         return [self.plain_item(item) for item in self.items]
 
     def plain_item(self, item: AnyItem) -> PlainItem:
-        """Return an item in the form that checks read: text and labels; tasks override it to add more."""
+        """Return an item as a `PlainItem` with its texts and labels; tasks override this method to add other fields."""
         content, labels = item.content, tuple(item.labels)
         texts = (content.first, content.second) if isinstance(content, TextPair) else (text_in(content),)
         return PlainItem(texts, labels, target=tuple(sorted(labels)))
@@ -184,7 +184,7 @@ def is_visible(label: str) -> bool:
 
 
 def label_counts(items: Iterable[Item]) -> dict[str, int]:
-    """Return the number of items' labels by label, sorted by label."""
+    """Return how often each label occurs in the items, sorted by label."""
     return dict(sorted(Counter(label for item in items for label in item.labels).items()))
 
 
@@ -224,18 +224,20 @@ class FoundLabel:
 
 def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     """Return the first line and the count of each label, by label, sorted."""
+    # reversed: the first item with a label is stored last, and stays
     first_line = {label: item.line for item in reversed(items) for label in item.labels}
     return {label: FoundLabel(first_line[label], count) for label, count in label_counts(items).items()}
 
 
 def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
     """Raise `DomainbertError` if a file has labels that are not in training: the model cannot predict them."""
-    problems, known = Problems(str(path)), sorted(known)
+    problems = Problems(str(path))
+    known = sorted(known)
     by_nfc = {normalize("NFC", label): label for label in known}
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} ({labels[label].count:,} times, first here)"
-        same = by_nfc.get(normalize("NFC", label))
-        expected = f"expected one of {', '.join(known)}" if same is None else _same_unicode(label, same)
+        other_form = by_nfc.get(normalize("NFC", label))
+        expected = f"expected one of {', '.join(known)}" if other_form is None else _same_unicode(label, other_form)
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
@@ -254,7 +256,7 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
 
 
 def _same_unicode(label: str, other: str) -> str:
-    """Return the expectation, for a message, that two labels are equal in Unicode too."""
+    """Return the end of a message about two labels that look the same, but differ in Unicode."""
     return f"expected the same Unicode in all files, such as NFC: found {label!a} here, and {other!a} there"
 
 

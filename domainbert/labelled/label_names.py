@@ -38,7 +38,7 @@ def parse_list(text: str) -> list[Any] | None:
 
 
 def to_integer(value: Any, is_column: bool) -> Any:
-    """Return 1.0 as 1 and, in columns, "1.0" as "1"; other values unchanged.
+    """Return 1.0 as 1 and, in columns of CSV (`is_column`), "1.0" as "1"; return other values unchanged.
 
     Pandas writes whole numbers as floats if the table has missing labels.
     """
@@ -71,7 +71,7 @@ def label_names(
         sources[where] = first_row[NAMES_KEY]
     if len(sources) > 1:
         raise DomainbertError(f"{where}: names of labels in {' and in '.join(sources)}; expected one of them")
-    return next((_check_names(found, source) for source, found in sources.items()), None)
+    return next((_check_names(found, source) for source, found in sources.items()), None)  # of the only source
 
 
 def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> None:
@@ -137,7 +137,10 @@ class LabelReader:
         return self.names is None and self._first is not None and self._first[0]
 
     def problem_with(self, row: Row, line: int) -> str:
-        """Return the reason why the label of a row is missing or invalid; "" if it is valid."""
+        """Return the reason why the label of a row is missing or invalid; "" if it is valid.
+
+        Without `names`, the first label decides whether all labels are strings or numbers.
+        """
         value: Any = row.get(self.key)
         is_number = is_whole_number(value)
         if not is_number and (problem := self._problem_with_string(row)):
@@ -145,13 +148,16 @@ class LabelReader:
         if self.names is not None:
             return self._problem_with_known_names(value)
         self._first = self._first or (is_number, line)
-        if is_number != self._first[0]:
+        first_is_number, first_line = self._first
+        if is_number != first_is_number:
             actual, expected = ("a number", "a string") if is_number else ("a string", "a number")
-            return f"{self.key!r} is {shown(value)}, {actual}; expected {expected} as in line {self._first[1]}"
-        return f"{self.key!r} is {shown(value)}; expected a number from 0" if is_number and value < 0 else ""
+            return f"{self.key!r} is {shown(value)}, {actual}; expected {expected} as in line {first_line}"
+        if is_number and value < 0:
+            return f"{self.key!r} is {shown(value)}; expected a number from 0"
+        return ""
 
     def _problem_with_string(self, row: Row) -> str:
-        """Return the reason why the label of a row is no visible string, or is a list; "" if it is a valid string."""
+        """Return the reason why a label is not a visible string, or is a list as text; "" if it is a valid string."""
         if problem := problem_with_text(row, self.key):
             return problem.replace("expected a string", "expected a string or whole number")
         value = row[self.key]
@@ -162,7 +168,7 @@ class LabelReader:
         return ""
 
     def _problem_with_known_names(self, value: Any) -> str:
-        """Return the reason why a label is neither one of `names` nor the number of one, or may be both; else ""."""
+        """Return the reason why a label is unknown, or may be a name as well as a number; "" if it is valid."""
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
             return f"label {shown(value)}; expected one of {names}, or its number from 0"

@@ -49,10 +49,11 @@ def read_labelled(
         on_hub = hub_config is not None or hub_split is not None
         path = Path(source)
         return read_file(task, LabelledFile(path, hub_config=hub_config, hub_split=hub_split) if on_hub else path)
-    if hasattr(source, "with_format"):
+    if hasattr(source, "with_format"):  # of `datasets`, which is not imported here
         return read_file(task, dataset_rows(source, name, hub_split))
     if isinstance(source, (LabelledFile, Rows)):
         return read_file(task, source)
+    # iterating over a pandas table (`iloc`) would yield its column names
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
         advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
         raise DomainbertError(f"{name}: found {type(source).__name__}; {_EXPECTED}{advice}")

@@ -40,15 +40,16 @@ def has_json_values(kind: Kind) -> bool:
 def iterate_rows(
     path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
 ) -> Iterator[tuple[int, Row]]:
-    """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV.
+    """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV, or of rows in memory.
 
-    Raise `DomainbertError` if a CSV header does not name each of `keys` exactly once.
+    With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header does not
+    name each of `keys` exactly once.
     """
     if has_json_values(kind) or isinstance(path, Rows):
         return json_rows(path, problems)
     rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
     line, header = next(rows, (1, []))
-    wrong = [key for key in keys if header.count(key) != 1] if header else []  # an empty file has no header
+    wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
         problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}")
@@ -58,7 +59,7 @@ def iterate_rows(
 
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
-    """Return the problems with the text, or pair of texts, and the slices of a row; "" for a valid field."""
+    """Return the problem with each text of a row ("" if it is valid), and the problems with its slices."""
     keys = (format.text_key, format.text_pair_key)
     return [
         *(problem_with_text(row, key) for key in keys if key is not None),
@@ -75,9 +76,10 @@ def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
 def iterate_text_rows(
     file: Readable, format: RowFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, Iterator[tuple[int, Row]]]:
-    """Return the format of a file of texts and an iterator over its `(line, row)` pairs, see `without_rejected`.
+    """Return the format of a file of texts and an iterator over its `(line, row)` pairs, with slices of the file.
 
-    Invalid rows are added to `problems`. Raise `DomainbertError` if the file does not have the format.
+    Texts that an annotator rejected in Prodigy are left out and counted in `notes`. Invalid rows are added to
+    `problems`. Raise `DomainbertError` if the file does not have the format.
     """
     source = LabelledFile(file) if isinstance(file, Path) else file
     if isinstance(source, LabelledFile) and source.label is not None:
@@ -91,10 +93,9 @@ def iterate_text_rows(
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         keys = [*format.keys, *(key for key in format.slice_keys if key not in source.slices)]
-        rows = iterate_rows(path, kind, keys, problems, format.quoting == "double")
-    return kind, without_rejected(
-        _with_slices(rows, source, problems), notes.left_out, (*format.keys, *format.slice_keys)
-    )
+        rows = iterate_rows(path, kind, keys, problems, quoted=format.quoting == "double")
+    rows = _with_slices(rows, source, problems)
+    return kind, without_rejected(rows, notes.left_out, keys=(*format.keys, *format.slice_keys))
 
 
 def read_texts(
@@ -115,6 +116,7 @@ def read_texts(
     kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: Row, line: int) -> AnyItem:
+        """Return the item of a row; raise `DomainbertError` with all problems of the row."""
         missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {format_names(row)}"
         raise_problems(*text_problems(row, format), with_location(missing, file, line))
         return item(text_fields(row, format), row[format.label_key], line)
@@ -126,11 +128,11 @@ def read_texts(
 def iterate_labelled_rows(
     file: Readable, format: TextFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """Return the format of a file of texts, the names of numeric labels if there are any, and an iterator over its
-    `(line, row)` pairs, in which `to_integer` has converted the labels; see `iterate_text_rows`."""
+    """Return the format of a file of texts, the names of its numeric labels or None, and an iterator over its
+    `(line, row)` pairs. Labels such as 1.0 are converted by `to_integer`; other arguments as in `iterate_text_rows`."""
     kind, rows = iterate_text_rows(file, format, problems, notes)
     typed = has_json_values(kind)
-    rows = _with_whole_labels(rows, format.label_key, not typed, notes.changed)
+    rows = _with_whole_labels(rows, format.label_key, are_columns=not typed, changed=notes.changed)
     first = next(rows, None)
     if first is None:
         return kind, None, iter(())
@@ -138,13 +140,18 @@ def iterate_labelled_rows(
     first_row = row if typed else {}  # a row of CSV cannot list names
     names = label_names(format.label_names, format.label_names_file, first_row, f"{file}:{line}")
     rows = chain([first], rows)
-    return kind, names, _without_other_names(first_row, rows, problems) if typed else rows
+    if typed:
+        rows = _without_other_names(first_row, rows, problems)
+    return kind, names, rows
 
 
 def _with_whole_labels(
     rows: Iterable[tuple[int, Row]], key: str, are_columns: bool, changed: Counter[str]
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the rows with labels converted by `to_integer` (`are_columns`: of CSV); count the changed labels."""
+    """Yield the rows with labels such as 1.0 converted to 1; count them in `changed`.
+
+    `are_columns`: the rows are from CSV, where labels are strings.
+    """
     for line, row in rows:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
         new_values = [to_integer(value, are_columns) for value in values]  # a value without change is returned as it is
@@ -249,7 +256,10 @@ def is_prodigy_answer(rows: Iterable[Row], key: str) -> bool:
 
 
 def with_location(problem: str, file: Readable, line: int) -> str:
-    """Return a problem with a label followed by its location, if labels are in a separate file; "" stays ""."""
+    """Return a problem with a label, followed by the label's location if labels are in a separate file.
+
+    Return "" if `problem` is "".
+    """
     if not problem or not isinstance(file, LabelledFile) or file.label is None:
         return problem
     return f"{problem} ({file.label}:{line})"
@@ -257,7 +267,8 @@ def with_location(problem: str, file: Readable, line: int) -> str:
 
 def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[str]:
     """Return the reasons why values of the slice keys are missing or invalid; [] if all are valid."""
-    problems = filter(None, (problem_with_text(row, key) for key in slice_keys if not is_whole_number(row.get(key))))
+    text_keys = (key for key in slice_keys if not is_whole_number(row.get(key)))  # a whole number is valid
+    problems = filter(None, (problem_with_text(row, key) for key in text_keys))
     return [problem.replace("expected a string", "expected a string or whole number") for problem in problems]
 
 

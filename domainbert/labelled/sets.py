@@ -93,13 +93,13 @@ def paths_of(labelled_set: LabelledSet) -> list[Path]:
 
 def with_paths(labelled_set: LabelledSet, paths: Sequence[Path], empty: Sequence[Path]) -> Any:
     """Return the YAML value of the same set at other paths (order of `paths_of`); files in `empty` are omitted."""
-    remaining, entries = iter(paths), []
+    remaining = iter(paths)
+    entries: list[Any] = []
     for file in files_of(labelled_set):
         path_by_field = {key: next(remaining) for key in _path_fields(file)}
-        values: Any = {key: str(path) for key, path in path_by_field.items()}
-        values = values["path"] if isinstance(file, Path) else {**values, "slices": dict(file.slices)}
+        values = {key: str(path) for key, path in path_by_field.items()}
         if not set(path_by_field.values()) & set(empty):
-            entries.append(values)
+            entries.append(values["path"] if isinstance(file, Path) else {**values, "slices": dict(file.slices)})
     return entries if isinstance(labelled_set, list) else entries[0]
 
 
@@ -131,7 +131,10 @@ class FileTask(Protocol):
 
 
 def open_rows(file: Readable) -> Readable:
-    """Return the rows of a data set, see `open_dataset`; return other files unchanged."""
+    """Return the rows of a data set of Hugging Face; return other files, and rows in memory, unchanged.
+
+    Raise `DomainbertError` if the data set cannot be read, or `hub_split` is set for another file.
+    """
     if isinstance(file, Rows):
         return file
     source = LabelledFile(file) if isinstance(file, Path) else file
@@ -171,7 +174,7 @@ def read_set(
             parts.append(read(config, file))
         except DomainbertError as error:
             if not isinstance(labelled_set, list):
-                raise
+                raise  # the error of a single file needs no summary
             for problem in error.problems:
                 problems.add(problem)
     problems.raise_if_any()
@@ -204,7 +207,7 @@ def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
     items: list[Any] = []
     num_previous = 0  # documents of the previous files
     for part in parts:
-        if not hasattr(part, "num_documents"):
+        if not hasattr(part, "num_documents"):  # texts are not parts of documents
             items += part.items
             continue
         documents = dict.fromkeys(item.document for item in part.items)
@@ -240,7 +243,7 @@ def open_dataset(
             dataset = datasets.load_dataset(name, config, revision=revision)
         else:
             dataset = datasets.load_from_disk(str(path))
-    except DomainbertError:
+    except DomainbertError:  # an invalid name
         raise
     except Exception as error:  # the hub's client raises dozens of unrelated types
         reason = " ".join(str(error).split())
@@ -301,11 +304,12 @@ def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
 
 
 def _class_name(names: Sequence[str], value: int | None) -> str | None:
-    """Return the name of a class number; None for -1, which means unlabelled."""
+    """Return the name of a class number; None for None and for -1, which mean unlabelled."""
     return None if value is None or value < 0 else names[value]
 
 
 def _convert_items(convert: Callable[[Any], Any], values: Sequence[Any] | None) -> list[Any] | None:
+    """Return a list, or None, with all items converted."""
     return None if values is None else list(map(convert, values))
 
 

@@ -130,14 +130,14 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     prefixes: set[str] = set()
     starts = {"B": 0, "I": 0}
     for tags in sentences:
-        previous = ("O", "")
+        previous_type = ""  # as of the tag O
         for tag in tags:
             prefix, entity_type = split_tag(tag)
             prefixes.add(prefix)
             # B- after the same type is valid in both schemes
-            if prefix in starts and entity_type != previous[1]:
+            if prefix in starts and entity_type != previous_type:
                 starts[prefix] += 1
-            previous = (prefix, entity_type)
+            previous_type = entity_type
     bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
     if bioes and bilou:
         mixed = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
@@ -158,10 +158,12 @@ def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
         before, after = padded[index], padded[index + 2]
         if tag[0] not in PREFIXES[scheme]:
             reason = f"{tag} is not a tag of {scheme}"
-        elif (tag[0] in _STARTING) == (expected[0] in _STARTING):
-            reason = f"{tag} {f'is followed by {after}' if after else 'ends the sentence'}, which {scheme} forbids"
+        elif (tag[0] in _STARTING) == (expected[0] in _STARTING):  # the tag is wrong about the end of the entity
+            context = f"is followed by {after}" if after else "ends the sentence"
+            reason = f"{tag} {context}, which {scheme} forbids"
         else:
-            reason = f"{tag} {f'follows {before}' if before else 'begins the sentence'}, which {scheme} forbids"
+            context = f"follows {before}" if before else "begins the sentence"
+            reason = f"{tag} {context}, which {scheme} forbids"
         violations.append(Violation(index, reason, expected))
     return violations
 

@@ -87,7 +87,8 @@ class TaggedFile(SentenceFile[AnySentence]):
     def plain_item(self, item: AnySentence) -> PlainItem:
         index_of_mark = bisect(self.marks, item.line) - 1  # of the last mark before the sentence
         name = self._document_names.get(index_of_mark, "")
-        text, document = " ".join(item.words), item.document if self.marks else None
+        text = " ".join(item.words)
+        document = item.document if self.marks else None  # without marks, sentences are not parts of documents
         return PlainItem((text,), tuple(item.labels), tuple(item.tags), document=document, document_name=name)
 
     @cached_property
@@ -168,16 +169,20 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
         raise DomainbertError(f"{path}: column {token} is set for both words and tags; expected two columns")
     table.check_breaks(token)
     marks = [
-        Mark(row.line, row.columns[tag] if len(row.columns) == table.width else None, " ".join(row.columns[1:]))
+        Mark(
+            line=row.line,
+            tag=row.columns[tag] if len(row.columns) == table.width else None,
+            name=" ".join(row.columns[1:]),
+        )
         for row in table.marks
     ]
     rows = [
         TaggedRows(
-            [row.columns[token] for row in block.rows],
-            [row.columns[tag] for row in block.rows],
-            [row.line for row in block.rows],
-            block.line,
-            block.document,
+            words=[row.columns[token] for row in block.rows],
+            tags=[row.columns[tag] for row in block.rows],
+            lines=[row.line for row in block.rows],
+            line=block.line,
+            document=block.document,
         )
         for block in table.blocks
     ]
@@ -189,9 +194,10 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
 
 
 def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """Return the `(line, row)` pairs of a JSONL file or in memory, see `without_rejected`.
+    """Return the `(line, row)` pairs of a JSONL file, or of rows in memory.
 
-    Raise `DomainbertError` if there are none.
+    Texts that an annotator rejected in Prodigy are left out and counted in `left_out`. Invalid rows are added to
+    `problems`. Raise `DomainbertError` if no row is left.
     """
     rows = list(without_rejected(json_rows(path, problems), left_out))
     if not rows:
@@ -201,7 +207,7 @@ def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str])
 
 
 def rows_layout(path: Path | Rows) -> str:
-    """Return the description of a layout for the terminal: "rows" in memory, or "JSONL"."""
+    """Return the name of a layout for the terminal: "rows" for rows in memory, "JSONL" for a file."""
     return "rows" if isinstance(path, Rows) else "JSONL"
 
 
@@ -235,7 +241,7 @@ def read_lists(
         return line, *_words_and_tags(row, *keys, names)
 
     sentences = [
-        TaggedRows(words, tags, [line] * len(words), line, document)
+        TaggedRows(words, tags, lines=[line] * len(words), line=line, document=document)
         for document, (line, words, tags) in enumerate(parse_rows(rows, problems, parse))
     ]
     problems.raise_if_any()
@@ -253,7 +259,9 @@ def _words_and_tags(
     words = row[words_key]
     if len(words) != len(tags):
         raise_problems(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
-    return words, [(names or ())[index] for index in tags] if are_numbers else tags
+    if are_numbers:
+        tags = [(names or ())[index] for index in tags]
+    return words, tags
 
 
 def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
