@@ -126,9 +126,9 @@ def read_documents(
     """
     report = CorpusReport() if report is None else report
     check_sources(config.sources)
-    selected = None if config.select is None else _selection_flags(config, config.select, report, max_characters)
+    flags = None if config.select is None else _selection_flags(config, config.select, report, max_characters)
     for document in _filtered_documents(config, report, max_characters, files):
-        if selected is None or document.split == "validation" or next(selected):
+        if flags is None or document.split == "validation" or next(flags):  # one flag for each training document
             yield from _copies(document)
         else:
             document.counts.dropped["not selected"] += 1
@@ -157,11 +157,14 @@ def _filtered_documents(
                 continue
             counts = report.add_source(source.path)
             for document_id, *sides in read_source(source, counts, excerpt, only):
+                # clean and exclude; the digest is of the text before exclusion, so that `exclude` changes no split
                 cleaned = clean_sides(sides)
                 _count_read_document(counts, sum(map(len, sides)), cleaned)
                 text, digest = cleaned.text, _digest(cleaned.text)
                 if excluded is not None and text:
                     text = _remove_excluded(excluded, cleaned, counts)
+
+                # drop, or yield
                 if not cleaned.text:
                     counts.dropped["empty"] += 1
                 elif not text:
@@ -188,6 +191,7 @@ def _selection_flags(
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
+        """Read the training texts; called for each of the two passes of `select`."""
         documents = _filtered_documents(config, CorpusReport(), max_characters)
         return (document.text for document in documents if document.split == "train")
 
@@ -211,13 +215,16 @@ def _read_texts(sources: Sequence[Source], key: str, report: CorpusReport) -> It
 
 
 def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None) -> Iterator[str]:
-    """Yield the cleaned texts of `exclude`; a line of plain text is a text unless `documents` is set."""
+    """Yield the cleaned texts of `exclude`; each line of plain text is a text, unless `documents` is "blank_line"."""
     by_line = [replace(source, documents="line") if source.documents == "file" else source for source in sources]
     return _read_texts(by_line, "exclude", report or CorpusReport())
 
 
 def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    """Return an index of the texts of `exclude`, and set `report.exclusion`; `DomainbertError` if all are too short."""
+    """Return an index of the texts of `exclude`, and set `report.exclusion`.
+
+    Raise `DomainbertError` if all texts are too short.
+    """
     excluded, files_ignored = _index_excluded(
         tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     )
@@ -263,7 +270,7 @@ def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceRepor
 
 
 def _digest(text: str) -> bytes:
-    """Return 16 bytes that depend only on the text; see `_FilteredDocument.digest`."""
+    """Return 16 bytes that depend only on the text: they find duplicates, and serve as random numbers of a document."""
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
@@ -281,7 +288,10 @@ def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned
 
 
 def _copies(document: _FilteredDocument) -> Iterator[Document]:
-    """Yield the document as often as the weight of its source says, a validation document at most once; count them."""
+    """Yield the document as often as the weight of its source says, and count the copies.
+
+    The fraction of a weight is the probability of a further copy. A validation document is yielded at most once.
+    """
     split, counts = document.split, document.counts
     whole_copies, fraction = divmod(document.source.weight, 1)
     copies = int(whole_copies)

@@ -80,6 +80,7 @@ class NearDuplicates(_SpillingTable):
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
             for band in range(self.bands)
         ]
+        # candidates have all values of at least one band in common with the text
         query = "SELECT id FROM bands WHERE band=? AND rows=?"
         candidate_ids = {text_id for key in keys for (text_id,) in self.database.execute(query, key)}
         if any(self._similarity(signature, candidate_id) >= self.threshold for candidate_id in sorted(candidate_ids)):

@@ -137,7 +137,7 @@ def _is_enough(content: Sequence[str]) -> bool:
         return True
     if len(content) < 2:
         return bool(content) and _is_object(content[0])
-    first_two = content[:2]  # of plain text, unless they may be words with tags or a broken JSONL
+    first_two = content[:2]  # enough, unless they may be words with tags, a broken JSONL, or a table
     undecided = any(_tagged_columns(line) or line.startswith("{") for line in first_two) or _num_tab_columns(first_two)
     return not undecided or bool(_BEGINS_CONLL.match(content[0]))
 
@@ -148,12 +148,16 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     content = [first[index] for index in non_blank]
     if not content:
         return None
+
+    # by the first line, or by most lines being objects
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
         return "jsonl"
     if _BEGINS_ARRAY.match("\n".join(content)):
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"
+
+    # by columns
     has_blank_between = non_blank[-1] - non_blank[0] >= len(non_blank)
     if has_blank_between and _num_tab_columns(content):
         return "conll"
@@ -162,7 +166,8 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     lines = [line for line, columns in zip(content, widths, strict=True) if columns == width]
     tags_by_column = Counter(column for line in lines for column in _tagged_columns(line))
     most_tags = max(tags_by_column.values(), default=0)  # number of lines with a tag in the column with the most tags
-    num_words = len(content) - (not _tagged_columns(content[0]))  # the first line may name the columns
+    may_have_header = not _tagged_columns(content[0])  # the first line may name the columns
+    num_words = len(content) - 1 if may_have_header else len(content)
     return "conll" if most_tags >= 2 and most_tags >= _MIN_TAGGED * num_words else None
 
 

@@ -35,8 +35,8 @@ def is_compressed(path: Path) -> bool:
 def find_files(path: str) -> Iterator[tuple[str, Path]]:
     """Yield `(name relative to the folder, path)` of a file, of each file in a folder, or of each match of a glob.
 
-    The order is fixed. Hidden files and folders are skipped. A glob that matches a folder includes its files. `OSError`
-    if a folder cannot be listed.
+    The order is fixed. Hidden files and folders are skipped. A glob that matches a folder includes its files. Raise
+    `OSError` if a folder cannot be listed.
     """
     root = Path(path)
     if root.is_file():
@@ -67,13 +67,16 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the sorted paths that match a glob; `OSError` if a folder cannot be listed, which `glob` would skip."""
+    """Return the sorted paths that match a glob.
+
+    Raise `OSError` if a folder cannot be listed; `glob` would skip the folder.
+    """
     parts = Path(pattern).parts
     for index, part in enumerate(parts):
         if glob.has_magic(part):
             folders = glob.iglob(str(Path(*parts[:index])), recursive=True)
             for folder in filter(os.path.isdir, folders):
-                os.scandir(folder).close()
+                os.scandir(folder).close()  # only for its error
     return sorted(glob.iglob(pattern, recursive=True))
 
 
@@ -125,14 +128,19 @@ def read_text(path: Path) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """Return `data`, which begins at line number `line`, as text; `DomainbertError` unless it is UTF-8 without NUL."""
+    """Return `data` as text; `line` is the number of its first line in the file.
+
+    Raise `DomainbertError` if it is not UTF-8, or has a NUL character.
+    """
     try:
         text = data.decode("utf-8")
-        found, position = "a NUL character (is the file UTF-16?)", data.find(b"\0")
+        position = data.find(b"\0")
         if position < 0:
             return text
+        found = "a NUL character (is the file UTF-16?)"
     except UnicodeDecodeError as error:
-        found, position = "not UTF-8", error.start
+        position = error.start
+        found = "not UTF-8"
     line += data.count(b"\n", 0, position)
     column = position - data.rfind(b"\n", 0, position)
     byte = f"byte {column} of the line, 0x{data[position]:02x}"
@@ -140,7 +148,7 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
-    """Return the error for a line or document (`what`) above `MAX_DOCUMENT_BYTES`."""
+    """Return the error for a text of more than `MAX_DOCUMENT_BYTES`; `what` is "line" or "document"."""
     limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"
     return DomainbertError(f"{where}: a {what} of more than {limit}; expected documents of at most {limit}{advice}")
 

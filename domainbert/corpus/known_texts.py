@@ -61,7 +61,7 @@ class KnownTexts:
         """Return the indices of the parts that overlap with a run of a known text; `parts` are the parts of a text, cut
         between words."""
         words = [words_of_text(part) for part in parts]
-        part_of = np.repeat(np.arange(len(words)), list(map(len, words)))
+        part_of = np.repeat(np.arange(len(words)), list(map(len, words)))  # index of the part of each word
         hashes = hash_words(list(chain.from_iterable(words)))
         return {part for start, size, _ in self.shared_runs(hashes) for part in part_of[start : start + size].tolist()}
 

@@ -35,7 +35,8 @@ _PARQUET_ROWS = 128  # of a batch
 def read_text(path: Path, source: Source) -> Texts:
     """Read plain text; `source.documents` is the unit of a document: a file, the text between blank lines, or a line.
 
-    Skips blank lines and empty paragraphs. `DomainbertError` if a document is too long.
+    Blank lines are skipped, except inside a file that is one document. Raise `DomainbertError` if a document is too
+    long.
     """
     if source.documents == "line":
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
@@ -54,14 +55,19 @@ def read_text(path: Path, source: Source) -> Texts:
         if size > MAX_DOCUMENT_BYTES:
             raise too_long(f"{path}:{start}", "document", " (documents: blank_line or line makes them shorter)")
     if lines or source.documents == "file":
-        yield f":{start}" if source.documents == "blank_line" else "", "\n".join(lines)
+        position = f":{start}" if source.documents == "blank_line" else ""
+        yield position, "\n".join(lines)
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines with the text under `text_key`; skips blank lines, reads null as an empty text. `DomainbertError`
-    with the first 20 invalid lines."""
+    """Read JSON Lines with the text under `text_key`; skip blank lines, and read null as an empty text.
+
+    Raise `DomainbertError` with the first 20 invalid lines.
+    """
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
-    key, setting = source.text_key, "translation_key" if source.text_key == source.translation_key else "text_key"
+    key = source.text_key
+    # for translations, the file is read again with the translation key as the text key
+    setting = "translation_key" if key == source.translation_key else "text_key"
     for number, row in json_rows(path, problems):
         text = row.get(key)
         if key not in row:
@@ -91,6 +97,7 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def _columns(line: str) -> list[str]:
+    """Return the columns of a line, separated by tabs if it has any, otherwise by spaces."""
     return [column.strip() for column in line.split("\t" if "\t" in line else " ")]
 
 
@@ -113,15 +120,17 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """Read CSV with commas and a header; quoted fields may contain line breaks. `DomainbertError` if there is no column
-    `text_key`, or with the first 20 rows of a wrong width or with broken quoting."""
+    """Read CSV with commas and a header; quoted fields may contain line breaks.
+
+    Raise `DomainbertError` if there is no column `text_key`, or if rows are invalid (the first 20).
+    """
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
     rows = csv_rows(path, ",", problems)
     _, header = next(rows, (1, []))
     problems.raise_if_any()
     column = _column_index(path, header, source.text_key)
     for line, columns in rows:
-        if not problems.messages:
+        if not problems.messages:  # after a problem, the rest is read only to find more problems
             yield f":{line}", columns[column]
     problems.raise_if_any()
 
@@ -168,7 +177,7 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def _strings(column: Any, path: Path, name: str) -> list[str | None]:
-    """Return the values of an Arrow column; `DomainbertError` unless they are strings."""
+    """Return the values of an Arrow column; raise `DomainbertError` if they are not strings."""
     import pyarrow.types as types
 
     dtype = column.type.value_type if types.is_dictionary(column.type) else column.type
@@ -178,6 +187,7 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 
 def _column_index(path: Path, header: list[str], name: str) -> int:
+    """Return the index of the column `name`; raise `DomainbertError` if there is none, or more than one."""
     if name not in header:
         found = format_names(header)
         raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected a column with the text")

@@ -76,7 +76,7 @@ class CorpusReport:
                 count = getattr(source, name)
                 if isinstance(count, Counter):
                     count.update(value)
-                elif isinstance(count, int):
+                elif isinstance(count, int):  # not the path
                     setattr(source, name, count + value)
 
     @property
@@ -85,7 +85,7 @@ class CorpusReport:
         return sum(source.read for source in self.sources)
 
     def documents(self, split: str) -> int:
-        """Return the number of documents kept for a split, copies included."""
+        """Return the number of documents kept for a split; a document that is repeated n times counts n times."""
         return sum(source.documents[split] for source in self.sources)
 
     @property

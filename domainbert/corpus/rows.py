@@ -70,7 +70,8 @@ def json_rows(
     if isinstance(path, Rows):
         yield from path.numbered(problems)
         return
-    all_lines, is_first = iter(read_lines(path) if lines is None else lines), True
+    all_lines = iter(read_lines(path) if lines is None else lines)
+    is_first = True  # whether no line but blank lines came before
     for line, content in all_lines:
         if not content.strip():
             continue
@@ -119,10 +120,12 @@ def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[i
         problems.add(f"{path}:1: no JSON array; expected a list of objects")
         return
     position = _skip_white_space(text, position + 1)
-    line, counted = 1, 0  # `line` is the line number of the character at the position `counted`
+    line = 1  # line number of the character at the position `counted`
+    counted = 0
     after_comma = False
     while after_comma or not text.startswith("]", position):
-        line, counted = line + text.count("\n", counted, position), position
+        line += text.count("\n", counted, position)
+        counted = position
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
@@ -151,8 +154,10 @@ def _skip_white_space(text: str, position: int) -> int:
 
 
 def object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the JSON object of these pairs, for `object_pairs_hook`; `ValueError` for a duplicate key, which `json`
-    would drop."""
+    """Return the JSON object of these pairs, for `object_pairs_hook`.
+
+    Raise `ValueError` for a duplicate key, which `json` would drop.
+    """
     row = dict(pairs)
     if len(row) < len(pairs):
         counts = Counter(key for key, _ in pairs)
@@ -166,9 +171,9 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
     The delimiter is a semicolon if the header has semicolons and no comma. With `quoted` False a quote is an ordinary
     character; otherwise quoted fields may contain line breaks.
 
-    Problems are rows of a wrong width, and broken quoting, which ends the reading. In TSV also a quoted field over
-    several lines that would each be a valid row: in a file without quoting, a text that begins with a quote would
-    swallow the rows below.
+    Problems are rows of a wrong width, and broken quoting, which ends the reading. In TSV, a quoted field over several
+    lines is a problem, too, if each of the lines would be a valid row: in a file without quoting, a text that begins
+    with a quote would swallow the rows below.
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
     lines: list[str] = []  # lines of the current row, appended while `csv` reads them

@@ -45,7 +45,7 @@ class Selection:
 def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float) -> Selection:
     """Return the weight of each text by its similarity to `like`, and which texts are kept.
 
-    These are the fraction `keep` with the highest weights; ties: the earlier texts.
+    The fraction `keep` of the texts with the highest weights is kept; of equal weights, the earlier texts.
 
     `texts` is called twice and must yield the same texts: for the n-gram counts, then for the weights (8 bytes each).
 
@@ -84,9 +84,9 @@ def count_buckets(texts: Iterable[str]) -> NDArray[np.int64]:
 
 
 def log_ratio(target: NDArray[np.int64], raw: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Return the log of the probability of each bucket in the target, divided by that in the raw text, (BUCKETS,).
+    """Return log(p_target / p_raw) of each bucket, where p is the probability of the bucket in a text, (BUCKETS,).
 
-    `target` and `raw` are the n-gram counts of the target text and of the corpus, (BUCKETS,).
+    `target` and `raw` are the n-gram counts of the target text and of the corpus, the raw text, (BUCKETS,).
 
     The target may be small, so it is smoothed by BUCKETS n-grams with the distribution of the raw text (a Dirichlet
     prior: Zhai and Lafferty 2001, "A Study of Smoothing Methods for Language Models"): n-grams missing in the target

@@ -51,7 +51,7 @@ def sample_sentences(texts: Iterable[str], max_sentences: int | None, seed: int)
             if len(drawn) < max_sentences:
                 heapq.heappush(drawn, entry)
             else:
-                dropped = heapq.heappushpop(drawn, entry)[1]
+                _, dropped = heapq.heappushpop(drawn, entry)  # the sentence with the highest hash
                 if dropped == sentence:
                     continue
                 del positions[dropped]

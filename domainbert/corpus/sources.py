@@ -33,14 +33,17 @@ class CorpusFile(NamedTuple):
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
     """Return the files of all sources in reading order, then the files of translations; hub datasets have no files.
 
-    `key` is the name of the setting with the sources, for messages. `DomainbertError` if a source has no files.
+    `key` is the name of the setting with the sources, for messages. Raise `DomainbertError` if a source has no files.
     """
     files = [file.path for file in corpus_files(sources, key)]
     return files + [source.translation for source in sources if source.translation is not None]
 
 
 def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[CorpusFile]:
-    """Return the files with documents, numbered in reading order, without files of translations; see `list_files`."""
+    """Return the files with documents, numbered in reading order, without files of translations.
+
+    Raise `DomainbertError` if a source has no files.
+    """
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
     files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _has_reader(file, source)]
@@ -102,7 +105,10 @@ class Excerpt:
     def first_documents(
         self, documents: Callable[[], Iterator[RawDocument]], quota: float, counts: SourceReport
     ) -> Iterator[RawDocument]:
-        """Yield documents of a file or dataset until its quota is reached; count it in `files_cut` if some are left."""
+        """Yield documents of a file or dataset until its quota is reached.
+
+        A file or dataset that is not read to the end is counted in `counts.files_cut`.
+        """
         self.quota += quota
         if self.read >= self.quota:  # earlier files have used its quota: it is not opened
             counts.files_cut += 1
@@ -171,15 +177,20 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
 
 
 def _read_pairs(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[RawDocument]:
-    """Yield `(position, text, translation)`; `read` reads the texts, and with another key the translations."""
+    """Yield `(position, text, translation)`.
+
+    `read` yields the texts under the `text_key` of a source; with the translation key in its place, the translations.
+    """
     translations = read(replace(source, text_key=str(source.translation_key)))
     for (position, text), (_, translation) in zip(read(source), translations, strict=True):
         yield position, text, translation
 
 
 def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
-    """Yield `(position, line, same line of the other file)`, with positions such as ":12"; `DomainbertError` if the
-    files do not have the same number of lines."""
+    """Yield `(position, line, same line of the other file)`, with positions such as ":12".
+
+    Raise `DomainbertError` if the files do not have the same number of lines.
+    """
     lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
     if lines != other_lines:
         found = f"found {lines:,} lines, and {other_lines:,} lines in {other}"
@@ -204,7 +215,10 @@ def _choose_reader(path: Path, source: Source, counts: SourceReport) -> Reader:
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
-    """Yield `(id, text)` of each row of a hub dataset, streamed; `DomainbertError`, which names the source."""
+    """Yield `(id, text)` of each row of a hub dataset, streamed; null is an empty text.
+
+    Raise `DomainbertError` if the dataset cannot be read, or a value is not a string or is too long.
+    """
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"
@@ -219,7 +233,7 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a hub dataset, streamed; `DomainbertError` if it cannot be opened or read."""
+    """Yield the rows of a hub dataset, streamed; raise `DomainbertError` if it cannot be opened or read."""
     import datasets
 
     name, subset = str(source.hub_name), source.hub_config
