@@ -118,7 +118,7 @@ def choices_of(base: type) -> dict[str, type]:
     spec = importlib.util.find_spec(package) if package else None
     for module in _modules_with_choices(package, (spec and spec.submodule_search_locations) or ()):
         importlib.import_module(module)
-    root = base.__module__.partition(".")[0]
+    root = base.__module__.partition(".")[0]  # other packages add classes by entry points, not by being imported
     choices = {cls.__name__: cls for cls in concrete_subclasses(base) if cls.__module__.partition(".")[0] == root}
     for cls in _entry_point_classes(base):
         choices[class_path(cls) if cls.__name__ in choices else cls.__name__] = cls
@@ -181,11 +181,12 @@ def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
     Raises:
         DomainbertError: there is no such module; the message calls the package "the folder of the `owner`".
     """
-    name = ".".join(filter(None, (cls.__module__.rpartition(".")[0], module)))
+    package = cls.__module__.rpartition(".")[0]
+    name = f"{package}.{module}" if package else module
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
+        if error.name != name:  # the module exists, and imports a missing module
             raise
         raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
 
@@ -223,10 +224,11 @@ def _checked_class(cls: object, base: type, name: str) -> type:
 
 
 def _import(module: str, prefix: str = "") -> object:
+    """Import and return a module; raise `DomainbertError`, whose message begins with `prefix`, if this fails."""
     try:
         return importlib.import_module(module)
     except Exception as error:  # a module of a user package may raise anything during its import
-        hint = "" if type(error) is not ModuleNotFoundError else "; install it or add its folder to PYTHONPATH"
+        hint = "; install it or add its folder to PYTHONPATH" if type(error) is ModuleNotFoundError else ""
         raise DomainbertError(f"{prefix}{module} cannot be imported: {type(error).__name__}: {error}{hint}") from error
 
 

@@ -22,6 +22,7 @@ UInts = NDArray[np.uint64]
 
 
 def _mix(values: UInts) -> UInts:
+    """Return hashes of the values: the mixing of SplitMix64, which maps different values to different hashes."""
     for shift, factor in MIXING_ROUNDS:
         values = (values ^ (values >> shift)) * factor
     return values
@@ -38,7 +39,7 @@ def random_bits(*counters: NDArray[np.integer] | int) -> UInts:
 
 
 def uniform(bits: UInts) -> NDArray[np.float64]:
-    """Convert each 64 random bits to a uniform number in [0, 1)."""
+    """Convert each 64 random bits to a uniform number in [0, 1), from the highest 53 bits (float64 has no more)."""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -79,7 +79,7 @@ class Problems:
 
 
 def _summary(messages: Sequence[str]) -> list[str]:
-    """Return the first messages of each group of similar messages, and a line with the number of the others."""
+    """Return the first messages of each group of similar messages, and lines with the numbers of omitted messages."""
     groups: dict[tuple[str, str], list[str]] = {}
     for message in messages:
         match = _FILE_LINE_MESSAGE.fullmatch(message)
@@ -87,10 +87,11 @@ def _summary(messages: Sequence[str]) -> list[str]:
         groups.setdefault(group, []).append(message)
     lines: list[str] = []
     for similar in list(groups.values())[:_MAX_GROUPS]:
-        more = len(similar) - _MAX_EXAMPLES
-        lines += [*similar[:_MAX_EXAMPLES], *([f"... and {more:,} more like this"] if more > 0 else [])]
+        lines += similar[:_MAX_EXAMPLES]
+        if len(similar) > _MAX_EXAMPLES:
+            lines.append(f"... and {len(similar) - _MAX_EXAMPLES:,} more like this")
     others = sum(map(len, list(groups.values())[_MAX_GROUPS:]))
-    return [*lines, *([f"... and {others:,} more"] if others else [])]
+    return [*lines, f"... and {others:,} more"] if others else lines
 
 
 def format_names(names: Iterable[str]) -> str:

@@ -54,6 +54,7 @@ class Range:
         return handler(Annotated[kind, Field(strict=True, **bounds), BeforeValidator(as_scalar)])
 
     def __str__(self) -> str:
+        """Return the range for messages: "from 1 to 10", "above 0 and below 1", "that is finite"."""
         low, high = (f"{number:,}" if isinstance(number, int) else f"{number:g}" for number in (self.low, self.high))
         if self.high == _MAX_FLOAT:
             lower_bound = f"above {low}" if self.exclude_low else f"from {low}"
@@ -190,13 +191,15 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
         _adapter(hint).validate_python(value)
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
+        # mismatches of items are more exact than that of the whole list or mapping
         in_items = [mismatch for member in members for mismatch in _item_mismatches(value, strip_ranges(member))]
         return in_items or [("", value, describe_type(hint))]
     return []
 
 
 def _item_mismatches(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield the items of a list or mapping that do not match, as in `type_mismatches`."""
+    """Yield (index, value found, description of the expected type) for each item of a list or mapping that does not
+    match its type."""
     item_hints = [item for item in get_args(hint) if item is not Ellipsis]
     if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
         entries: Iterable[tuple[Any, Any]] = enumerate(value)

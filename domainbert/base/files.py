@@ -154,7 +154,7 @@ class FileHashes:
         """Return `hash_file` of a file, from the cache if its `quick_look` is the same."""
         name, stamp = str(path.resolve()), quick_look(path.stat())
         entry = self._entries.get(name)
-        if entry is None or entry[:-1] != stamp:
+        if entry is None or entry[:-1] != stamp:  # an entry is a quick look, then the hash
             entry = self._entries[name] = [*stamp, hash_file(path)]
         return str(entry[-1])
 
@@ -185,6 +185,7 @@ HASHES = FileHashes()
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
+    """Return the valid entries of a cache file by path: quick look and hash."""
     try:
         entries = read_json(path, "hashes of files by name")
     except DomainbertError:  # truncated by a crash: only costs time

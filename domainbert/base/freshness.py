@@ -77,18 +77,17 @@ class Freshness:
         that differs, {} if none does."""
         old = self._flatten_record(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
+        # facts that are None now and missing before are changes, although `get` returns None for both
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
     def stale_reason(self, before: Any) -> str:
-        """Return why the result must be made again: the first changes of the facts since `before`, in one line; empty
-        if there are none."""
-        return (
-            format_examples([*self.changes(before).values()])
-            if isinstance(before, Mapping)
-            else "made by an older version"
-        )
+        """Return why the result must be made again: in one line, the first changes of the facts since `before`, the
+        facts in its record. Empty if no fact has changed."""
+        if not isinstance(before, Mapping):
+            return "made by an older version"
+        return format_examples([*self.changes(before).values()])
 
     def only_input_contents_changed(self, before: Mapping[str, Any]) -> bool:
         """Return whether the contents of input files have changed since `before`, and no other fact."""
@@ -117,12 +116,13 @@ class Freshness:
         if not {*_RECORD_KEYS} <= set(record):
             return None, f"{path.name} cannot be read, or was written by an earlier version"
         reason = self.stale_reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
-        if reason := reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes())):
+        reason = reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes()))
+        if reason:
             return None, reason
         return {name: value for name, value in record.items() if name not in _RECORD_KEYS}, ""
 
     def record(self, path: Path, result: Mapping[str, Any], outputs: Mapping[str, Any] | None = None) -> None:
-        """Write the record of a result; see `write_record`."""
+        """Write the record of a result and its facts; `outputs` are by default the files in the folder of `path`."""
         write_record(path, {**result, "made_from": self.facts}, outputs)
 
 
@@ -161,7 +161,7 @@ def _difference(name: str, before: Any, after: Any) -> str:
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
     """Return "NAME: changed A; new B; dropped C; kept D"; an item is changed if only its hash differs."""
     old, now = list(dict.fromkeys(map(str, before))), list(dict.fromkeys(map(str, after)))
-    if set(old) == set(now):
+    if set(old) == set(now):  # only the order or the repetitions differ
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
     new = [_without_digest(item) for item in now if item not in old]
     dropped = [_without_digest(item) for item in old if item not in now]
@@ -214,8 +214,9 @@ def record_outputs(folder: Path, with_quick_looks: bool = True) -> dict[str, dic
 
 def output_names(folder: Path) -> Iterator[str]:
     """Yield the names of the output files of a stage, relative to its folder, without logs, model cards and the files
-    about the run. Raises `OSError` if a folder cannot be listed."""
+    about the run. Raise `OSError` if a folder cannot be listed."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
+        # in place: `os.walk` then skips the other folders
         folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
         outputs = (name for name in files if name not in RUN_FILES and not name.startswith("."))
         yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
@@ -243,6 +244,7 @@ def damaged_files(
     """
 
     def find_problem(name: str) -> str:
+        """Return the problem of one output file; "" if it is as recorded."""
         path, recorded = folder / name, outputs[name]
         try:
             status = path.stat()
@@ -261,8 +263,8 @@ def damaged_files(
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:
-    """Return whether the hash of a record matches its content; a manifest of an older version has no hash and counts as
-    unchanged."""
+    """Return whether the hash of a record matches its content. A record without a hash counts as unchanged only if it
+    has no `outputs`, as a manifest of an older version."""
     if "sha256" not in record:
         return "outputs" not in record
     return bool(record["sha256"] == hash_json({name: record[name] for name in record if name != "sha256"}))

@@ -52,6 +52,7 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
     full_patterns = [prefix + pattern for pattern in patterns]
 
     def matches(name: str) -> bool:
+        """Whether a pattern matches a name; `*` matches no slash, unlike in `fnmatch`."""
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
     if problems := find_damaged_outputs(stage_folder, manifest, selects=matches):
@@ -71,13 +72,14 @@ def _cached_manifest(folder: Path) -> dict[str, Any] | None:
         return None
     if folder not in _manifests or _manifests[folder][0] != look:
         _manifests[folder] = look, read_manifest(folder, accept_foreign=True)
-    return _manifests[folder][1]
+    _, manifest = _manifests[folder]
+    return manifest
 
 
 def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] | None:
     """Return the manifest of a stage folder, or None if there is no file.
 
-    `accept_foreign` returns None for another program's `manifest.json`, too.
+    With `accept_foreign`, return None for another program's `manifest.json`, too.
 
     Raises:
         DomainbertError: the file is not a valid manifest of domainbert.

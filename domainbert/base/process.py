@@ -71,14 +71,16 @@ def _task_of_srun(environment: Mapping[str, str]) -> bool:
 def launch_id(environment: Mapping[str, str] = os.environ) -> str:
     """Return a text that is the same in all processes of one launch and unique to it; empty for a single process."""
     for names in _LAUNCH_VARIABLES:
-        if names[0] in environment:
+        if names[0] in environment:  # the first variable tells whether the set applies
             return " ".join(environment.get(name, "") for name in names)
     return ""
 
 
 def num_cores() -> int:
     """Return the number of cores that this process may use: a job scheduler may allow fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
@@ -119,6 +121,7 @@ def raise_if_stopped() -> None:
 
 
 def _raise_if_received(signal_number: int) -> None:
+    """Forget the signal and raise `TrainingStopped`; do nothing for 0, no signal."""
     global _pending
     if signal_number:
         StopSignals.received = _pending = 0

@@ -57,7 +57,7 @@ def _redacted_text(text: str, secrets: list[str]) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     for pattern in _PATTERNS:
-        text = pattern.sub(rf"\1{HIDDEN}", text)
+        text = pattern.sub(rf"\1{HIDDEN}", text)  # group 1 is the text before a secret
     return text
 
 

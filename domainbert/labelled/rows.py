@@ -42,8 +42,8 @@ def iterate_rows(
 ) -> Iterator[tuple[int, Row]]:
     """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV, or of rows in memory.
 
-    With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header does not
-    name each of `keys` exactly once.
+    With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header does
+    not name each of `keys` exactly once.
     """
     if has_json_values(kind) or isinstance(path, Rows):
         return json_rows(path, problems)
