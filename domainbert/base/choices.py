@@ -213,10 +213,11 @@ def _checked_class(cls: object, base: type, name: str) -> type:
     """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
         raise DomainbertError(f"{name}: expected a subclass of {class_path(base)} that implements all abstract methods")
+    # the second condition: a subclass of a dataclass needs the decorator, too
     if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
         raise DomainbertError(f"{name}: not a dataclass; expected @dataclass(frozen=True) above the class")
     try:
-        get_type_hints(cls)
+        get_type_hints(cls)  # only for its error
     except NameError as error:
         hint = f"import it at the top of {cls.__module__}"
         raise DomainbertError(f"{name}: the type of a field is unknown ({error}); {hint}") from error

@@ -260,7 +260,7 @@ def _shallow_hint(hint: Any) -> Any:
     dataclass, because an instance has already validated its fields."""
     origin: Any = Union if is_union(hint) else get_origin(hint)
     if origin in (Union, Annotated, *LISTS, *MAPPINGS):
-        return origin[tuple(map(_shallow_hint, get_args(hint)))]
+        return origin[tuple(map(_shallow_hint, get_args(hint)))]  # ranges, which are no types, stay unchanged
     if hint is bool:
         return StrictBool  # not "yes" or 1
     if hint is str:

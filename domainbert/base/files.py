@@ -167,9 +167,9 @@ class FileHashes:
             return self.of_file(path)
         in_stage = any((folder / "manifest.json").is_file() for folder in (path, path.parent))  # parent: `seed-1`
         not_hashed, skipped = (RUN_FILES, RUN_FOLDERS) if in_stage else (_NOT_HASHED, set())
-        recorded = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
+        recorded_folders = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
         files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_hashed)
-        names = [file.relative_to(path) for file in files if recorded.isdisjoint(file.parents)]
+        names = [file.relative_to(path) for file in files if recorded_folders.isdisjoint(file.parents)]
         names = [name for name in names if skipped.isdisjoint(name.parts)]
         return hash_json({name.as_posix(): self.of_file(path / name) for name in names})
 

@@ -57,7 +57,7 @@ class Freshness:
     optional: Collection[str] = frozenset()
     """Facts that may be missing in a record of an earlier version: settings with their defaults."""
     renamed: Mapping[str, str] = field(default_factory=dict)
-    """Current names of facts that a record of an earlier version has under another name, by that name."""
+    """Current names of facts by earlier name, for facts that have another name in records of an earlier version."""
 
     def __post_init__(self) -> None:
         """Convert the facts to the form in which they are read from a record."""
@@ -100,8 +100,11 @@ class Freshness:
     def _flatten_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return the flattened facts of a record, under the current names of renamed settings."""
         old = flatten(before)
-        for earlier, now in self.renamed.items():
-            old = {now + name.removeprefix(earlier) if is_below(name, earlier) else name: old[name] for name in old}
+        for earlier, current in self.renamed.items():
+            old = {
+                (current + name.removeprefix(earlier) if is_below(name, earlier) else name): fact
+                for name, fact in old.items()
+            }
         return old
 
     def read_if_current(self, path: Path) -> tuple[dict[str, Any] | None, str]:

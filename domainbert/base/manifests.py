@@ -117,8 +117,9 @@ def recorded_facts(record: Mapping[str, Any]) -> dict[str, Any] | None:
     config, inputs, stages = (seal.get(part) for part in ("config", "inputs", "stages"))
     if not (isinstance(config, dict) and isinstance(inputs, dict) and isinstance(stages, dict)):
         return None
+    # facts of input files, except the facts that are values of settings: the others are files of folders and patterns
     contents = [f"{Path(path).name} {digest}" for path, digest in inputs.items()]
     settings = json.dumps(config, ensure_ascii=False)
-    unnamed = [content for content in contents if content not in settings]
-    facts = {**flatten(config), "stage": seal.get("stage"), INPUT_FILES: unnamed}
+    not_in_settings = [content for content in contents if content not in settings]
+    facts = {**flatten(config), "stage": seal.get("stage"), INPUT_FILES: not_in_settings}
     return {**facts, **seal.get("order", {}), **{f"@{name}": key for name, key in stages.items()}}
