@@ -44,7 +44,7 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
 
     The words are encoded with spaces between them: as in training, the space before a word belongs to its first piece.
     A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted.
-    `DomainbertError` for an unpaired surrogate.
+    Raise `DomainbertError` for an unpaired surrogate.
     """
     texts = [" ".join(sentence) for sentence in words]
     encodings = tokenizer.encode_with_offsets(texts)
@@ -54,8 +54,9 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
         # characters at which the words begin: 1 for the space after each word
         begins = list(itertools.accumulate((len(word) + 1 for word in sentence), initial=0))[: len(sentence)]
         word_of = _words_of_pieces(text, encoding.offsets, begins)
-        starts = _is_first_of_run(_words_of_pieces(text, encoding.offsets, [start for start, _ in pretokens]))
-        aligned.append(_build_aligned_words(tokenizer, encoding.ids, word_of, starts, len(sentence)))
+        pretoken_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in pretokens])
+        starts_pretoken = _is_first_of_run(pretoken_of)
+        aligned.append(_build_aligned_words(tokenizer, encoding.ids, word_of, starts_pretoken, len(sentence)))
     return aligned
 
 
@@ -64,7 +65,7 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
 
     Characters that BERT drops (spaces, control characters, a mark after a space) do not belong to a word. Pieces of
     such characters belong to the previous word, or are dropped before the first word. Words that share a piece are
-    merged. `DomainbertError` for an unpaired surrogate.
+    merged. Raise `DomainbertError` for an unpaired surrogate.
     """
     encodings = tokenizer.encode_with_offsets(texts)
     words = _basic_words_of(tokenizer, texts, encodings)
@@ -74,10 +75,10 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
 def _basic_words_of(
     tokenizer: DomainTokenizer, texts: Sequence[str], encodings: Sequence[Encoding]
 ) -> list[list[tuple[int, int]]]:
-    """Return the `basic_words` of texts that `tokenizer` has encoded.
+    """Return the `basic_words` of texts that `tokenizer` has encoded as `encodings`.
 
-    They are the pre-tokens of the encodings if the tokenizer has the normalizer and pre-tokenizer of BERT, and no added
-    tokens that are matched in texts.
+    If the tokenizer has the normalizer and pre-tokenizer of BERT, and no added tokens that are matched in texts, the
+    words are the pre-tokens of `encodings`. Otherwise the texts are encoded again.
     """
     backend, basic = tokenizer.backend, _basic_backend()
     is_bert = all(str(getattr(backend, name)) == str(getattr(basic, name)) for name in ("normalizer", "pre_tokenizer"))
@@ -96,7 +97,7 @@ def _align_text(
     first_word = word_of[first] if first < len(word_of) else 0
     while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
         first -= 1
-    word_of = [max(word, first_word) for word in word_of[first:]]
+    word_of = [max(word, first_word) for word in word_of[first:]]  # not -1 for the piece of the space
     starts = _is_first_of_run(word_of)
     first_piece = [piece for piece, start in enumerate(starts) if start]
     # a word is merged with the word before it if they share a piece
@@ -114,16 +115,18 @@ def _is_first_of_run(values: Sequence[Any]) -> list[bool]:
 
 
 def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequence[int]) -> list[int]:
-    """Return the index of the word of each piece, by its first non-space character; -1 before the first word.
+    """Return the index of the word of each piece: the last word that begins at or before the first non-space character
+    of the piece; -1 if no word does. `begins` (words,) are the positions where the words begin, ascending.
 
-    `begins` (words,) are the first characters of the words, ascending. A piece of spaces belongs to the previous word.
-    The exception is a separate piece for the space before a word: it has empty offsets at the beginning of that word.
+    - A piece of spaces belongs to the word of the previous piece.
+    - An empty piece stands for the space before a word, and belongs to the word that begins at its position.
+    - A piece that begins before the first word and reaches into it belongs to the first word.
     """
     words: list[int] = []
     for start, stop in offsets:
-        position: int | None = start
+        position: int | None = start  # of the first non-space character
         if stop <= start or text[start].isspace():
-            characters = range(start, min(max(stop, start + 1), len(text)))
+            characters = range(start, min(max(stop, start + 1), len(text)))  # of an empty piece: the next character
             position = next((index for index in characters if not text[index].isspace()), None)
         if position is None:
             words.append(words[-1] if words else bisect_right(begins, start) - 1)
@@ -138,7 +141,7 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Return the spans (characters, end exclusive) of the words of each text, independent of a vocabulary.
 
     Texts are cut at white space and around each punctuation mark and Chinese character; control characters are dropped.
-    `DomainbertError` for an unpaired surrogate.
+    Raise `DomainbertError` for an unpaired surrogate.
     """
     check_unicode(texts)
     encodings = _basic_backend().encode_batch(list(texts), add_special_tokens=False)
@@ -154,13 +157,15 @@ def _basic_backend() -> Tokenizer:
 
 
 def _build_aligned_words(
-    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[Any], starts: list[bool], num_words: int
+    tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int], starts_pretoken: list[bool], num_words: int
 ) -> AlignedWords:
-    """Return the aligned words of a sentence: `ids`, `word_of` and `starts` are (pieces,); a word without pieces gets
-    [UNK]."""
-    first_piece = [index for index, start in enumerate(_is_first_of_run(word_of)) if start]
+    """Return the aligned words of a sentence; a word without pieces gets [UNK].
+
+    `ids`, `word_of` (index of the word) and `starts_pretoken` are (pieces,).
+    """
+    first_piece = [index for index, is_first in enumerate(_is_first_of_run(word_of)) if is_first]
     if len(first_piece) == num_words:  # each word has pieces
-        return AlignedWords(ids, [*word_of], starts, first_piece, tokenizer.template.num_special_tokens())
+        return AlignedWords(ids, [*word_of], starts_pretoken, first_piece, tokenizer.template.num_special_tokens())
     aligned = AlignedWords([], [], [], [], tokenizer.template.num_special_tokens())
     position = 0
     for word in range(num_words):
@@ -171,13 +176,16 @@ def _build_aligned_words(
         pieces = ids[start:position] or [tokenizer.unk_id]
         aligned.input_ids.extend(pieces)
         aligned.word_index.extend([word] * len(pieces))
-        aligned.starts_pretoken.extend(starts[start:position] or [True])
+        aligned.starts_pretoken.extend(starts_pretoken[start:position] or [True])
     return aligned
 
 
 def _word_offsets(text: str, encoding: Encoding) -> list[tuple[int, int]]:
-    """Return the spans of pre-tokens, extended by combining marks (accents, vowel signs of Thai) before the next piece:
-    the normalizer of an uncased vocabulary drops these marks, and its offsets do not cover them."""
+    """Return the span of each pre-token of an encoded text.
+
+    A span includes the combining marks (accents, vowel signs of Thai) before the next piece. The offsets of `encoding`
+    do not include them, because the normalizer of an uncased vocabulary drops these marks.
+    """
     offsets: list[tuple[int, int]] = []
     previous = None  # pre-token of the piece before
     piece_offsets = encoding.offsets  # each access creates a new list

@@ -19,8 +19,9 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
     occurrences.
 
     `words` maps words of `TokenizerKind.word_splitter` to occurrences. Each word is scored alone: adding "bank" does
-    not change the score of "banks". The result is sorted by pieces saved, then by the word. Words that contain an added
-    token (spaces around the word included) are excluded, because the added token is matched first.
+    not change the score of "banks". The result is sorted by pieces saved, then by the word. Excluded are words with
+    [UNK] among their pieces, and words that contain an added token (spaces around the word included), because the added
+    token is matched first.
 
     Raises:
         DomainbertError: fewer than `count` words are cut into more than one piece.
@@ -62,8 +63,9 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
 def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
     """Return a tokenizer with tokens added that are matched in the raw text, before normalisation and pre-tokenization.
 
-    Tokens that the vocabulary has already keep their ids; the others are appended after the last id. They are not
-    special tokens, because special tokens are not matched in texts. `DomainbertError` if an id would change.
+    Tokens that the vocabulary has already keep their ids; new tokens are appended after the last id. The tokens are not
+    added as special tokens, because special tokens are not matched in texts. Raise `DomainbertError` if an id would
+    change.
     """
     backend = tokenizer.copy_backend()
     backend.add_tokens([AddedToken(token, normalized=False) for token in tokens])
@@ -71,15 +73,18 @@ def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainToke
 
 
 def _added_token_pattern(tokenizer: DomainTokenizer) -> re.Pattern[str]:
-    """Return a pattern of the added tokens that `tokenizers` also matches inside words."""
+    """Return a pattern of the added tokens that `tokenizers` also matches inside words; without such tokens, it matches
+    nothing."""
     tokens = tokenizer.backend.get_added_tokens_decoder().values()
     inside = [token for token in tokens if token.content.strip() and not (token.special or token.single_word)]
     texts = (tokenizer.pieces.fold(token.content) if token.normalized else token.content for token in inside)
-    return re.compile("|".join(map(re.escape, filter(None, texts))) or r"(?!)")  # matches nothing
+    matches_nothing = r"(?!)"
+    return re.compile("|".join(map(re.escape, filter(None, texts))) or matches_nothing)
 
 
 def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
-    """Return an extended backend as a tokenizer; `DomainbertError` if the id of an entry of `tokenizer` has changed."""
+    """Return `backend`, an extension of `tokenizer`, as a tokenizer. Raise `DomainbertError` if an entry of `tokenizer`
+    has another id in it."""
     tokens = tokens_by_id(backend)[: tokenizer.vocab_size]  # fewer if the ids of `tokenizer` have gaps
     for token_id, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, tokens, fillvalue="")):
         if token != new_token:

@@ -49,11 +49,13 @@ class Pieces(ABC):
         a piece begins a word if its pre-token is not the pre-token of the piece before it."""
         import numpy as np  # imported here because checks of recipes do not need it
 
+        # -1 is no pre-token, so the first piece begins a word
         return np.diff(np.asarray(encoding.word_ids, dtype=np.int64), prepend=-1) != 0
 
     def _split_long_words(self, starts: Bools, may_start: Bools) -> None:
-        """Split words of more than 16 pieces, in place: `starts` is True for the first piece of each word. After 16
-        pieces a new word starts at the next piece that may start a word; `starts` and `may_start` are (pieces,)."""
+        """Split words of more than 16 pieces, in place: after 16 pieces, a new word starts at the next piece that may
+        start a word. `starts` (pieces,) is True for the first piece of each word, `may_start` (pieces,) for each piece
+        that may start a word."""
         import numpy as np
 
         firsts = np.flatnonzero(starts)
@@ -74,17 +76,18 @@ class Pieces(ABC):
         """Return the ids of the entries that spell a surface in its role, unknown parts included."""
 
     def fold(self, text: str) -> str:
-        """Return a text as the vocabulary normalises it, stripped: in lower case if it is uncased."""
+        """Return a text as the vocabulary normalises it, without white space at both ends. An uncased vocabulary
+        lowercases it."""
         normalizer = self.backend.normalizer
         return (text if normalizer is None else str(normalizer.normalize_str(text))).strip()
 
     def readable(self, token: str) -> str:
-        """Return the readable form of an entry, for reports."""
+        """Return the readable form of an entry, for reports. Default: the entry itself."""
         return token
 
     def inside_text(self, word: str) -> str:
-        """Return the string to encode so that a word gets the pieces it has in the middle of a text, such as "
-        word"."""
+        """Return the string to encode so that a word gets the pieces that it has in the middle of a text: with a space
+        before it, or (default) the word alone."""
         return word
 
 
@@ -129,8 +132,8 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
-        """Return a tokenizer trained on counted words; its bytes depend only on the arguments. Errors as in
-        `train.VocabularySize`."""
+        """Return a tokenizer trained on counted words; its bytes depend only on the arguments. Raise `DomainbertError`
+        if there are no words, or if they need more or yield fewer than `vocab_size` entries."""
 
     @abstractmethod
     def pieces(self, backend: Tokenizer) -> Pieces:
@@ -150,7 +153,7 @@ class TokenizerKind(ABC):
         return usual_special_tokens(backend.get_vocab(with_added_tokens=True), self.special_tokens)
 
     def template(self, cls_id: int, sep_id: int) -> Template:
-        """Return the template for a tokenizer that defines none."""
+        """Return the template for a tokenizer that defines none. Default: BERT's."""
         return bert_template(cls_id, sep_id)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
@@ -160,16 +163,16 @@ class TokenizerKind(ABC):
         return None
 
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """Apply the settings of `tokenizer_config.json` that override `tokenizer.json` in transformers.
-        Default: no settings."""
+        """Change `backend` by the settings in `config`, the content of `tokenizer_config.json`, that override
+        `tokenizer.json` in transformers. Default: change nothing."""
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:
-        """Return further files to write into the folder of the tokenizer: name to content."""
+        """Return further files to write into the folder of the tokenizer: name to content. Default: none."""
         return {}
 
     def post_processor(self, template: Template, tokens: Sequence[str]) -> processors.PostProcessor:
-        """Return the post-processor of `tokenizer.json` for a template."""
+        """Return the post-processor of `tokenizer.json` for a template; `tokens` are the entries by id."""
         return template.processor(tokens)
 
     @abstractmethod
@@ -181,15 +184,19 @@ class TokenizerKind(ABC):
         return word
 
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries of whole words to `model`, the model in the `tokenizer.json` of `backend`, together with the
-        added tokens that are not in the model. The ids of texts without these words do not change."""
+        """Add entries of whole words (entry to id) to `model`, the model in the `tokenizer.json` of `backend`.
+
+        The added tokens of `backend` become entries of `model`, too. The ids of texts without the new words do not
+        change.
+        """
         model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
 
 
 def added_special_tokens(special_tokens: Mapping[str, str]) -> list[AddedToken]:
     """Return special tokens, given by role, as added tokens.
 
-    The mask in "a <mask>" includes the space before it, as in published models, because the masked piece does.
+    In "a <mask>", the mask takes the space before it (`lstrip`), as in published models: the piece that it replaces
+    includes this space.
     """
     return [
         AddedToken(token, special=True, normalized=False, lstrip=role == "mask_token")
@@ -204,7 +211,7 @@ def registered_kinds(model: str | None = None) -> list[TokenizerKind]:
     """
     choices_of(TokenizerKindConfig)  # imports the kinds of this package
     configs = concrete_subclasses(TokenizerKindConfig)
-    # False sorts before True
+    # user packages first: False sorts before True
     configs = sorted(configs, key=lambda config: (config.__module__.startswith("domainbert."), config.__name__))
     return [config().build() for config in configs if model is None or config.model in (None, model)]
 

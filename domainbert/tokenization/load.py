@@ -58,15 +58,19 @@ class DomainTokenizer:
             found = f"the tokenizer is a {type(backend.model).__name__} model"
             raise DomainbertError(f"{found}; expected {expected_kinds()}")
         special_tokens = kind.special_tokens_of(backend) if special_tokens is None else special_tokens
+
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
             raise DomainbertError(f"the vocabulary has no {', '.join(missing)}; expected all special tokens")
         ids = {role: vocab[token] for role, token in special_tokens.items()}
+
         backend.no_truncation()
         backend.no_padding()
         backend.encode_special_tokens = True  # "[SEP]" in a text is plain text
-        self.kind, self.special_tokens, self.model_max_length = kind, dict(special_tokens), model_max_length
+        self.kind = kind
+        self.special_tokens = dict(special_tokens)
+        self.model_max_length = model_max_length
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (ids[role] for role in TOKEN_NAMES)
         self.template = template_of(backend) or kind.template(self.cls_id, self.sep_id)
         self.special_ids = frozenset(ids.values()) | self.template.special_ids
@@ -162,8 +166,8 @@ class DomainTokenizer:
 
 
 def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
-    """Return a copy of `backend` in which the flag `special` of the added tokens `tokens` has the value `special`;
-    `backend` itself if `tokens` is empty."""
+    """Return a copy of `backend` in which the added tokens `tokens` have the flag `special`; return `backend` itself
+    if `tokens` is empty."""
     if not tokens:
         return backend
     state = json.loads(backend.to_str())
@@ -171,7 +175,7 @@ def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: boo
         if token["content"] in tokens:
             token["special"] = special
     changed = Tokenizer.from_str(json.dumps(state))
-    changed.encode_special_tokens = backend.encode_special_tokens
+    changed.encode_special_tokens = backend.encode_special_tokens  # not in the JSON
     return changed
 
 
@@ -185,7 +189,8 @@ def _match_flags(token: Mapping[str, Any]) -> list[str]:
 
 
 def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Return the tokenizer of a Hugging Face folder. Errors as in `read_backend` and `DomainTokenizer`.
+    """Return the tokenizer of a Hugging Face folder. Raise `DomainbertError` if its files have no tokenizer of a known
+    kind with all special tokens.
 
     >>> from domainbert import load_tokenizer
     >>> load_tokenizer("model").special_tokens["mask_token"]
@@ -227,7 +232,11 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
 
 
 def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:
-    """Return the tokenizer of a folder without `tokenizer.json`; for the arguments see `TokenizerKind.read`."""
+    """Return the tokenizer of a folder without `tokenizer.json`, read by the first kind that finds its files there.
+    Raise `DomainbertError` if no kind does.
+
+    `config` is the content of `tokenizer_config.json`; `named` maps roles to the special tokens that the folder names.
+    """
     for kind in registered_kinds():
         if (backend := kind.read(folder, config, named)) is not None:
             return backend
@@ -245,6 +254,7 @@ def _add_tokens(
     """Add the tokens of `added_tokens_decoder` in `config`, or of `added_tokens.json` in older folders, to `backend`.
 
     `tokens_map` is the content of `special_tokens_map.json`; `named` maps roles to the special tokens of the folder.
+    Raise `DomainbertError` if a token would get another id than the folder says.
     """
     path = folder / "added_tokens.json"
     listed = config.get("added_tokens_decoder")
@@ -256,6 +266,7 @@ def _add_tokens(
             token_id: {"content": token, "special": token in special, "normalized": token not in special}
             for token, token_id in read_json(path, "an object").items()
         }
+
     try:
         tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
@@ -280,8 +291,11 @@ def _max_length(folder: Path, value: Any) -> int | None:
 
 
 def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """Return the special token of each role, from the first source that has the role, as a string or an object with
-    `content`. Roles that no source has are left out."""
+    """Return role to special token, from the first of `sources` that has the role. Roles that no source has are left
+    out.
+
+    A source has a token as a string, or as an object with `content`. Raise `DomainbertError` for another value.
+    """
     special_tokens: dict[str, str] = {}
     for role in TOKEN_NAMES:
         value = next((source[role] for source in sources if source.get(role)), None)

@@ -31,11 +31,11 @@ OTHER_ENTRIES = "..."  # in a list of special tokens: the position of all other 
 
 
 def special_roles(tokens: Sequence[str]) -> dict[str, str]:
-    """Return the token of each role, in the order of a list such as `["<s>", "<pad>", "</s>", "<unk>", "...",
+    """Return role to token, in the order of `tokens`, a list such as `["<s>", "<pad>", "</s>", "<unk>", "...",
     "<mask>"]`.
 
     Raises:
-        DomainbertError: the list does not have exactly one token per role, or contains `...` more than once.
+        DomainbertError: `tokens` does not have exactly one token per role, or contains `...` more than once.
     """
     role_of = {name: role for role, names in TOKEN_NAMES.items() for name in names}
     roles = [role_of.get(token, "") for token in tokens if token != OTHER_ENTRIES]
@@ -49,17 +49,15 @@ def special_roles(tokens: Sequence[str]) -> dict[str, str]:
 
 
 def ids_in_order(tokens: Sequence[str], pieces: Sequence[str]) -> list[str]:
-    """Return all entries in the order of their ids: special tokens, with the pieces in place of `...` or at the end."""
+    """Return all entries in the order of their ids: the special `tokens`, with `pieces` in place of `...`, or at the
+    end if there is no `...`."""
     index = list(tokens).index(OTHER_ENTRIES) if OTHER_ENTRIES in tokens else len(tokens)
     return [*tokens[:index], *pieces, *tokens[index + 1 :]]
 
 
 def usual_special_tokens(entries: Collection[str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """Return the token of each role: the default token if it is an entry, else a usual name that is an entry, else the
-    default.
-
-    Used for folders that do not name their special tokens.
-    """
+    """Return the token of each role, for a folder that does not name its special tokens: the default token if it is an
+    entry, else a usual name that is an entry, else the default token."""
     return {
         role: next((name for name in (token, *TOKEN_NAMES[role]) if name in entries), token)
         for role, token in defaults.items()
@@ -115,8 +113,8 @@ class Template:
         return [token for token in tokens[tokens.index("A") + 1 : tokens.index("B")] if isinstance(token, int)]
 
     def parts(self, pair: bool = False) -> tuple[Part, ...]:
-        """Return the special tokens and placeholders, in order, of a text or a pair of texts; `DomainbertError` if the
-        tokenizer has no template for pairs."""
+        """Return the special tokens and placeholders, in order, of a text or a pair of texts. Raise `DomainbertError`
+        if the tokenizer has no template for pairs."""
         if pair and not self.pair:
             raise DomainbertError("the tokenizer's post-processor handles only single texts; expected pairs too")
         return self.pair if pair else self.single
@@ -156,7 +154,7 @@ class Template:
         state = {
             "type": "TemplateProcessing",
             "single": _state_of_parts(self.single, names),
-            "pair": _state_of_parts(self.pair or (Part("A", 0), Part("B", 1)), names),
+            "pair": _state_of_parts(self.pair or (Part("A", 0), Part("B", 1)), names),  # the default of `tokenizers`
             "special_tokens": {name: {"id": name, "ids": [n], "tokens": [name]} for n, name in names.items()},
         }
         processor = processors.TemplateProcessing()
@@ -192,27 +190,29 @@ def template_of(backend: Tokenizer) -> Template | None:
 
 def _template_from_state(state: Mapping[str, Any]) -> Template | None:
     """Return the template of a post-processor in `tokenizer.json`; None if it adds no special tokens."""
-    kind = state["type"]
-    if kind == "Sequence":
+    processor_type = state["type"]
+    if processor_type == "Sequence":
         templates = [template for part in state["processors"] if (template := _template_from_state(part)) is not None]
         return templates[-1] if templates else None
-    if kind == "BertProcessing":
-        return bert_template(state["cls"][1], state["sep"][1])
-    if kind == "RobertaProcessing":
-        return roberta_template(state["cls"][1], state["sep"][1])
-    if kind != "TemplateProcessing":
+    if processor_type in ("BertProcessing", "RobertaProcessing"):
+        make_template = bert_template if processor_type == "BertProcessing" else roberta_template
+        (_, cls_id), (_, sep_id) = state["cls"], state["sep"]  # (token, id)
+        return make_template(cls_id, sep_id)
+    if processor_type != "TemplateProcessing":
         return None
     ids = {name: token["ids"] for name, token in state["special_tokens"].items()}
     single, pair = (tuple(_parts_from_state(state[name], ids)) for name in ("single", "pair"))
+    # parts with a string are placeholders of texts
     if all(isinstance(part.token, str) for part in single):
         return None
     return Template(single, () if all(isinstance(part.token, str) for part in pair) else pair)
 
 
 def _parts_from_state(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:
+    """Yield the parts of a template in `tokenizer.json`; `ids` has the ids of each special token by its name."""
     for piece in pieces:
-        ((kind, content),) = piece.items()
-        tokens = [content["id"]] if kind == "Sequence" else ids[content["id"]]
+        ((piece_type, content),) = piece.items()  # one key
+        tokens = [content["id"]] if piece_type == "Sequence" else ids[content["id"]]  # "Sequence": a placeholder
         yield from (Part(token, content["type_id"]) for token in tokens)
 
 

@@ -53,20 +53,23 @@ def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
 
 
 def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
-    """Return whether each pre-token of a text belongs to the same word as the pre-token before it; (pre-tokens,)."""
+    """Return whether each pre-token of a text belongs to the same word as the pre-token before it; (pre-tokens,).
+
+    A mapping of marks joins two pre-tokens if it lists all marks at the border between them.
+    """
     if splitting == "punctuation":
         return [False] * len(pretokens)
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
-    return [  # no marks: there is white space before the pre-token
-        bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
+    return [
+        bool(marks)  # no marks: there is white space before the pre-token and all(mark in splitting.get(place, "") for place, mark in marks)
         for marks in _border_marks(text, pretokens)
     ]
 
 
 def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordSplitting | None) -> list[AlignedText]:
-    """Encode texts, and return the pieces of each text with its words, as `align.align_text` does; `splitting` (None:
-    `punctuation`) defines the words."""
+    """Encode texts, and return the pieces of each text with its words. `splitting` defines the words; None is
+    `punctuation`."""
     aligned = []
     for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
         joined = joins_previous(text, words.word_offsets, splitting or "punctuation")
@@ -114,10 +117,11 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
     for text, word_spans, pretoken_spans in zip(texts, words, pretokens, strict=True):
         word_starts = {start for start, _ in word_spans}
         for (start, _), marks in zip(pretoken_spans, _border_marks(text, pretoken_spans), strict=True):
-            votes.update(dict.fromkeys(marks, -1 if start in word_starts else 1))
+            vote = -1 if start in word_starts else 1
+            votes.update(dict.fromkeys(marks, vote))  # adds the vote to the count of each mark
     joined_marks = dict.fromkeys(PLACES, "")
-    for (place, mark), vote in sorted(votes.items()):
-        if vote > 0:
+    for (place, mark), total in sorted(votes.items()):
+        if total > 0:
             joined_marks[place] += mark
     by_marks = {place: marks for place, marks in joined_marks.items() if marks}
     candidates: list[WordSplitting] = ["punctuation", "whitespace", by_marks]
@@ -138,8 +142,8 @@ def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:
 
 
 def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, str]]]:
-    """Return for each pre-token (place, mark) of the punctuation marks on both sides of its left border; [] after white
-    space. A place is one of `PLACES`."""
+    """Return, for each pre-token, the (place, mark) of each punctuation mark beside the border between the previous
+    pre-token and this one; [] if there is white space between them. A place is one of `PLACES`."""
     strings = [text[start:stop] for start, stop in pretokens]
     # indices of the first pre-tokens after white space
     begins = [index for index, follows in enumerate(_follow_directly(text, pretokens)) if not follows]
@@ -151,20 +155,22 @@ def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, 
 
 
 def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """Yield the `_border_marks` of all but the first of the pre-tokens of a string without white space."""
-    words = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
-    first, last = (words[0], words[-1]) if words else (-1, -1)
+    """Yield, for each border between pre-tokens with no white space between them, the (place, mark) of the marks beside
+    it. `strings` are the texts of the pre-tokens; a pre-token with a letter or digit is no mark."""
+    no_marks = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
+    first, last = (no_marks[0], no_marks[-1]) if no_marks else (-1, -1)  # only marks: the place of each is "end"
 
     def place_and_mark(index: int, place_inside: str) -> list[tuple[str, str]]:
-        """Return [(place, mark)] of a mark, whose place between two words is `place_inside`; [] for a word."""
-        if index in words:
+        """Return [(place, mark)] of the pre-token `index`, or [] if it is no mark. `place_inside` is the place of a
+        mark between two pre-tokens that are no marks."""
+        if index in no_marks:
             return []
         if index < first:
             return [("begin", strings[index])]
         return [("end" if index > last else place_inside, strings[index])]
 
     for index, (before, string) in enumerate(pairwise(strings), 1):
-        if index not in words and string == before:
+        if index not in no_marks and string == before:
             yield [("repeated", string)]
         else:
             yield [*place_and_mark(index - 1, "inside_right"), *place_and_mark(index, "inside_left")]

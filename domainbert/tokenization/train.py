@@ -70,10 +70,11 @@ def train_backend(
     vocab_size: int,
     min_frequency: int,
 ) -> Tokenizer:
-    """Train `tokenizer`, whose model is empty, on word counts and return it; errors as in `VocabularySize`.
+    """Train `tokenizer`, whose model is empty, on word counts and return it.
 
     `make_trainer` is a class of `tokenizers.trainers`. The seeds (special tokens and characters) become the first
-    entries, in order. A pair of pieces must occur `min_frequency` times to become a piece.
+    entries, in order. A pair of pieces must occur `min_frequency` times to become a piece. Raise `DomainbertError` if
+    there are no words, or if the vocabulary size is too small for the seeds or too large for the words.
     """
     target = VocabularySize(words, len(seeds), vocab_size, min_frequency)
     tokenizer.pre_tokenizer = WhitespaceSplit()

@@ -55,8 +55,8 @@ class WordCounter:
         return merged
 
     def add_scaled(self, other: WordCounter, factor: float) -> None:
-        """Add the counts of another sample, multiplied by `factor`; the numbers of documents and bytes are not
-        multiplied."""
+        """Add the counts of another sample, multiplied by `factor`; add its numbers of documents and bytes as they
+        are."""
         self.documents_read += other.documents_read
         self.bytes_read += other.bytes_read
         self.forgotten += other.forgotten
@@ -81,7 +81,11 @@ class WordCounter:
         return self._bytes.total()
 
     def add(self, text: str) -> None:
-        """Count a document if it belongs to the sample; `DomainbertError` if it has an unpaired surrogate."""
+        """Count a document if it belongs to the sample: its level is at least the lowest level of the sample.
+
+        Drop rare strings of its level if there are too many, and the lowest levels if the sample is too large. Raise
+        `DomainbertError` if the text has an unpaired surrogate.
+        """
         encoded = encode_text(text)
         self.documents_read += 1
         self.bytes_read += len(encoded)
@@ -89,7 +93,7 @@ class WordCounter:
         if level < self._lowest_level:
             return
         counts = self._counts.setdefault(level, Counter())
-        counts.update(text.replace("\n", " ").split(" "))
+        counts.update(text.replace("\n", " ").split(" "))  # fast; `words` splits at other white space
         self._documents[level] += 1
         self._bytes[level] += len(encoded)
         if len(counts) > self.max_distinct:
@@ -107,8 +111,8 @@ class WordCounter:
     def _drop_rare_strings(self, level: int) -> None:
         """Discard the strings of a level that occur once, then twice, and so on, until at most half of `max_distinct`
         remain."""
-        counts, min_count = self._counts[level], 1
-        total = counts.total()
+        counts = self._counts[level]
+        total, min_count = counts.total(), 1
         while len(counts) > self.max_distinct // 2:
             min_count += 1
             counts = Counter({string: count for string, count in counts.items() if count >= min_count})
@@ -129,7 +133,8 @@ def _uniform_hash(string: str) -> float:
 
 
 def _level(encoded: bytes) -> int:
-    """Return the level of a document, given as UTF-8; see `WordCounter`."""
+    """Return the level of a document, given as UTF-8: the number of leading zero bits of its hash. Half of the
+    documents have level 0, a quarter level 1, and so on."""
     # a personalised hash, independent of the hash that splits training and validation
     digest = hashlib.blake2b(encoded, digest_size=_HASH_BITS // 8, person=b"vocab sample").digest()
     return _HASH_BITS - int.from_bytes(digest, "big").bit_length()
@@ -170,14 +175,14 @@ def count_words(strings: Mapping[str, int], split: Callable[[str], list[str]]) -
 
 
 def check_unicode(texts: Iterable[str]) -> None:
-    """Raise `DomainbertError` if a text has an unpaired surrogate; see `encode_text`."""
+    """Raise `DomainbertError` if a text has an unpaired surrogate, and so cannot be written as UTF-8."""
     for text in texts:
         encode_text(text)
 
 
 def encode_text(text: str) -> bytes:
-    """Return a text as UTF-8; `DomainbertError` for an unpaired surrogate (JSON's "\\ud800"), which `tokenizers`
-    rejects."""
+    """Return a text as UTF-8. Raise `DomainbertError` for an unpaired surrogate (JSON's "\\ud800"): `tokenizers`
+    rejects it."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
