@@ -33,7 +33,8 @@ class Share:
     accumulation: int = 1
 
     def indices(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Return the indices that micro-batch number `micro_batch` has in a global batch of `size` items."""
+        """Return the indices, in a global batch of `size` items, of the items of micro-batch number `micro_batch` on
+        this rank."""
         return self.select(np.arange(size, dtype=np.int64), micro_batch)
 
     def micro_batch_size(self, batch_size: int) -> int:
@@ -41,7 +42,8 @@ class Share:
         return batch_size // self.world_size // self.accumulation
 
     def select(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
-        """Return the items of micro-batch number `micro_batch` (below `accumulation`) on this rank."""
+        """Return those of the `items` of a global batch that are in micro-batch number `micro_batch` (from 0 to
+        `accumulation` - 1) of this rank."""
         num_shares = self.world_size * self.accumulation
         return items[self.rank + self.world_size * micro_batch :: num_shares]
 
@@ -71,13 +73,14 @@ class LabelledTrainBatches(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, and `num_examples` and `num_targets`
         of the *global* batch."""
-        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        global_batch = self.order.batch(step)[1]
+        step = self.steps[index // self.share.accumulation]
+        micro_batch = index % self.share.accumulation
+        _, global_batch = self.order.batch(step)
         items = self.share.select(global_batch, micro_batch).tolist()
-        targets = int(self._num_targets[global_batch].sum())
+        num_targets = int(self._num_targets[global_batch].sum())
         global_indices = self.share.indices(len(global_batch), micro_batch)
         batch = collate([self.examples[i] for i in items], items, self.tokenizer, global_indices)
-        counts = {"num_examples": len(global_batch), "num_targets": targets}
+        counts = {"num_examples": len(global_batch), "num_targets": num_targets}
         return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
@@ -101,7 +104,8 @@ class LabelledBatches(Dataset[Batch]):
 
 
 def _split_by_tokens(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
-    """Return the items (indices of examples) of each batch, in order."""
+    """Return the items (indices of examples) of each batch, in order. A batch has at most `max_tokens` tokens, unless
+    it is a single example."""
     batches: list[list[int]] = []
     num_tokens = max_tokens  # so that the first item begins a batch
     for item in items:
@@ -139,7 +143,7 @@ class GlobalOrder:
         return _shuffled_items(self.size, self.seed, epoch)
 
     def _items(self, epoch: int, positions: Ints) -> Ints:
-        """Return the items at some positions of a pass."""
+        """Return the items at `positions` (n,) of pass number `epoch`: (n,)."""
         return self.whole_pass(epoch)[positions]
 
     def _positions(self, step: int) -> tuple[Ints, Ints]:
@@ -177,6 +181,8 @@ class WindowedOrder(GlobalOrder):
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
+        """Return the items at `positions` (n,) of a pass, window by window: (n,). A position in a window is permuted to
+        an index in the items of its parts."""
         shuffled_parts, window_starts = self._windows(epoch)
         windows = np.searchsorted(window_starts, positions, side="right") - 1  # window of each position
         items = np.empty_like(positions)
@@ -185,7 +191,13 @@ class WindowedOrder(GlobalOrder):
             parts = shuffled_parts[self.window * number : self.window * (number + 1)]  # of this window
             stops = np.cumsum(self.sizes[parts])  # end of each part in the window
             mixed = permute_indices(
-                positions[selected] - window_starts[number], int(stops[-1]), self.seed, _WINDOWS, epoch, number + 1
+                # number + 1: the random numbers of 0 order the parts
+                positions[selected] - window_starts[number],
+                int(stops[-1]),
+                self.seed,
+                _WINDOWS,
+                epoch,
+                number + 1,
             )
             owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `parts`
             items[selected] = self.firsts[parts][owners] + mixed - (stops - self.sizes[parts])[owners]
@@ -196,7 +208,7 @@ class WindowedOrder(GlobalOrder):
         (windows,)."""
         if epoch not in self._cache:
             parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
-            totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))
+            totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))  # items of each window
             newest = dict(list(self._cache.items())[-1:])
             self._cache = {**newest, epoch: (parts, np.cumsum(totals) - totals)}
         return self._cache[epoch]
@@ -246,7 +258,8 @@ class SharesOrder(GlobalOrder):
         return self._cache[epoch]
 
     def _draw(self, epoch: int) -> Ints:
-        """Return the result of `whole_pass`: the draws of each class, then mixed."""
+        """Return item + `size` x (number of the pass over its class) for each draw of a pass, in order: (size,). The
+        draws of each class are concatenated, and then mixed."""
         draws_by_class = []
         for number, (members, num_draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))
@@ -275,6 +288,7 @@ def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
     """Return integers proportional to `shares` with the sum `total` (largest remainder method)."""
     exact = shares * (total / shares.sum())
     counts = np.floor(exact).astype(np.int64)
+    # add 1 to the numbers with the largest remainders, until the sum is `total`
     largest = np.argsort(counts - exact, kind="stable")[: total - int(counts.sum())]
     counts[largest] += 1
     return counts

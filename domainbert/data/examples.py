@@ -18,9 +18,9 @@ from domainbert.tokenization.load import DomainTokenizer
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
     """Return overlapping windows over the pieces of an input: (start, stop, first owned, end of owned) of each.
 
-    Windows have at most `room` pieces, advance by half of it and begin at words (`word_starts`, ascending from 0). A
-    piece is owned by the window that maximises the smaller of its left and right context, so that each piece is
-    predicted exactly once.
+    A window has at most `room` pieces, and begins about half of `room` after the previous window, at a word if possible
+    (`word_starts`, ascending from 0). Each piece is owned, and so predicted, by one window: the window that maximises
+    the smaller of its left and right context.
     """
     if num_pieces <= room:
         return [(0, num_pieces, 0, num_pieces)]
@@ -37,12 +37,17 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
 
 
 def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints, max_length: int) -> Example:
-    """Return the example of a sentence with one label per word: label ids (words,), or None for prediction.
+    """Return the example of a sentence with one label per word.
 
     The head reads the first piece of every pre-token, as in raw text, whose words are pre-tokens: in "men's" with label
     B-population, `men` gets B-population, `'` and `s` get I-population. The label of a word is predicted at its first
-    piece. `inside` (label ids,) maps each label to the label that continues it (B-X to I-X). A window has at most
-    `max_length` tokens, special tokens included.
+    piece.
+
+    Args:
+        words: the pieces of the sentence with their words.
+        labels: (words,) label ids; None for prediction.
+        inside: (label ids,) label that continues each label: I-X for B-X; not used for prediction.
+        max_length: maximum tokens of a window, special tokens included.
     """
     ids = np.asarray(words.input_ids, dtype=np.int64)
     word_of = np.asarray(words.word_index, dtype=np.int64)
@@ -65,8 +70,10 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
 def encode_words(
     aligned: Sequence[AlignedWords], tags: Sequence[Sequence[int]] | None, labels: Sequence[str], max_length: int
 ) -> list[Example]:
-    """Return the examples of sentences (see `word_example`); `tags` are label ids of words, `labels` the names of the
-    ids."""
+    """Return the example of each sentence from `word_example`.
+
+    `tags` are the label ids of the words of each sentence (None for prediction), and `labels` the names of the ids.
+    """
     index = {label: number for number, label in enumerate(labels)}
     continued = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
     inside = np.asarray([index[label] for label in continued], dtype=np.int64)
@@ -84,7 +91,7 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
     """Return the example of a pair of texts with `extra` special tokens. Each window of a long pair contains the whole
     first text and part of the second, like a question and part of a document.
 
-    `DomainbertError` if the pair needs several windows and the first text takes more than half of the room.
+    Raise `DomainbertError` if the pair needs several windows and the first text takes more than half of the room.
     """
     room = room_for_text(max_length, extra)
     first_size, second_size = len(first.input_ids), len(second.input_ids)
@@ -98,7 +105,8 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
 
 
 def _cls_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, first: Ints | None = None) -> Example:
-    """Return the example of a text in windows of at most `room` pieces; the head reads their first special token."""
+    """Return the example of a text in windows of at most `room` pieces. The head reads the first special token of each
+    window. `first` are the pieces of the first text of a pair, which is in every window; None if there is no pair."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     position = np.asarray([-1], dtype=np.int64)  # the special token before the text, such as [CLS]
     output = np.zeros(1, dtype=np.int64)
@@ -109,7 +117,8 @@ def _cls_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, 
 
 
 def entry_ids(examples: Iterable[Example], tokenizer: DomainTokenizer) -> Ints:
-    """Return the vocabulary entries that occur in batches of `examples`, ascending: (n,)."""
+    """Return the ids of the vocabulary entries that occur in batches of `examples`, special tokens included, ascending:
+    (n,)."""
     specials = np.asarray([*tokenizer.template.special_ids, tokenizer.pad_id], dtype=np.int64)
     windows = [window for example in examples for window in example.windows]
     firsts = [window.first for window in windows if window.first is not None]

@@ -92,8 +92,9 @@ class RowPlan:
         return np.add.reduceat(values, self.row_offsets[:-1]) if self.num_rows else values
 
     def pieces_of(self, rows: Ints) -> Ints:
-        """Return the indices of the pieces in some rows, row by row: (pieces in these rows,)."""
-        return concatenated_ranges(self.row_offsets[rows], self.row_offsets[rows + 1] - self.row_offsets[rows])
+        """Return the indices of the pieces in the rows with the indices `rows`, row by row: (pieces in these rows,)."""
+        firsts, ends = self.row_offsets[rows], self.row_offsets[rows + 1]
+        return concatenated_ranges(firsts, ends - firsts)
 
     @property
     def fullness(self) -> float:
@@ -116,19 +117,22 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
     assert lengths.size == 0 or lengths.max() <= capacity
     rows = np.empty(len(lengths), dtype=np.int64)
     order = np.argsort(-lengths, kind="stable")
+
     # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
     shortest = int(lengths.min(initial=capacity))
     num_alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
     rows[order[:num_alone]] = np.arange(num_alone)
+
+    # put each other item into the open row with the least sufficient space, or into a new row
     open_rows: list[list[int]] = [[] for _ in range(capacity + 1)]  # by free space; the row filled last at the end
     spaces: list[int] = []  # free spaces that occur, ascending
-    count = num_alone
+    num_rows = num_alone
     for item in order[num_alone:].tolist():
         length = int(lengths[item])
         index = bisect_left(spaces, length)
         if index == len(spaces):
-            row, free = count, capacity
-            count += 1
+            row, free = num_rows, capacity
+            num_rows += 1
         else:
             free = spaces[index]
             row = open_rows[free].pop()
@@ -142,8 +146,8 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
 
 def room_for_text(length: int, extra: int) -> int:
-    """Return the room for text in a row or window of `length` tokens with `extra` special tokens; `DomainbertError` if
-    there is none."""
+    """Return the room for text in a row or window of `length` tokens with `extra` special tokens. Raise
+    `DomainbertError` if there is none."""
     if length <= extra:
         raise DomainbertError(f"max_length: found {length}; expected more than the {extra} special tokens of a text")
     return length - extra
@@ -152,8 +156,8 @@ def room_for_text(length: int, extra: int) -> int:
 def text_ids(global_indices: Ints, counts: Ints | Sequence[int]) -> Ints:
     """Return an id of each text of a micro-batch (texts,) that does not depend on the division of the global batch.
 
-    `global_indices` (items,) are the indices of its rows or examples in the global batch, `counts` (items,) the number
-    of texts of each.
+    The items of a micro-batch are rows or examples. `global_indices` (items,) are their indices in the global batch,
+    and `counts` (items,) their numbers of texts.
     """
     per_item = np.asarray(counts, dtype=np.int64)
     return np.repeat(global_indices, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
@@ -175,6 +179,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
     Each part of the template is written for all texts at once: a loop over texts takes three times as long.
     """
+    # sizes of the texts
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
     # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
@@ -186,6 +191,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     num_special = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
     totals = sizes["A"] + sizes["B"] + num_special
 
+    # positions of the texts
     texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
     before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
     # (rows,) tokens of all previous rows
@@ -193,6 +199,7 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     # (texts,) position of the first token of each text in the flattened rows
     firsts = np.repeat(np.arange(len(rows)) * length - row_starts, texts_per_row) + before
 
+    # tokens: for single texts and for pairs, part by part of the template
     input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)
     position_ids, segment_ids, token_type_ids = (np.zeros(len(rows) * length, dtype=np.int64) for _ in range(3))
     for pair, parts in parts_of.items():
@@ -202,13 +209,15 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
             if isinstance(token, str):
                 counts = sizes[token][selected]
                 places = concatenated_ranges(starts, counts)
-                input_ids[places] = np.concatenate([pairs[text][token == "B"] for text in selected.tolist()])
+                side = ("A", "B").index(token)
+                input_ids[places] = np.concatenate([pairs[text][side] for text in selected.tolist()])
             else:
                 counts, places = np.ones_like(starts), starts
                 input_ids[places] = token
             if token_type:
                 token_type_ids[places] = token_type
             starts = starts + counts
+
     places = concatenated_ranges(firsts, totals)
     position_ids[places] = places - np.repeat(firsts, totals)
     segment_ids[places] = np.repeat(concatenated_ranges(np.ones_like(texts_per_row), texts_per_row), totals)
@@ -232,7 +241,7 @@ def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
     """Return the indices of the texts in each row, packed by best fit decreasing; `lengths` (texts,) include the
     special tokens."""
     rows = best_fit_decreasing(lengths, row_length)
-    grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]
+    grouped: list[list[int]] = [[] for _ in range(int(rows.max(initial=-1)) + 1)]  # -1: no row without texts
     for index, row in enumerate(rows.tolist()):
         grouped[row].append(index)
     return grouped
@@ -243,7 +252,7 @@ def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
 
     Longer rows can have less padding, so that linear layers cost less; but attention costs more.
     """
-    if lengths.sum() <= _SHORTEST_ROW:
+    if lengths.sum() <= _SHORTEST_ROW:  # all texts fit into one row
         length = _round_up(int(lengths.sum()), 8)
         return length, pack_lengths(lengths, length)
     shortest = _round_up(max(int(lengths.max()), _SHORTEST_ROW), _LENGTH_STEP)
@@ -251,7 +260,7 @@ def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
     for length in range(shortest, shortest + _LENGTH_STEP * _NUM_LENGTHS, _LENGTH_STEP):
         cost_per_row = length * (_LINEAR_COST + length)
         num_full_rows = -(-int(lengths.sum()) // length)  # the lowest possible number of rows: without padding
-        if num_full_rows * cost_per_row < least_cost:
+        if num_full_rows * cost_per_row < least_cost:  # otherwise, packing cannot lower the cost
             rows = pack_lengths(lengths, length)
             if len(rows) * cost_per_row < least_cost:
                 best, least_cost = (length, rows), len(rows) * cost_per_row
@@ -263,7 +272,8 @@ def _round_up(length: int, multiple: int) -> int:
 
 
 def positions_read(windows: Sequence[tuple[int, Window]], first_tokens: Ints) -> Batch:
-    """Return `positions`, `example`, `outputs` and `targets` of the positions that the head reads, see `collate`.
+    """Return arrays (N,) of the N positions that the head reads in the rows of a batch: `positions` in the flattened
+    rows, `example` (number of the example), `outputs` and `targets` (see `Window`).
 
     Args:
         windows: example number and window of each text in the rows, in order.

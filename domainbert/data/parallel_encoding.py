@@ -57,10 +57,8 @@ def token_dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
 def encode_documents(
     documents: Iterable[Document], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    """Yield batches of encoded documents, in order; they do not depend on the number of worker processes.
-
-    0 workers: encode in this process. `DomainbertError` if a worker dies.
-    """
+    """Yield batches of encoded documents, in order. The batches do not depend on the number of worker processes; with 0
+    workers, this process encodes. Raise `DomainbertError` if a worker dies."""
     batches = _chunks(documents, lambda document: len(document.text), _BATCH_CHARACTERS, _BATCH_DOCUMENTS)
     if num_workers > 0:
         yield from _encode_in_workers(batches, tokenizer, num_workers)
@@ -88,7 +86,8 @@ def _chunks(
 def _encode_in_workers(
     batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    """Yield the encoded batches in order; a limited number of batches is in work at a time."""
+    """Yield the encoded batches in order. Only some batches are sent to the workers ahead of time, so that memory is
+    bounded. Raise `DomainbertError` if a worker dies."""
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
@@ -119,11 +118,14 @@ def _encode_in_workers(
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
-    """Return the encoding of documents, each a text or a pair of texts with special tokens between them."""
+    """Return the encoding of documents. Each document is a text, or a pair of texts: special tokens are then inserted
+    between the two texts, and each of them counts as the beginning of a word."""
     lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
     num_texts = np.array([len(texts) for texts in documents])
     if (num_texts == 1).all():
         return lengths, input_ids, starts_word
+
+    # insert the separators into the pairs
     separators = tokenizer.template.separators
     first_texts = np.cumsum(num_texts) - num_texts  # index of the first text of each document
     first_text_ends = np.cumsum(lengths)[first_texts[num_texts == 2]]  # of pairs, in the tokens
@@ -137,6 +139,7 @@ def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
     """Return the encoding of texts; long texts are encoded in pieces, which is faster and needs less memory."""
     dtype = token_dtype(tokenizer.vocab_size)
     lengths = np.zeros(len(texts), np.int64)
+    # the empty first arrays are for no texts
     input_ids, starts_word = [np.zeros(0, dtype)], [np.zeros(0, np.bool_)]
     pieces = ((number, piece) for number, text in enumerate(texts) for piece in split_text(text, _PIECE_CHARACTERS))
     for group in _chunks(pieces, lambda item: len(item[1]), _CALL_CHARACTERS):
@@ -149,12 +152,11 @@ def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
 
 
 def split_text(text: str, characters: int) -> Iterator[str]:
-    """Yield pieces of a text, each of at least `characters` characters (the last may be shorter), with the same ids.
+    """Yield pieces of a text, each of at least `characters` characters (the last may be shorter). The ids of the
+    pieces, one after the other, are the ids of the whole text.
 
-    The ids of the pieces, one after the other, are the ids of the whole text.
-
-    It is cut only before a space after a word: there every pre-tokenizer begins a new word, and the space belongs to
-    the next word. It is not cut before a line break, because byte-level tokenizers would add a space to the piece.
+    The text is cut only before a space after a word: there every pre-tokenizer begins a new word, and the space belongs
+    to the next word. It is not cut before a line break, because byte-level tokenizers would add a space to the piece.
     """
     start = 0
     while start < len(text):
@@ -168,7 +170,7 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Prepare a worker process: its tokenizer, its signals, and its end with the parent."""
+    """Prepare a worker process: set its tokenizer and its signals, and let it end with its parent."""
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers
@@ -178,7 +180,7 @@ def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequ
 
 
 def _exit_with_parent() -> None:
-    """End with the parent: a killed parent cannot stop its workers."""
+    """Wait for the end of the parent process, then end this process: a killed parent cannot stop its workers."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -84,6 +84,7 @@ class Parts:
         return read_plan(self._path(part["folder"], part["plans"][str(length)]["file"]))
 
     def _path(self, folder: str, file: Mapping[str, Any]) -> Path:
+        """Return the local path of a file below `folder`, given as in `prepared.json`; fetch the file if necessary."""
         return self.files.path(FileFacts(f"{folder}/{file['name']}", file["bytes"], file["sha256"]))
 
 
@@ -137,8 +138,8 @@ class PartedSplit(PreparedSplit):
 
     @override
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """Iterate over the tokens of documents, about `enough` in total if there are more; then of evenly spaced
-        parts."""
+        """Iterate over the tokens of each document. If the split has more than `enough` tokens, iterate over a sample
+        of about `enough` tokens, from at most 32 evenly spaced parts."""
         sizes = np.diff(self._stops, prepend=0)
         step = -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1
         sampled_parts = [number for number in range(0, len(sizes), step) if sizes[number]]
@@ -171,7 +172,8 @@ class PartedSplit(PreparedSplit):
     def _take_from_parts(
         self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]
     ) -> np.ndarray:
-        """Return what `take` returns for tokens `start` to `stop` (exclusive), concatenated over their parts."""
+        """Return the results of `take` for tokens `start` to `stop` (exclusive), concatenated over their parts.
+        `take(split, start, stop)` returns an array of the tokens of a part."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
         first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
@@ -183,7 +185,8 @@ class PartedSplit(PreparedSplit):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _parts_of(self, positions: Ints) -> Ints:
-        """Return the indices of the parts that contain the tokens at positions `positions` (N,)."""
+        """Return the indices of the parts that contain the tokens at `positions` (N,): (N,)."""
+        # the end of the stream, as the position of an empty range, is in the last part
         return np.minimum(np.searchsorted(self._stops, positions, side="right"), len(self._stops) - 1)
 
 
@@ -202,13 +205,14 @@ def write_plan(path: Path, plan: RowPlan) -> None:
 
 def read_plan(path: Path) -> dict[str, Ints]:
     """Return `starts` and `lengths` (pieces,), `row_offsets` (rows + 1,), `maskable_tokens` and `text_tokens` (rows,)
-    of a `RowPlan`, as views of a mapped file; `DomainbertError` if it cannot be read."""
+    of a `RowPlan`, as views of a mapped file. Raise `DomainbertError` if the file cannot be read."""
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             batch = stream.read_next_batch()
     except (pa.ArrowException, OSError, StopIteration) as error:
         raise DomainbertError(f"{path}: not a readable row plan ({error}); run `prepare` again") from error
-    columns = {name: batch.column(name).flatten() for name in _PER_PIECE} | {n: batch.column(n) for n in _PER_ROW}
+    columns = {name: batch.column(name).flatten() for name in _PER_PIECE}
+    columns |= {name: batch.column(name) for name in _PER_ROW}
     arrays = {name: column.to_numpy(zero_copy_only=True) for name, column in columns.items()}
     return {"row_offsets": np.asarray(batch.column("starts").offsets), **arrays}
 
@@ -226,10 +230,11 @@ class PartedPlan(RowPlan):
         tokens = parts.counts("tokens")
         column: Callable[..., Any] = partial(_StoredColumn, parts, length)  # Any: it is used in place of an array
         super().__init__(
-            starts=column("starts", pieces, np.cumsum(tokens) - tokens),
+            # positions in the stream and indices of pieces are stored per part: add the tokens and pieces before it
+            starts=column("starts", pieces, shifts=np.cumsum(tokens) - tokens),
             lengths=column("lengths", pieces),
             maskable=np.zeros(0, np.int64),  # unused: `maskable_tokens` is stored
-            row_offsets=column("row_offsets", rows, np.cumsum(pieces) - pieces),
+            row_offsets=column("row_offsets", rows, shifts=np.cumsum(pieces) - pieces),
             row_length=length,
             extra=extra,
         )
@@ -267,9 +272,11 @@ class _StoredColumn:
 
     def __init__(self, parts: Parts, length: int, name: str, sizes: Ints, shifts: Ints | None = None) -> None:
         self.parts, self.length, self.name = parts, length, name
-        self.firsts, self.shifts = np.cumsum(sizes) - sizes, np.zeros_like(sizes) if shifts is None else shifts
+        self.firsts = np.cumsum(sizes) - sizes  # (parts,) index of the first element of each part
+        self.shifts = np.zeros_like(sizes) if shifts is None else shifts
 
     def __getitem__(self, index: Any) -> Any:
+        """Return the element at an index, or the elements (N,) at an array (N,) of indices."""
         positions = np.atleast_1d(np.asarray(index))
         part_indices = np.searchsorted(self.firsts, positions, side="right") - 1
         index_in_part = positions - self.firsts[part_indices]

@@ -61,6 +61,7 @@ def plan_parts(
     parts = []
     for file in corpus_files(corpus.sources):
         paths = [path for path in (file.path, file.source.translation) if path is not None]
+        # size and times of the files: hashing their content would take too long
         stats = {str(path): hash_json(quick_look(path.stat())) for path in paths}
         made_from = Freshness({**shared_facts, "number": file.number, **stats})
         parts.append(PlannedPart(file, out / PARTS_FOLDER / f"{file.number:05d}", made_from))
@@ -68,8 +69,8 @@ def plan_parts(
 
 
 def finished_part(part: PlannedPart) -> dict[str, Any] | None:
-    """Return the facts of a part that an earlier run has finished; None if there is none or, with a message, if the
-    part cannot be reused."""
+    """Return the facts of a part that an earlier run has finished. Return None if no run has finished it, and print a
+    message and return None if it was made from other files or settings, or is damaged."""
     if not (part.folder / PREPARED_FILE).is_file():
         return None
     try:
@@ -90,8 +91,8 @@ def write_part(
     report: CorpusReport,
     row_lengths: Sequence[int],
 ) -> dict[str, Any]:
-    """Write a part, in place of an existing folder, and return its facts; `report` describes the encoded
-    documents."""
+    """Write the documents of a part, in place of an existing folder, and return its facts. `report` has the counts of
+    the documents that were read and dropped."""
     if part.folder.is_dir():
         shutil.rmtree(part.folder)
     part.folder.mkdir(parents=True)
@@ -103,7 +104,8 @@ def write_part(
 
 
 def read_parts(folders: Iterable[Path]) -> dict[Path, dict[str, Any]]:
-    """Return the facts of parts, by folder; `DomainbertError` lists all missing parts and changed files."""
+    """Return the facts of parts, by folder. Raise a `DomainbertError` that lists all missing parts and changed files,
+    if there are any."""
     parts, problems = dict[Path, dict[str, Any]](), Problems("parts")
     for folder in folders:
         try:
@@ -139,10 +141,13 @@ def bind_parts(
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
             counts = f"{count:,} documents for {other} and none for {split}"
             raise DomainbertError(f"corpus: {counts}; expected some for both: change corpus.validation_fraction")
+
     tokenizer.save(out / TOKENIZER_FOLDER)
     token_counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)
     np.save(out / COUNTS_FILE, token_counts, allow_pickle=False)
     others = [*sorted((out / TOKENIZER_FOLDER).iterdir()), out / COUNTS_FILE]
+
+    # names of the part folders, relative to `out` or to the folder that is copied to `url`
     if url is None:
         names = [os.path.relpath(folder.resolve(), out.resolve()) for folder in parts]
     else:  # do not resolve links, because a copy has none; a path ends with CORPUS/parts/NUMBER

@@ -18,13 +18,15 @@ SPLITS = ("train", "validation")
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """Return the content of the `prepared.json` of a folder; `DomainbertError` if it is missing, broken or changed."""
+    """Return the content of the `prepared.json` of a folder. Raise `DomainbertError` if the file is missing, broken or
+    changed, or of another version of the format."""
     path = folder / PREPARED_FILE
     if not path.is_file():
         raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
     try:
         facts: dict[str, Any] = dict(json.loads(path.read_bytes()))
-        version, digest = facts["format_version"], facts.pop("sha256", None)
+        version = facts["format_version"]
+        digest = facts.pop("sha256", None)  # of the other facts
         unchanged = hash_json(facts) == digest
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DomainbertError(f"{path}: broken ({error!r}); expected the file that `prepare` wrote") from error
@@ -36,7 +38,8 @@ def read_facts(folder: Path) -> dict[str, Any]:
 
 
 def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None:
-    """Add a problem for each file that is missing or differs from its recorded size or SHA-256."""
+    """Add a problem for each file of a prepared folder that is missing, or whose size or SHA-256 differs from `facts`,
+    the content of `prepared.json`."""
     splits = facts.get("splits", {})  # a corpus in parts has its files in the parts
     outputs = {f"{split}/{file['name']}": file for split in splits for file in splits[split]["files"]}
     plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]

@@ -67,7 +67,7 @@ class PreparedWriter:
     def close(self, report: CorpusReport) -> dict[str, Any]:
         """Write the last batch, the tokenizer and finally `prepared.json`; return the content of `prepared.json`.
 
-        `DomainbertError` if a split has no document.
+        Raise `DomainbertError` if a split has no document; `report` has the counts for the message.
         """
         self._check_splits_not_empty(report)
         splits = self._close_splits()
@@ -78,34 +78,39 @@ class PreparedWriter:
         return write_facts(self.out, self.tokenizer, facts)
 
     def close_part(self, row_lengths: Sequence[int], part_facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Close a part of a corpus (see `parts`), with a plan of rows for each length; return its `prepared.json`.
+        """Write the last batch of a part of a corpus (see `parts`), the row plans, the token counts and finally
+        `prepared.json`; return the content of `prepared.json`.
 
-        A split may be empty, and the tokenizer is not written. `part_facts` are added to `prepared.json`.
+        A split may be empty, and the tokenizer is not written. There is a row plan for each of the `row_lengths`.
+        `part_facts` are added to `prepared.json`.
         """
         splits = self._close_splits()
-        counts = []
+        token_counts = []  # of each split
         for name, facts in splits.items():
             split = PreparedSplit([self.out / name / file["name"] for file in facts["files"]])
-            counts.append(split.token_counts(self.tokenizer.vocab_size))
+            token_counts.append(split.token_counts(self.tokenizer.vocab_size))
             facts["plans"] = {}
             for length in row_lengths:
-                plan, path = split.row_plan(self.tokenizer, length), self.out / "plans" / f"{name}-{length}.arrow"
+                plan = split.row_plan(self.tokenizer, length)
+                path = self.out / "plans" / f"{name}-{length}.arrow"
                 write_plan(path, plan)
                 sizes = {"rows": plan.num_rows, "pieces": len(plan.starts)}
                 facts["plans"][str(length)] = {**sizes, "file": file_facts(path, self.out)}
-        np.save(self.out / COUNTS_FILE, np.stack(counts), allow_pickle=False)
+        np.save(self.out / COUNTS_FILE, np.stack(token_counts), allow_pickle=False)
         sync_files(self.out)
         return write_facts(
             self.out, self.tokenizer, {"splits": splits, "other_files": self._other_files(COUNTS_FILE), **part_facts}
         )
 
     def _close_splits(self) -> dict[str, dict[str, Any]]:
+        """Write the last batches and the metadata for `datasets`; return the facts of each split."""
         splits = {split: writer.close() for split, writer in self._splits.items()}
         write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, unredacted=True)
         return splits
 
     def _other_files(self, *names: str) -> list[dict[str, Any]]:
-        """Return the facts of all files except the token files; `names` are files or folders besides the splits."""
+        """Return the facts of all files except the token files (`.arrow`): `dataset_dict.json`, the files or folders
+        `names`, and the metadata of the splits."""
         files = [self.out / "dataset_dict.json"]
         for path in map(self.out.joinpath, (*names, *SPLITS)):
             inside = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -182,6 +187,7 @@ class _SplitWriter:
 
     def _write_batch(self) -> None:
         """Write the collected rows as a record batch; open a shard if none is open, close the shard if it is full."""
+        # columns of the record batch
         documents, input_ids, starts_word = zip(*self._rows, strict=True)
         ends = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
         lists = [
@@ -191,6 +197,7 @@ class _SplitWriter:
         columns = [pa.array([document.id for document in documents], pa.string()), *lists, characters]
         if "language" in self.features:
             columns.append(pa.array([document.language for document in documents], pa.string()))
+
         schema = self.features.arrow_schema
         if self._sink is None:
             self.folder.mkdir(exist_ok=True)
@@ -203,9 +210,11 @@ class _SplitWriter:
 
     @property
     def _shard(self) -> Path:
+        """Path of the open shard, or of the next shard if none is open."""
         return self.folder / f"data-{len(self._files):05d}.arrow"
 
     def _close_shard(self) -> None:
+        """Close the open shard, if there is one, and record its facts."""
         if self._sink is not None:
             self._stream.close()
             self._sink.close()

@@ -136,14 +136,21 @@ def corpus_config(source: Sources) -> CorpusConfig:
 def _prepare_whole(
     corpus: CorpusConfig, tokenizer: DomainTokenizer, out: Path, num_workers: int, progress: Progress
 ) -> PreparedSummary:
+    """Write the corpus into one folder; return its counts."""
     report, writer = CorpusReport(), PreparedWriter(out, tokenizer, corpus.languages)
     for batch in encode_documents(read_documents(corpus, report), tokenizer, num_workers):
         writer.write(batch)
         progress.advance(len(batch.input_ids), lambda: f"{report.read:,} documents read")
     languages = corpus.language_shares(writer.language_tokens)
-    splits = _sum_splits([writer.close(report)["splits"]])
-    counts = splits, writer.unknown, writer.empty_documents
-    return PreparedSummary(*counts, report, tokenizer.fingerprint, languages=languages)
+    facts = writer.close(report)
+    return PreparedSummary(
+        splits=_sum_splits([facts["splits"]]),  # only the counts of the splits
+        unknown=writer.unknown,
+        empty_documents=writer.empty_documents,
+        corpus=report,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        languages=languages,
+    )
 
 
 def _prepare_parts(
@@ -173,7 +180,7 @@ def _prepare_parts(
 def bind_corpus(
     out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, parts: Mapping[Path, Mapping[str, Any]]
 ) -> PreparedSummary:
-    """Combine parts, given by folder, to a corpus, and return its counts; `DomainbertError` if a split has no
+    """Combine `parts` (facts by folder) to a corpus, and return its counts. Raise `DomainbertError` if a split has no
     document."""
     bind_parts(out, tokenizer, parts)
     total = CorpusReport()
@@ -186,6 +193,7 @@ def bind_corpus(
 
 
 def _with_progress(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:
+    """Yield the batches, and show their number of tokens and `note` as progress."""
     for batch in batches:
         progress.advance(len(batch.input_ids), lambda: note)
         yield batch

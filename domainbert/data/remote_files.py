@@ -68,7 +68,7 @@ class LocalFiles:
         self.root = root
 
     def path(self, file: FileFacts) -> Path:
-        """Return the path of a file; `DomainbertError` if the file is missing or has another size."""
+        """Return the path of a file. Raise `DomainbertError` if the file is missing or has another size."""
         path = self.root / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
@@ -114,15 +114,19 @@ class RemoteFiles:
         return copy
 
     def _verify_existing(self, copy: Path, file: FileFacts) -> None:
-        """Verify an existing copy before the lock is taken, so that processes hash in parallel."""
+        """Verify an existing copy, and remember it if it is correct. This is done before the lock is taken, so that
+        processes hash in parallel."""
         with suppress(OSError):  # another process may delete or write the copy
             inode = copy.stat().st_ino
             if inode != self._verified.get(copy.name) and not _difference(copy, file):
                 self._verified[copy.name] = inode
 
     def _ensure_copy(self, copy: Path, file: FileFacts) -> None:
-        """Fetch the file unless there is a correct copy. The caller holds the lock, because fsspec writes in place."""
-        url, difference = self._url_of(file.name), ""
+        """Fetch the file unless there is a correct copy; fetch it a second time if the first copy is wrong. Raise
+        `DomainbertError` if the second copy is wrong, too. The caller holds the lock, because fsspec writes in
+        place."""
+        url = self._url_of(file.name)
+        difference = ""  # of the copy from the file
         if copy.exists():
             if copy.stat().st_ino == self._verified.get(copy.name) and copy.stat().st_size == file.bytes:
                 return
@@ -144,7 +148,8 @@ class RemoteFiles:
         self._verified[copy.name] = copy.stat().st_ino
 
     def _make_room(self, folder: Path, size: int) -> None:
-        """Delete the least recently used copies to make room, except copies that may just be opened."""
+        """Delete the least recently used copies until there is room for `size` bytes, but no copy that was used in the
+        last seconds: its process may just open it. Raise `DomainbertError` if `size` exceeds the cache."""
         max_bytes = round(self.cache.gigabytes * 1e9)
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
@@ -191,7 +196,11 @@ def _check_readable(url: str) -> None:
 
 
 def _fetch(url: str, copy: Path, size: int) -> None:
-    """Copy a file with fsspec's simplecache, the cache that does not store URLs, which may be signed."""
+    """Fetch a file of `size` bytes from a URL to the path `copy`; try again after temporary errors. Raise
+    `DomainbertError` if it fails.
+
+    fsspec's simplecache copies the file: of its caches, only this one does not store URLs, which may be signed.
+    """
     import fsspec
     from fsspec.core import OpenFile, OpenFiles, url_to_fs
 
@@ -222,7 +231,7 @@ Files = LocalFiles | RemoteFiles
 
 
 def open_files(root: str, cache: CacheConfig | None) -> Files:
-    """Return the files below a folder or a URL; `DomainbertError` for a URL without `cache`."""
+    """Return the files below `root`, a folder or a URL. Raise `DomainbertError` for a URL without `cache`."""
     if not is_url(root):
         return LocalFiles(Path(root))
     if cache is None:

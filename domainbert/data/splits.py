@@ -45,7 +45,8 @@ class PreparedSplit:
         self._chunks = [column.flatten().to_numpy(zero_copy_only=True) for column in ids]  # views of the mapped files
         self._bits = [_bits(batch.column("starts_word")) for batch in batches]
         self._chunk_starts = [0, *itertools.accumulate(map(len, self._chunks))]  # bisect is faster on a list
-        # (documents,) tokens, int64
+
+        # (documents,) tokens, int64; the empty arrays here and below are for a split without documents
         self.lengths = np.concatenate([np.zeros(0, np.int64), *(np.diff(column.offsets.to_numpy()) for column in ids)])
         characters = (batch.column("num_characters").to_numpy() for batch in batches)
         # (documents,) characters, int32
@@ -95,10 +96,18 @@ class PreparedSplit:
         return counts
 
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Return a plan of rows of `length` tokens; see `plan_rows`."""
-        special_ids, extra = tokenizer.special_ids, tokenizer.template.num_special_tokens()
-        tokens = (self.document_offsets, self.take, self.take_starts)
-        return plan_rows(*tokens, tokenizer.vocab_size, special_ids, length, extra, self.languages)
+        """Return a plan that packs the documents in rows of `length` tokens. If the corpus has languages, each row has only
+        one language."""
+        return plan_rows(
+            self.document_offsets,
+            self.take,
+            self.take_starts,
+            tokenizer.vocab_size,
+            tokenizer.special_ids,
+            length,
+            extra=tokenizer.template.num_special_tokens(),
+            groups=self.languages,
+        )
 
     def take(self, start: int, stop: int) -> np.ndarray:
         """Return tokens `start` to `stop` (exclusive) of the stream: uint16 or uint32 (stop - start,).
@@ -126,10 +135,8 @@ class PreparedSplit:
             yield number, max(start - chunk_start, 0), min(stop - chunk_start, len(self._chunks[number]))
 
     def documents(self, enough: int) -> Iterator[np.ndarray]:
-        """Iterate over the tokens of documents, about `enough` in total if there are more.
-
-        Then only every second document is taken, or every third, and so on.
-        """
+        """Iterate over the tokens of each document. If the split has more than `enough` tokens, take only every second
+        document, or every third, and so on, so that there are about `enough` tokens."""
         step = max(1, -(-self.num_tokens // enough))
         return map(self.document, range(0, self.num_documents, step))
 
@@ -160,6 +167,7 @@ def _language_indices(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -
 
 
 def _read_batches(path: Path) -> list[pa.RecordBatch]:
+    """Return the record batches of an Arrow file as views of the mapped file."""
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return list(stream)
@@ -170,14 +178,15 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
 def _bits(column: pa.ListArray) -> np.ndarray:
     """Return the bytes of a column of lists of booleans, lowest bit first, as a view of the file."""
     values = column.flatten()
-    return np.frombuffer(values.buffers()[1], np.uint8, -(-len(values) // 8))
+    _, bits = values.buffers()  # the first buffer marks missing values
+    return np.frombuffer(bits, np.uint8, count=-(-len(values) // 8))  # rounded up to whole bytes
 
 
 def _unpack_bits(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
     """Return bits `start` to `stop` (exclusive) of bytes as booleans."""
-    first = start // 8
-    unpacked = np.unpackbits(bits[first : -(-stop // 8)], bitorder="little")
-    return unpacked[start - 8 * first : stop - 8 * first].view(np.bool_)
+    first_byte, end_byte = start // 8, -(-stop // 8)
+    unpacked = np.unpackbits(bits[first_byte:end_byte], bitorder="little")
+    return unpacked[start - 8 * first_byte : stop - 8 * first_byte].view(np.bool_)
 
 
 def plan_rows(
@@ -200,7 +209,9 @@ def plan_rows(
     room = room_for_text(length, extra)
     is_maskable = np.ones(vocab_size, dtype=np.int64)  # 1 or 0 by token id
     is_maskable[list(special_ids)] = 0
-    starts: list[int] = []
+
+    # cut the documents into pieces
+    starts: list[int] = []  # of the pieces
     stops: list[int] = []
     maskable: list[int] = []
     pieces_per_document: list[int] = []
@@ -212,6 +223,8 @@ def plan_rows(
         stops.extend(begin + cut for cut in cuts[1:])
         if len(cuts) > 1:  # an empty document has no piece
             maskable.extend(np.add.reduceat(is_maskable[take(begin, end)], cuts[:-1]).tolist())
+
+    # pack the pieces, and sort them by row
     piece_starts = np.asarray(starts, dtype=np.int64)
     lengths = np.asarray(stops, dtype=np.int64) - piece_starts
     group_of_piece = np.zeros_like(lengths) if groups is None else np.repeat(groups, pieces_per_document)
@@ -223,19 +236,21 @@ def plan_rows(
 
 
 def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    """Return the row of each item (items,): `best_fit_decreasing` for the items of each group (items,) separately."""
-    rows, count = np.empty_like(lengths), 0
+    """Return the row of each item, (items,). The items of each group are packed separately by `best_fit_decreasing`;
+    `lengths` and `groups` are (items,)."""
+    rows, num_rows = np.empty_like(lengths), 0
     for group in np.unique(groups):
         selected = groups == group
-        rows[selected] = count + best_fit_decreasing(lengths[selected], capacity)
-        count = int(rows[selected].max()) + 1
+        rows[selected] = num_rows + best_fit_decreasing(lengths[selected], capacity)
+        num_rows = int(rows[selected].max()) + 1
     return rows
 
 
 def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
     """Return the positions at which to cut a document, with its begin and end; [0] for an empty document.
 
-    They are at most `room` tokens apart, and at word boundaries unless a word is longer.
+    The positions are at most `room` tokens apart. They are word boundaries, except in a word of more than `room`
+    tokens. `starts_word` is (tokens,).
     """
     size = len(starts_word)
     last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token

@@ -48,9 +48,12 @@ def stage_facts(
         inputs: hash of each input by path, from `hashes_of_inputs`.
         keys: `Freshness.key` of each earlier stage by its name.
     """
+    # settings, with the content of input files in place of their paths
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
     config = replace_strings(settings.plain, {**contents, **settings.references})
+
+    # facts: settings that are not only for speed, further inputs (files of a folder or glob), keys of earlier stages
     speed_only = {*fields_with_metadata(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}
     facts = {name: fact for name, fact in flatten(config).items() if not is_below(name, *speed_only)}
     if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
@@ -58,6 +61,8 @@ def stage_facts(
     text = json.dumps(config, ensure_ascii=False)
     facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
+
+    # mappings whose order counts, and names of settings with default values
     key_orders = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
     return Freshness({**facts, **key_orders}, {*defaults, *key_orders}, _renamed(settings.instance))

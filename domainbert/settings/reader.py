@@ -83,7 +83,8 @@ def read_settings(
         template: leave missing values out and do not check that input files exist (for `--print_config`).
     """
     cls = settings_class(stage)
-    reader, defaults = _Reader(problems, prefix, template, fields_with_metadata(cls, STREAM)), defaults_of(cls)
+    defaults = defaults_of(cls)
+    reader = _Reader(problems, prefix, template, streams=fields_with_metadata(cls, STREAM))
     node = reader.with_current_names(node, cls, "")
     values = reader.read_fields(node, "", field_types(cls), defaults)
     settings, all_values = reader.settings, {**defaults, **(values or {})}
@@ -135,7 +136,8 @@ class _Reader:
         return self.add_problem(node, key, f"found {node.short_text()}; expected {describe(hint)}")
 
     def with_current_names(self, node: Node, cls: type, key: str) -> Node:
-        """Return the node with the current names of renamed settings; warn of each old name."""
+        """Return the node with the current names of renamed settings; warn of each old name. Add a problem if the old
+        and the new name are both given."""
         for old, new in renamed_fields(cls).items():
             child, others = node.value.get(old), node.without(old)
             if child is None:
@@ -154,8 +156,8 @@ class _Reader:
     def read_fields(
         self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> dict[str, Any] | None:
-        """Read the values of a mapping whose allowed keys are those of `defaults`; return None if a key or value is
-        wrong."""
+        """Read the values of a mapping whose allowed keys are the keys of `defaults`. Return only the given values, or
+        None, with problems, if a key or value is wrong."""
         values: dict[str, Any] = {}
         allowed_hints = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
@@ -172,7 +174,8 @@ class _Reader:
         return None if any_wrong or set(node.value) - set(defaults) else values
 
     def read_value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
-        """Read a value of any type; a dataclass instance from Python is returned unchanged."""
+        """Read a value of any type. A dataclass instance from Python is returned unchanged if its fields have the right
+        types."""
         if dataclasses.is_dataclass(node.value):
             return self.wrong_type(node, hint, key) if type_mismatches(node.value, hint) else node.value
         if is_union(hint):
@@ -203,9 +206,11 @@ class _Reader:
     def read_choice(self, node: Node, base: type, key: str, default: Any) -> Any:
         """Read an instance of the class that `class_path` names, by default of the class of `default`."""
         node = fold_arguments(node)
-        name, arguments = node.value.get("class_path"), node.value.get("init_args", Node({}, node.where))
+        name = node.value.get("class_path")
+        arguments = node.value.get("init_args", Node({}, node.where))
         if name is not None:
-            cls, default = self.find_class(name, base, key), dataclasses.MISSING
+            cls = self.find_class(name, base, key)
+            default = dataclasses.MISSING  # the class has its own defaults
         elif isinstance(default, base):
             cls = type(default)
         else:
@@ -231,7 +236,7 @@ class _Reader:
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
-        """Read an instance of `cls`; the values of `default` are the defaults if it has the same class."""
+        """Read an instance of `cls`. If `default` is an instance of `cls`, its values are the defaults."""
         defaults = defaults_of(cls)
         if type(default) is cls:
             defaults = {name: getattr(default, name) for name in defaults}
@@ -245,12 +250,15 @@ class _Reader:
         return self.instantiate(node, cls, key, all_values)
 
     def instantiate(self, node: Node, cls: type, key: str, all_values: Mapping[str, Any]) -> Any:
-        """Create a dataclass from the values of all its fields; `WRONG`, with problems, if its validation fails."""
+        """Create a dataclass from the values of all its fields, and record its input files. Return `WRONG`, with
+        problems, if its validation fails or an input file is missing."""
         instance, num_problems = None, len(self.problems.messages)
         try:
             instance = cls(**all_values)
             if hasattr(instance, "input_files") and not self.template:
-                instance.input_files(node.stage_paths(finished=False))  # files of finished stages must exist, too
+                # raises if a file is missing; only files of unfinished stages may be
+                instance.input_files(node.stage_paths(finished=False))
+                # files of earlier stages are no inputs
                 self.settings.inputs.extend(instance.input_files(node.stage_paths()))
         except DomainbertError as error:
             for problem in error.problems:
@@ -263,7 +271,8 @@ class _Reader:
         return instance
 
     def add_field_problem(self, node: Node, key: str, problem: str, fields: Sequence[str]) -> None:
-        """Add a problem from the validation of a dataclass; if the message begins with a field, at that field."""
+        """Add a problem from the validation of a dataclass with `fields`: at the field with which the message begins,
+        or at the dataclass if it begins with no field."""
         match = _FIELD_MESSAGE.fullmatch(problem)
         parts = re.findall(r"\w+", match[1]) if match else [""]
         if match and parts[0] in fields:
@@ -283,6 +292,7 @@ class _Reader:
         has_fixed_length = list_type is tuple and item_hints[-1] is not Ellipsis
         if not has_fixed_length:
             item_hints = (item_hints[0],) * len(nodes)
+        # not strict: lengths are compared below
         items = [self.read_value(*item) for item in zip(nodes, item_hints, keys, strict=False)]
         if any(item is WRONG for item in items):
             return WRONG
@@ -292,7 +302,7 @@ class _Reader:
         return tuple(items) if list_type is tuple else items
 
     def read_mapping(self, node: Node, hint: Any, key: str) -> Any:
-        """Read a mapping with free keys; the keys of `trainer` are the arguments of `lightning.Trainer`."""
+        """Read a mapping with free keys. The keys of `trainer` must be allowed arguments of `lightning.Trainer`."""
         if not isinstance(node.value, dict):
             return self.wrong_type(node, hint, key)
         if key.rpartition(".")[2] == "trainer":
@@ -312,7 +322,8 @@ class _Reader:
         return self.read_input_path(node, value, hint, key) if isinstance(value, Path) else value
 
     def read_input_path(self, node: Node, value: Path, hint: Any, key: str) -> Any:
-        """Resolve and record an input path: it must exist, unless an earlier stage will write it."""
+        """Resolve and record an input path. It must exist, unless an earlier stage will write it or it is the name of a
+        data set on the Hugging Face hub."""
         on_hub = next((mark for mark in get_args(hint) if isinstance(mark, OnHub)), None)
         try:
             if on_hub is not None and on_hub.repo_type == "data set" and is_on_hub(value):

@@ -23,11 +23,12 @@ from domainbert.base.fields import LISTS, MAPPINGS, describe_type, is_union, str
 
 
 def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
-    """Return the fields of a dataclass that are settings: required fields first, own fields before inherited fields."""
+    """Return the fields of a dataclass that are settings. If all of them are keyword-only, required fields are first,
+    and own fields before inherited fields; otherwise they are in the order of the arguments."""
     fields = [item for item in dataclasses.fields(cls) if item.init]
     if all(item.kw_only for item in fields):
         names = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
-        positions = {name: index for index, name in enumerate(names)}  # overriding keeps the position
+        positions = {name: index for index, name in enumerate(names)}  # an overridden field: the position in the base
         fields.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, positions[item.name]))
     return fields
 
@@ -86,7 +87,8 @@ def groups_in(hint: Any) -> list[type]:
 
 
 def may_stand_alone(hint: Any) -> bool:
-    """Return whether an item of this type may be written without the list around it: a scalar, or a shorthand."""
+    """Return whether an item of this type may be written without the list around it: its type is a scalar, a choice of
+    classes, or a class with a shorthand."""
     return _is_single(hint) or is_choice(hint) or hasattr(hint, "shorthand")
 
 
@@ -114,7 +116,7 @@ def pick_member(union: Any, value: Any) -> Any:
 
 
 def _is_single(hint: Any) -> bool:
-    """Return whether values of a type are scalars: no lists and no mappings."""
+    """Return whether values of a type are scalars: no lists, mappings or groups of settings."""
     hint = strip_ranges(hint)
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))

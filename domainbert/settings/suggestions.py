@@ -59,7 +59,10 @@ def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool =
     if in_recipe and not key and "out" in (name, *TRANSFORMERS_SETTINGS.get(name, ())):
         return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
     siblings = [*hints, *([] if key or in_recipe else ["out"])]
+    # last part of each key here and below, by dotted key
     last_parts = {f"{key}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
+
+    # first an equivalent key or the same last part, then a similar key here, then a similar last part
     equivalents = [path for path in TRANSFORMERS_SETTINGS.get(name, ()) if path in last_parts]
     equivalents += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
     if equivalents:
@@ -67,8 +70,8 @@ def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool =
     if get_close_matches(name, siblings, n=1):
         return suggest_name(name, siblings)
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
-    matches = [path for path, last in last_parts.items() if last in close]
-    return f"did you mean '{matches[0]}'?" if matches else suggest_name(name, list(hints))
+    first_match = next((path for path, last in last_parts.items() if last in close), None)
+    return suggest_name(name, list(hints)) if first_match is None else f"did you mean '{first_match}'?"
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
@@ -84,6 +87,7 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dataclasses(hint: Any) -> list[type]:
-    """Return the dataclasses that a setting accepts; [] for a list or mapping of dataclasses."""
+    """Return the dataclasses that a setting accepts, all classes of a choice included; [] for a list or mapping of
+    dataclasses."""
     groups = [] if get_origin(strip_ranges(hint)) in (list, tuple, dict) else groups_in(hint)
     return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]

@@ -53,8 +53,8 @@ def at_key(key: str, node: Node) -> Node:
 def merge(base: Node, update: Node) -> Node:
     """Return `base` with the values of `update`, merged recursively and with the position (`where`) of `base`.
 
-    A value that is not a mapping replaces `base`, and so does a mapping with another `class_path`. A list or text in
-    `base` is a shorthand, which is expanded first.
+    `update` replaces `base` if one of them is not a mapping, or if their `class_path` differs. A list or text in `base`
+    is a shorthand for a mapping, and is expanded first.
     """
     if not isinstance(update.value, dict):
         return update
@@ -70,8 +70,8 @@ def merge(base: Node, update: Node) -> Node:
 
 
 def as_mapping(node: Node) -> Node:
-    """Expand a text that stands for a mapping: read `encoder.yaml`, turn `BertConfig` into its `class_path`; return
-    other nodes unchanged."""
+    """Expand a text that stands for a mapping: read the YAML file for `encoder.yaml`, and return
+    `{class_path: BertConfig}` for `BertConfig`. Return a node without text unchanged."""
     if not isinstance(node.value, str) or not node.value:
         return node
     path = Path(node.value)
@@ -85,7 +85,8 @@ def as_mapping(node: Node) -> Node:
 
 
 def fold_arguments(node: Node) -> Node:
-    """Turn `{class_path: X, size: 1}` into `{class_path: X, init_args: {size: 1}}`: options need no `init_args`."""
+    """Turn `{class_path: X, size: 1}` into `{class_path: X, init_args: {size: 1}}`, because `init_args` need not be
+    written. Return a mapping without such keys unchanged."""
     other_keys = node.without("class_path", "init_args").value
     arguments = node.value.get("init_args", Node({}, node.where))
     if not other_keys or not isinstance(arguments.value, dict):
@@ -101,8 +102,8 @@ def _as_class_path(node: Node) -> Node:
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
-    """Return whether both mappings have a `class_path` and the classes differ: by full name for user packages,
-    otherwise by the last part of the name."""
+    """Return whether both mappings have a `class_path`, and the two classes differ. Full names are compared if one
+    class is of a user package; otherwise only the last parts of the names are compared."""
     if "class_path" not in base.value or "class_path" not in update.value:
         return False
     old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)
@@ -122,8 +123,10 @@ def expand_packaged_file(node: Node, base: type) -> Node:
 
 
 def expand_shorthand(node: Node, cls: type) -> Node:
-    """Turn a single text or list into a mapping with this value at the key that `cls.shorthand` names, or return the
-    value alone if the key cannot have it; return other nodes unchanged."""
+    """Turn a single text or list, a shorthand, into a mapping with this value at the key that `cls.shorthand` names.
+
+    A single value that this key cannot have is returned alone. A mapping without a single value is returned unchanged.
+    """
     single, other_keys = node, dict[str, Node]()
     if isinstance(node.value, dict):  # perhaps {class_path: <shorthand>, init_args: <keys merged into it>}
         keys = fold_arguments(node).value
@@ -139,10 +142,11 @@ def expand_shorthand(node: Node, cls: type) -> Node:
 
 
 def read_variables(tree: Node, environment: Mapping[str, str], problems: Problems) -> dict[str, str]:
-    """Return the values of the variables under `vars` in a YAML, by name; {} without any. The environment
-    (`DOMAINBERT_<NAME>`) overrides a value, and the command line overrides both.
+    """Return the values of the variables under `vars` in a YAML, by name; {} if there are none. The environment
+    (`DOMAINBERT_<NAME>`) overrides a value in the YAML, and the command line overrides both.
 
-    A variable may refer to another variable: `${data}/ner` is resolved.
+    A variable may refer to another variable: `${data}/ner` is resolved. Values that are not text or that refer to
+    themselves are added to `problems`.
     """
     variables: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
@@ -157,6 +161,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
             expected = f"expected text, here, from --vars.{name} or from {environment_name}"
             problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")
         variables[name] = replace(value, value=text or "")
+
     for _ in range(len(variables)):  # enough passes for a chain through all variables
         values = {name: item.value for name, item in variables.items()}
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
@@ -169,8 +174,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
 def select_environment_variables(
     variables: Mapping[str, str], options: Sequence[tuple[str, str]], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the variables whose values come from the environment, by name: a command that repeats the run must contain
-    them."""
+    """Return the variables whose values come from the environment, by name. A command that repeats the run elsewhere
+    must set them."""
     typed = {key for key, _ in options}
     return {
         name: value
@@ -182,8 +187,10 @@ def select_environment_variables(
 def check_variables_read(
     tree: Node, declared: Node | None, options: Sequence[tuple[str, str]], problems: Problems
 ) -> None:
-    """Add a problem for each option `--vars.NAME` that has no effect: `declared`, the `vars` of the YAML, does not
-    contain the name, and no text in the tree or in other options uses it."""
+    """Add a problem for each option `--vars.NAME` that has no effect.
+
+    Its name is then neither in `declared`, the `vars` of the YAML, nor in a text in the tree or the options.
+    """
     texts = [*tree.texts(), *(text for _, text in options)]
     used = (name for text in texts for name in _VARIABLE.findall(text))
     valid = {*used, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())}
@@ -203,6 +210,7 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
     size = 0
 
     def substitute_text(node: Node) -> Node:
+        """Return a text with its variables replaced, and count its characters."""
         nonlocal size
         if names := _VARIABLE.findall(node.value):
             size += len(node.value) + sum(len(variables.get(name, "")) for name in names)

@@ -95,7 +95,8 @@ class Node:
         return text if len(text) <= _MAX_SHORT_TEXT else text[:_MAX_SHORT_TEXT] + "..."
 
     def location(self, key: str) -> str:
-        """Return the location of a key for a message: `file:line: key`, or only the name of an option for this key."""
+        """Return the location of a key for a message: `file:line: key`. If the key is empty, or the value is from the
+        option `--key`, return only `where`."""
         return self.where if not key or self.where == f"--{key}" else f"{self.where}: {key}"
 
     def at(self, path: Sequence[str]) -> Node:
@@ -111,8 +112,8 @@ class Node:
         return node
 
     def stage_paths(self, finished: bool = True) -> set[str]:
-        """Return the paths in folders of earlier stages, in the whole tree; with `finished=False` only those of
-        unfinished stages."""
+        """Return the paths in folders of earlier stages, in the whole tree; with `finished=False`, only the paths in
+        folders of unfinished stages."""
         children: Iterable[Node] = self.value.values() if isinstance(self.value, dict) else ()
         children = self.value if isinstance(self.value, list) else children
         paths = set() if self.reference is None or (self.stage_finished and not finished) else {str(self.value)}
@@ -158,8 +159,11 @@ def load_yaml(path: Path) -> Node:
 
 
 def parse_option(text: str, option: str) -> Node:
-    """Return the value of a command-line option, parsed as YAML. Invalid YAML (`@vocab`, `*.txt`) is text, and so is
-    `-` (standard input; a list in YAML). Text without quotes stays unchanged: `notes #2`, too."""
+    """Return the value of a command-line option, parsed as YAML.
+
+    Invalid YAML (`@vocab`, `*.txt`) is text, and so is `-` (standard input; a list in YAML). Text without quotes stays
+    unchanged, also if YAML would drop a part of it, as in `notes #2`.
+    """
     try:
         node = None if text == "-" else _parse(text, option, None)
     except DomainbertError:
@@ -326,7 +330,8 @@ def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
     target.yaml_implicit_resolvers = resolvers
     for tag, pattern in _SCALARS.items():
         full_pattern = re.compile(f"^(?:{pattern.pattern})$")
-        target.add_implicit_resolver(_PREFIX + tag, full_pattern, list("tTfF" if tag == "bool" else "-+.0123456789"))
+        first_characters = list("tTfF" if tag == "bool" else "-+.0123456789")
+        target.add_implicit_resolver(_PREFIX + tag, full_pattern, first_characters)
 
 
 _use_yaml_1_2_scalars(Loader)
@@ -339,6 +344,7 @@ def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
 
 
 def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:
+    """Return an integer, which may have underscores between its digits and always is decimal: 010 is 10."""
     return int(str(loader.construct_scalar(node)).replace("_", ""))
 
 

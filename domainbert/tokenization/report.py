@@ -71,7 +71,7 @@ class TransferView:
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
-    """Return the occurrences of each word of the texts; `DomainbertError` if a text has an unpaired surrogate."""
+    """Return the occurrences of each word of the texts. Raise `DomainbertError` if a text has an unpaired surrogate."""
     text_counts = Counter(texts)
     check_unicode(text_counts)
     return count_words(text_counts, plain_words())
@@ -106,15 +106,15 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
 
 
 def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
-    """Return the number of entries that are in both vocabularies, and its share of each of them."""
+    """Return the number of entries (text and role) that are in both vocabularies, and its share of each vocabulary."""
+    # the surface of a special token is None
     first, second = (set(filter(None, vocabulary_of(tokenizer).surfaces)) for tokenizer in (ours, theirs))
     shared = len(first & second)
     return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
 
 
 def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """Return the effects of a change from `old`, a vocabulary of any kind, to `new`, measured on words with their
-    occurrences."""
+    """Return the effects of a change from the vocabulary `old` to `new`, measured on `words` (word to occurrences)."""
     saved: dict[str, int] = {}
     for batch in _batches(words):
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
@@ -168,8 +168,8 @@ def vocabulary_report(
 
 
 def report_lines(report: Mapping[str, Any]) -> list[str]:
-    """Format the result of `vocabulary_report` as lines of text: a table; the comparison with the other vocabulary, if
-    there is one; up to eight words of the first text with the most pieces."""
+    """Format the result of `vocabulary_report` as lines of text: a table, the comparison with the other vocabulary (if
+    there is one), and up to eight words of the first text, those with the most pieces."""
     lines = ["tokenizer       words pieces/word  unknown continued  text"]
     for name, text in report["texts"].items():
         lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]

@@ -62,8 +62,8 @@ def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplittin
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
     return [
-        bool(marks)  # no marks: there is white space before the pre-token and all(mark in splitting.get(place, "") for place, mark in marks)
-        for marks in _border_marks(text, pretokens)
+        bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
+        for marks in _border_marks(text, pretokens)  # no marks: there is white space before the pre-token
     ]
 
 

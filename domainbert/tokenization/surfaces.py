@@ -73,24 +73,24 @@ class Vocabulary:
         return self.fold("A") == "a"
 
     def fold(self, text: str) -> str:
-        """Return a text as the vocabulary normalises it, see `Pieces.fold`."""
+        """Return a text as the vocabulary normalises it, without white space at both ends."""
         return self._pieces.fold(text)
 
     def pieces(self, surface: Surface) -> list[int]:
-        """Return the ids of the entries that spell a surface in its role, unknown parts left out."""
+        """Return the ids of the entries that spell a surface in its role, without [UNK] for unknown parts."""
         text = self.fold(surface.text)
         ids = self._pieces.spell(Surface(text, surface.starts_word)) if text else []
         return [piece for piece in ids if piece != self.special_ids.get("unk_token")]
 
     def cut(self, words: Sequence[str]) -> list[list[str]]:
-        """Cut each word as in the middle of a text, and return the readable forms of its entries."""
+        """Return the readable forms of the entries into which each word is cut in the middle of a text."""
         texts = [self._pieces.inside_text(word) for word in words]
         encodings = self.backend.encode_batch(texts, add_special_tokens=False)
         return [[self._pieces.readable(token) for token in encoding.tokens] for encoding in encodings]
 
 
 def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
-    """Return the pieces of a BPE model that marks words with "▁"; `DomainbertError` for another model."""
+    """Return the pieces of a BPE model that marks words with "▁". Raise `DomainbertError` for another model."""
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
     model = type(backend.model).__name__
@@ -98,11 +98,12 @@ def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
-    """Return the vocabulary of a Hugging Face folder. Errors as in `read_backend` and `Vocabulary`."""
+    """Return the vocabulary of a Hugging Face folder. Raise `DomainbertError` if the folder has no readable tokenizer
+    of a kind that `Vocabulary` accepts."""
     backend, special_tokens, _ = read_backend(folder)
     backend.no_truncation()
     backend.no_padding()
-    backend.encode_special_tokens = True
+    backend.encode_special_tokens = True  # "[SEP]" in a text is plain text
     try:
         return Vocabulary(backend, special_tokens)
     except DomainbertError as error:
@@ -124,8 +125,8 @@ class Origin(NamedTuple):
 def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Origin]:
     """Return the origin of each entry of `new` in `old`, the vocabulary that has vectors.
 
-    With `keep_role`, an entry that continues a word ("##ing") is cut into continuing pieces if possible; otherwise it
-    is cut as a word ("ing").
+    An entry that continues a word ("##ing") is cut like the word "ing". With `keep_role`, it is cut into continuing
+    pieces instead, if possible.
     """
     index = _EntryIndex(old)
     special = {token_id: role for role, token_id in new.special_ids.items()}
@@ -167,7 +168,8 @@ class _EntryIndex:
                 self.without_text[old.tokens[token_id]] = token_id
 
     def find(self, surface: Surface, lowercased: bool) -> int | None:
-        """Return the id of the entry with this surface, or None; `lowercased`: it is from an uncased vocabulary."""
+        """Return the id of the entry with this surface; None if there is none. `lowercased` says that the surface is
+        from an uncased vocabulary."""
         for text in self._spellings(surface, lowercased):
             token_id = self.by_surface.get(Surface(text, surface.starts_word))
             if token_id is None and not any(map(str.isalnum, text)):  # the role of a sign is ignored
@@ -187,7 +189,7 @@ class _EntryIndex:
 
 
 def _spell_with_pieces(surface: Surface, old: Vocabulary, keep_role: bool) -> list[int]:
-    """Return ids of old entries that together spell a surface; [] if no entries do. With `keep_role`, try first to
-    spell it in its role (for example inside a word); otherwise spell it as a word."""
+    """Return ids of old entries that together spell a surface as a word; [] if no entries do. With `keep_role`, spell
+    the surface in its role (such as inside a word) instead, if possible."""
     pieces = old.pieces(surface) if keep_role else []
     return pieces or old.pieces(Surface(surface.text, starts_word=True))

@@ -51,6 +51,7 @@ def byte_bpe_backend(
             clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=True
         )
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    # a token that is missing in `vocab` would get a new id
     present = {role: token for role, token in special_tokens.items() if not vocab or token in vocab}
     backend.add_special_tokens(added_special_tokens(present))
     return backend
@@ -135,7 +136,8 @@ class ByteBPEKind(TokenizerKind):
         tokenizer = train_backend(
             Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency
         )
-        entries = ids_in_order(self._order, tokens_by_id(tokenizer)[len(special) :])
+        pieces = tokens_by_id(tokenizer)[len(special) :]  # the special tokens are first
+        entries = ids_in_order(self._order, pieces)
         vocab = {entry: token_id for token_id, entry in enumerate(entries)}
         merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
         backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)
@@ -158,15 +160,16 @@ class ByteBPEKind(TokenizerKind):
         return split
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Return the tokenizer of `vocab.json` and `merges.txt`, or None, as transformers reads it: `add_prefix_space`
-        is false by default."""
+        """Return the tokenizer of `vocab.json` and `merges.txt`; None if a file is missing. As in transformers,
+        `add_prefix_space` is false by default."""
         files = folder / "vocab.json", folder / "merges.txt"
         if not all(path.is_file() for path in files):
             return None
         try:
             vocab, merges = BPE.read_file(*map(str, files))
-            special, add = {**self.special_tokens, **named}, bool(config.get("add_prefix_space", False))
-            return byte_bpe_backend(vocab, merges, special, add_prefix_space=add)
+            special_tokens = {**self.special_tokens, **named}
+            add_prefix_space = bool(config.get("add_prefix_space", False))
+            return byte_bpe_backend(vocab, merges, special_tokens, add_prefix_space=add_prefix_space)
         except Exception as error:  # the Rust side raises a plain Exception
             raise DomainbertError(f"{folder}: vocab.json, merges.txt: not a byte-level BPE: {error}") from error
 
@@ -216,7 +219,8 @@ def _is_combining_mark(character: str) -> bool:
 
 
 def _character_bytes() -> dict[str, int]:
-    """Return the byte that each character represents (Radford et al. 2019, `bytes_to_unicode`)."""
+    """Return the byte that each character represents (Radford et al. 2019, `bytes_to_unicode`): its code point, or for
+    the characters from 256 on, one of the bytes that are not printable."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + rank): byte for rank, byte in enumerate(others)}

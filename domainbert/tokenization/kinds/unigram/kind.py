@@ -80,7 +80,8 @@ class _UnigramPieces(MarkedPieces):
         """Whether each entry begins a word, ends a word, and begins with a combining mark: masks (vocab_size,)."""
         import numpy as np
 
-        unknown = TOKEN_NAMES["unk_token"]  # continues a word
+        unknown = TOKEN_NAMES["unk_token"]
+        # an unknown piece has no text, and so continues a word
         texts = ["" if token in unknown else token for token in tokens_by_id(self.backend)]
         first = [_character_class(text[0]) if text else "" for text in texts]
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
@@ -118,7 +119,8 @@ class UnigramKind(TokenizerKind):
         times to be a piece."""
         from domainbert.tokenization.kinds.unigram.learning import learn_pieces  # NumPy
 
-        alphabet, special = [META_SPACE, *words.alphabet], self.special_tokens.values()
+        special = self.special_tokens.values()
+        alphabet = [META_SPACE, *words.alphabet]
         target = VocabularySize(words, len(special) + len(alphabet), vocab_size, min_frequency)
         pieces = learn_pieces(words.counts, alphabet, target.size - len(special), min_frequency)
         target.check(len(special) + len(pieces))
@@ -166,7 +168,7 @@ class UnigramKind(TokenizerKind):
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
         """Add entries to `model` that are slightly more probable than the pieces they replace. The pieces of all other
         text do not change, except around unknown characters, whose score depends on the lowest score of an entry."""
-        scores = dict(map(tuple, model["vocab"]))
+        scores = dict(map(tuple, model["vocab"]))  # a list of [entry, score]
         lowest = min(scores.values())
         added = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
         model["vocab"] += [[token, lowest] for token in added]
@@ -175,11 +177,11 @@ class UnigramKind(TokenizerKind):
             model["vocab"].append([entry, sum(piece_scores) + 1e-6])  # scores are log probabilities
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Return settings with a class that reads everything from `tokenizer.json`: the families' classes replace the
-        normalizer."""
+        """Return settings with a class that reads everything from `tokenizer.json`: classes such as ALBERT's would
+        replace the normalizer."""
         template = template_of(backend)
-        types = ["token_type_ids"] if template is not None and any(part.token_type for part in template.pair) else []
-        inputs = ["input_ids", *types, "attention_mask"]
+        has_types = template is not None and any(part.token_type for part in template.pair)
+        inputs = ["input_ids", *(["token_type_ids"] if has_types else []), "attention_mask"]
         return {"tokenizer_class": "PreTrainedTokenizerFast", "model_input_names": inputs}
 
     @override
@@ -202,7 +204,7 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
 
 
 def _split_by_class(text: str) -> Iterator[str]:
-    """Yield the runs of characters of one class (see `_character_class`), each of at most 32 characters. "▁" belongs to
+    """Yield the runs of characters of one class (letters, numbers, ...), each of at most 32 characters. "▁" belongs to
     the next run, a combining mark to the previous run."""
     start, run_class = 0, ""
     for index, character in enumerate(text):

@@ -40,6 +40,7 @@ def learn_pieces(
     Words have at most 32 characters, all in the alphabet and no white space. Every character of the alphabet is a
     piece; other pieces have at most 16 characters and occur `min_frequency` times. Ties: the shorter piece first.
     """
+    # characters with 0 occurrences, so that every character becomes a piece
     table = _seed_table({**dict.fromkeys(alphabet, 0), **words}, min_frequency)
     expected = table.occurrences
     while True:
@@ -116,12 +117,14 @@ class _FrequentStrings(NamedTuple):
 
 
 def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
-    """Return a table of the seed pieces: all single characters, and up to 1,000,000 strings with the largest length x
-    occurrences that occur `min_frequency` times and are not always followed by the same character."""
+    """Return a table of the seed pieces, at most 1,000,000: all single characters, then strings by length x
+    occurrences. The strings occur `min_frequency` times, and are not always followed by the same character."""
     ordered = sorted(words, key=lambda word: (-len(word), word))
     lengths = np.array([len(word) for word in ordered], dtype=np.int64)
     counts = np.array([words[word] for word in ordered], dtype=np.float64)
     text = "".join(word + _END for word in ordered)
+
+    # number the frequent strings, the shorter ones first
     levels = list(_frequent_strings_by_length(text, np.repeat(counts, lengths + 1), min_frequency))
     sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first_positions) for level in levels])
     pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)
@@ -133,7 +136,9 @@ def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
     occurrences = np.concatenate([level.counts for level in levels])
     begins = np.cumsum(lengths + 1) - lengths - 1
     table = _PieceTable(text, begins, lengths, counts, pieces_at, positions, sizes, occurrences)
-    branching = np.concatenate([_is_branching(*pair) for pair in zip_longest(levels, levels[1:])])
+
+    # select the seeds: each level is compared with the strings one longer
+    branching = np.concatenate([_is_branching(level, longer) for level, longer in zip_longest(levels, levels[1:])])
     seeds = branching | table.single
     weights = np.where(table.single, np.inf, np.where(seeds, occurrences * sizes, -np.inf))
     return table.select(seeds & _largest_mask(weights, _MAX_SEEDS))
@@ -142,7 +147,8 @@ def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
 def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) -> Iterator[_FrequentStrings]:
     """Yield the frequent strings of 1, 2, ... up to 16 characters; all single characters count as frequent.
 
-    `weights` (P,) are the occurrences of the word at each position.
+    `text` is a list of words with an end after each; `weights` (len(text),) has the occurrences of the word at each
+    position. A string is counted by a number (`keys`) made of the index of its beginning and its last character.
     """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     characters = np.unique(points, return_inverse=True)[1].astype(np.int64)
@@ -166,10 +172,11 @@ def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) 
 
 
 def _is_branching(level: _FrequentStrings, longer: _FrequentStrings | None) -> Bools:
-    """Return whether each string is not always followed by the same character, (strings,); `longer` are the strings one
-    longer, or None."""
+    """Return whether each string is not always followed by the same character, (strings,). `longer` are the frequent
+    strings one character longer, or None if there are none."""
     branching = np.ones(len(level.first_positions), dtype=np.bool_)
     if longer is not None:
+        # a string that occurs as often as its extension by a character is always followed by this character
         branching[longer.parents[longer.counts == level.counts[longer.parents]]] = False
     return branching
 
@@ -180,7 +187,8 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
     columns = _forward_probabilities(table, table.begins, table.lengths, probabilities)
     padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     size, longest = len(table.text), len(columns) - 1
-    # by position: probability of the string up to it, and of the string from it, relative to the whole string x count
+    # probabilities of the string before each position (forward), and of the string from each position on (backward),
+    # which is multiplied by the count of the string and divided by the probability of the whole string
     forward, backward = np.zeros(size), np.zeros(size + _MAX_PIECE_CHARACTERS)
     for length, column in enumerate(columns):
         forward[table.begins[: len(column)] + length] = column
@@ -198,7 +206,8 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
 
 
 def _split_probabilities(table: _PieceTable, probabilities: Floats) -> Floats:
-    """Return the probability of each piece as a sequence of other pieces, (pieces,); 1 for a single character."""
+    """Return the total probability of all ways to compose each piece of other pieces, (pieces,); 1 for a single
+    character."""
     order = np.argsort(-table.sizes, kind="stable")
     sizes = table.sizes[order]
     columns = _forward_probabilities(table, table.positions[order], sizes, probabilities, whole=False)
@@ -212,10 +221,11 @@ def _split_probabilities(table: _PieceTable, probabilities: Floats) -> Floats:
 def _forward_probabilities(
     table: _PieceTable, begins: Ints, lengths: Ints, probabilities: Floats, whole: bool = True
 ) -> list[Floats]:
-    """Return for n = 0, 1, 2, ... the total probability of the first n characters of each string with at least n
-    characters.
+    """Return a list: entry n has the probability of the first n characters, over all segmentations, of each string with
+    at least n characters: (strings of at least n characters,).
 
-    Strings are sorted by descending length. Without `whole`, the piece that is equal to a string is not used for it.
+    The strings are given by the position of their first character (`begins`) and their `lengths`, both (strings,), and
+    sorted by descending length. Without `whole`, the piece that is equal to a string is not used for it.
     """
     padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     columns = [np.ones(len(begins))]
@@ -233,8 +243,8 @@ def _forward_probabilities(
 
 
 def _probabilities(expected: Floats) -> Floats:
-    """Return probabilities by the digamma function, as in sentencepiece, which lowers rare pieces (Liang and Klein
-    2007, "Structured Bayesian Nonparametric Models with Variational Inference")."""
+    """Return the probability of each piece from its expected occurrences. The digamma function lowers rare pieces, as
+    in sentencepiece (Liang and Klein 2007, "Structured Bayesian Nonparametric Models with Variational Inference")."""
     expected = np.maximum(expected, _MIN_EXPECTED)
     return np.exp(_digamma(expected) - _digamma(expected.sum(keepdims=True)))
 
@@ -249,9 +259,9 @@ def _digamma(x: Floats) -> Floats:
 
 
 def _largest_mask(values: Floats, count: int) -> Bools:
-    """Return a mask of the `count` largest values; ties: the first. Values are compared in float32, because in float64
-    sums that should be equal differ in their last digits."""
-    with np.errstate(over="ignore"):
+    """Return a mask of the `count` largest values; of equal values, the first are taken. Values are compared in
+    float32, because in float64 sums that should be equal differ in their last digits."""
+    with np.errstate(over="ignore"):  # a value beyond float32 becomes infinite
         order = np.argsort(-values.astype(np.float32), kind="stable")
     chosen = np.zeros(len(values), dtype=np.bool_)
     chosen[order[:count]] = True

@@ -148,9 +148,10 @@ class WordPieceKind(TokenizerKind):
         return normalized_words(backend)
 
     def read(self, folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer | None:
-        """Return the tokenizer of `vocab.txt`, or None, as transformers reads it: `do_lower_case` is true by default.
+        """Return the tokenizer of `vocab.txt`; None if the file is missing.
 
-        Without `tokenizer_config.json`, as in the oldest checkpoints, a vocabulary with a capital letter is cased.
+        As in transformers, `do_lower_case` is true by default. But without `tokenizer_config.json`, as in the oldest
+        checkpoints, a vocabulary with a capital letter is cased.
         """
         path = folder / "vocab.txt"
         if not path.is_file():
@@ -162,13 +163,14 @@ class WordPieceKind(TokenizerKind):
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
         """Use the normalizer that `config` describes, if `config` names a BERT class: for these classes, transformers
         ignores the normalizer in `tokenizer.json`."""
-        name = config.get("tokenizer_class", "BertTokenizer" if "do_lower_case" in config else "")
+        default_name = "BertTokenizer" if "do_lower_case" in config else ""  # a folder may name no class
+        name = config.get("tokenizer_class", default_name)
         if str(name).removesuffix("Fast") in _BERT_CLASSES and isinstance(backend.normalizer, BertNormalizer):
             backend.normalizer = bert_backend({}, config).normalizer
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
-        """Return BERT's class and its settings, which define everything except the vocabulary, if they result in the
-        same ids; otherwise a class that reads everything from `tokenizer.json`."""
+        """Return BERT's class and its settings, if they define the same tokenizer as `backend`; otherwise return a
+        class that reads everything from `tokenizer.json`."""
         normalizer = backend.normalizer
         if isinstance(normalizer, BertNormalizer):
             settings = {
@@ -194,7 +196,8 @@ class WordPieceKind(TokenizerKind):
 
 
 def _continuing_characters(alphabet: Iterable[str], split: Callable[[str], list[str]]) -> list[str]:
-    """Return `##c` for each character that can continue a word: punctuation and Chinese characters cannot."""
+    """Return `##c` for each character c that can continue a word: `split`, which cuts text into words, leaves "ac"
+    uncut. Punctuation and Chinese characters cannot continue a word."""
     return [_PREFIX + character for character in alphabet if split(f"a{character}") == [f"a{character}"]]
 
 
@@ -210,8 +213,8 @@ def _is_cased(vocab: Mapping[str, int]) -> bool:
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    """Return the id of each piece: its line number from 0. `DomainbertError` for a piece in two lines or
-    another encoding than UTF-8."""
+    """Return the id of each piece: its line number from 0. Raise `DomainbertError` for a piece in two lines, or if the
+    file is not UTF-8."""
     try:
         # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
