@@ -96,8 +96,8 @@ class PreparedSplit:
         return counts
 
     def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Return a plan that packs the documents in rows of `length` tokens. If the corpus has languages, each row has only
-        one language."""
+        """Return a plan that packs the documents in rows of `length` tokens. If the corpus has languages, each row has
+        only one language."""
         return plan_rows(
             self.document_offsets,
             self.take,
