@@ -160,6 +160,7 @@ def text_ids(global_indices: Ints, counts: Ints | Sequence[int]) -> Ints:
     and `counts` (items,) their numbers of texts.
     """
     per_item = np.asarray(counts, dtype=np.int64)
+    # index of the item x 2**32 + number of the text in the item
     return np.repeat(global_indices, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
 
 

@@ -154,7 +154,7 @@ class RemoteFiles:
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
             raise DomainbertError(f"cache.gigabytes: found {sizes}; expected room for two windows of parts")
-        copies = [(path.stat(), path) for path in folder.glob("*-*")]
+        copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes
         for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
             if excess <= 0 or abs(time.time() - status.st_mtime) < _KEEP_SECONDS:

@@ -156,7 +156,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
         environment_name = f"DOMAINBERT_{name.upper()}"
-        text = typed if value.where.startswith("--") else environment.get(environment_name, typed)
+        is_option = value.where.startswith("--")  # from the command line
+        text = typed if is_option else environment.get(environment_name, typed)
         if text is None:
             expected = f"expected text, here, from --vars.{name} or from {environment_name}"
             problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")

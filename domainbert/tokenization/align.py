@@ -102,6 +102,7 @@ def _align_text(
     first_piece = [piece for piece, start in enumerate(starts) if start]
     # a word is merged with the word before it if they share a piece
     first_words = [word_of[piece] for piece in first_piece]  # of each merged word
+    # a merged word ends with the last word before the next merged word
     stops = [*(words[next_word - 1][1] for next_word in first_words[1:]), words[-1][1]] if first_words else []
     offsets = [(words[word][0], stop) for word, stop in zip(first_words, stops, strict=True)]
     index = [count - 1 for count in itertools.accumulate(starts)]

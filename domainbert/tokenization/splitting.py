@@ -40,8 +40,8 @@ def check_splitting(value: object) -> WordSplitting:
 
 
 def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Join words to running text, and return it with the span of each word. There is no space before `,.;:!?)]}%` and
-    endings such as "'s", or after `([{$`."""
+    """Join words to running text, and return the text with the span of each word. There is a space between two words,
+    except before a word of the marks `,.;:!?)]}%` or an ending such as "'s", and after a word of the marks `([{$`."""
     text, spans = "", []
     for index, word in enumerate(words):
         closes = set(word) <= _CLOSING or (word.startswith(_APOSTROPHES) and word[-1].isalpha() and len(word) < 4)

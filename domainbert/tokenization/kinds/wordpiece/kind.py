@@ -90,6 +90,7 @@ class _WordPieces(Pieces):
         prefix, unknown = self._prefix, self.backend.model.unk_token
         ids = self.backend.get_vocab(with_added_tokens=False)
         inside = {token.removeprefix(prefix): token_id for token, token_id in ids.items() if token.startswith(prefix)}
+        # drop "##" itself, and a continuing piece that reads like [UNK]
         inside = {token: token_id for token, token_id in inside.items() if token and token != unknown}
         if unknown in ids:
             inside[unknown] = ids[unknown]
