@@ -42,8 +42,8 @@ class Share:
         return batch_size // self.world_size // self.accumulation
 
     def select(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
-        """Return those of the `items` of a global batch that are in micro-batch number `micro_batch` (from 0 to
-        `accumulation` - 1) of this rank."""
+        """Return the items of micro-batch number `micro_batch` (from 0 to `accumulation` - 1) of this rank; `items` are
+        all items of a global batch."""
         num_shares = self.world_size * self.accumulation
         return items[self.rank + self.world_size * micro_batch :: num_shares]
 

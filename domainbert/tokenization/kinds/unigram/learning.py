@@ -50,7 +50,7 @@ def learn_pieces(
             table, expected = table.select(kept), expected[kept]
         probabilities = _probabilities(expected)
         oversize = int(size * _OVERSIZE)
-        if len(expected) <= max(oversize, len(alphabet)):
+        if len(expected) <= max(oversize, len(alphabet)):  # characters are never removed
             break
         # the log likelihood that is lost if other pieces replace a piece
         gains = np.log(probabilities / _split_probabilities(table, probabilities))
