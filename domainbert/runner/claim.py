@@ -45,8 +45,8 @@ def claim_folder(
 ) -> Iterator[Callable[[], None]]:
     """Context manager that locks the output folder of a job while the stage writes it.
 
-    It yields a function that raises `DomainbertError` if the folder was removed. After success it removes the lock and
-    the checkpoints.
+    The yielded function raises `DomainbertError` if the folder was removed. When the stage has succeeded, the context
+    manager removes the lock and the checkpoints.
 
     Args:
         job: the job that writes the folder.
@@ -71,7 +71,7 @@ def claim_folder(
 
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
         _lock(marker, job)
-        _check_manifest_unchanged(marker, job, expected_manifest)
+        _check_not_finished_meanwhile(marker, job, expected_manifest)
         check_not_removed = partial(_check_not_removed, job, descriptor)
         try:
             if not resume:
@@ -107,7 +107,7 @@ def claim_folder(
 
 @contextmanager
 def _open_folder(folder: Path) -> Iterator[int]:
-    """Context manager that yields a descriptor of a folder: while it is open, no other folder gets the same inode."""
+    """Context manager that yields a descriptor of a folder; while it is open, no new folder can get the same inode."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         yield descriptor
@@ -116,7 +116,7 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
-    """Raise `DomainbertError` if the folder of this descriptor was removed, emptied or replaced by another folder."""
+    """Raise `DomainbertError` if the output folder, opened as `descriptor`, was removed, emptied or replaced."""
     try:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
@@ -130,16 +130,17 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return an error with the written and free bytes, or None if the disk is not full.
+    """Return an error with the written and free bytes if `error` has the cause that the disk is full, otherwise None.
 
-    If the stage can be resumed, delete its incomplete output files to free space.
+    If the disk is full and the stage can be resumed, delete its incomplete output files to free space.
     """
     if isinstance(error, DomainbertError):  # its message already tells the user what to do
         return None
     reason = disk_full_message(error)
     if not reason:
         return None
-    path, free = getattr(error, "filename", None) or job.out, shutil.disk_usage(job.out).free
+    path = getattr(error, "filename", None) or job.out
+    free = shutil.disk_usage(job.out).free
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
     advice = "no output was kept: free some space and run the stage again"
     if holds_progress(job.out):
@@ -154,11 +155,11 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
 
 def _finish(job: Job) -> None:
-    """Remove checkpoints and the lock of a finished stage; an error in writing its status is ignored."""
+    """Remove the checkpoints of a finished stage, write its status, and remove the lock file."""
     remove_checkpoints(job.out)
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
-    except OSError:
+    except OSError:  # the stage is done even without a status, but an old status would be wrong
         (job.out / STATUS).unlink(missing_ok=True)
     (job.out / RUNNING).unlink(missing_ok=True)
 
@@ -170,7 +171,7 @@ def is_running(out: Path) -> bool:
             fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
-    except OSError:
+    except OSError:  # another process holds the lock
         return True
     return False
 
@@ -178,7 +179,7 @@ def is_running(out: Path) -> bool:
 def _lock(marker: TextIO, job: Job) -> None:
     """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock.
 
-    With flock, a data loader's worker would keep the lock after its parent died.
+    `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
     """
     try:
         fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -186,11 +187,15 @@ def _lock(marker: TextIO, job: Job) -> None:
         raise FolderTaken(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
 
 
-def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
-    """Raise `FolderFinished` if another process finished the folder before this process locked `marker`.
+def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
+    """Raise `FolderFinished` if another process finished the folder before this process locked it.
 
-    A process that finishes deletes the file that it has locked: `marker` then is a deleted file, or a new file beside a
-    new manifest. The output of the other process must not be cleared.
+    The caller would delete the output of the other process. `marker` is the lock file, which this process has opened
+    and locked; `expected` is the manifest that this process read before (None if there was none). A process that
+    finishes writes a manifest and deletes the lock file, so there are two cases:
+
+    1. This process opened the lock file before the other process deleted it: `marker` is the deleted file.
+    2. This process opened it afterwards, and so created a new lock file: the manifest has changed.
     """
     try:
         is_current_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
@@ -198,7 +203,7 @@ def _check_manifest_unchanged(marker: TextIO, job: Job, expected: Mapping[str, A
         is_current_file = False
     if is_current_file and read_manifest(job.out) == expected:
         return
-    if is_current_file:  # this process has created it
+    if is_current_file:  # case 2: this process has created the lock file
         (job.out / RUNNING).unlink()
     raise FolderFinished(f"{job.out}: another process has just finished this folder; run only one command per folder")
 

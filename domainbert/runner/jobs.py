@@ -130,12 +130,17 @@ def make_job(
 
 
 def _read_record(out: Path) -> dict[str, Any] | None:
-    """Return the manifest of a folder, or the status of a resumable run; None if neither can be read."""
+    """Return the manifest of a finished stage, or the status of an unfinished stage ({} if it has never run).
+
+    Return None if the folder holds foreign files, or an unfinished run that cannot be resumed.
+    """
     try:
         state, manifest = read_state(out)
     except DomainbertError:
         return None
-    return None if state == NOT_FINISHED else (manifest or read_status(out))
+    if state == NOT_FINISHED:
+        return None
+    return manifest or read_status(out)
 
 
 def folder_state(job: Job) -> FolderState:
@@ -151,13 +156,19 @@ def folder_state(job: Job) -> FolderState:
         return FolderState(done=False, reason=state, damaged=state)
     if manifest is not None and manifest["key"] == job.key:
         return FolderState(done=True, reason=f"{state}{_version_suffix(manifest)}", manifest=manifest)
-    interrupted, earlier_facts = manifest is None, recorded_facts(manifest or read_status(job.out)) or {}
+
+    # compare the job with the earlier run, which was interrupted or has finished
+    interrupted = manifest is None
+    earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
     changes = job.freshness.changes(earlier_facts)
     if interrupted and not changes:
         return FolderState(done=False, reason=state, resumable=True)
-    if (removes := _removes_outputs(job, earlier_facts, interrupted)) is not None:
-        reason = "; ".join([*([state] if interrupted else []), *changes.values()])
-        return FolderState(done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes)
+    removes_outputs = _removes_outputs(job, earlier_facts, interrupted)
+    if removes_outputs is not None:  # a part of the output can be kept
+        reason = "; ".join([state, *changes.values()] if interrupted else changes.values())
+        return FolderState(
+            done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs
+        )
     if interrupted and is_running(job.out):  # not interrupted but running: `claim_folder` raises `FolderTaken`
         return FolderState(done=False, reason=BEING_WRITTEN)
     if interrupted:
@@ -168,12 +179,13 @@ def folder_state(job: Job) -> FolderState:
 def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bool) -> bool | None:
     """Return whether resuming removes outputs; None if no output of the folder can be kept.
 
-    Outputs can be kept if only the parts (seeds) have changed, or only the input files of a stage that converts each
-    input file separately.
+    Outputs can be kept in two cases: only the list of parts (seeds) has changed, or only the contents of the input
+    files have changed, and the stage converts each input file separately.
     """
-    name = job.stage.parts or ""  # of the setting that lists the parts
-    if job.freshness.changes(earlier_facts).keys() == {name} and isinstance(earlier_facts.get(name), list):
-        return not set(earlier_facts[name]) <= set(job.freshness.facts[name])
+    parts_setting = job.stage.parts or ""  # name of the setting that lists the parts
+    earlier_parts = earlier_facts.get(parts_setting)
+    if job.freshness.changes(earlier_facts).keys() == {parts_setting} and isinstance(earlier_parts, list):
+        return not set(earlier_parts) <= set(job.freshness.facts[parts_setting])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
     if by_input and job.freshness.only_input_contents_changed(earlier_facts):
         return not interrupted
@@ -181,9 +193,10 @@ def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bo
 
 
 def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> FolderState:
-    """Return the `folder_state`, but neither done nor resumable if an output file is missing or was changed.
+    """Return `folder_state(job)`, or a `damaged` state if an output file is missing or was changed.
 
-    Files whose size, times and inode are unchanged are not hashed, unless `thorough`.
+    A damaged folder is neither done nor resumable. Files whose size, times and inode are unchanged are not hashed,
+    unless `thorough`.
     """
     state = folder_state(job)
     if state.manifest is None or not (state.done or state.resumable):
@@ -198,7 +211,8 @@ def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
 
 def _version_suffix(manifest: Mapping[str, Any]) -> str:
     """Return ", by domainbert VERSION" if another version wrote the manifest, otherwise ""."""
-    recorded, current = manifest.get("versions", {}).get("domainbert"), versions()["domainbert"]
+    recorded = manifest.get("versions", {}).get("domainbert")
+    current = versions()["domainbert"]
     return f", by domainbert {recorded}" if recorded not in (None, current) else ""
 
 
@@ -230,31 +244,32 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
         was_interrupted = state.resumable and state.manifest is None
         try:
             return _run_once(job, state, resume_command, resume or (was_interrupted and not force))
-        except FolderFinished:  # another process has finished the stage since `folder_state`: look again
-            if force:
+        except FolderFinished:  # another process has finished the stage since `folder_state`: read the state again
+            if force:  # in the next round, `force` would replace the new output of the other process
                 raise
 
 
 def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> dict[str, Any]:
     """Run a stage whose folder has the given state, and return the manifest; clear the folder unless `resume`."""
-    started, clock = datetime.now(timezone.utc).isoformat(timespec="seconds"), time.monotonic()
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    start_seconds = time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
     claim = claim_folder(job, dump_yaml(config), resume_command, resume, state.manifest)
     with command_of_other_processes(_stage_command(job)), claim as check_not_removed:
         metrics = _call_stage(job)
         check_not_removed()
-        facts = job.freshness.facts
+        earlier_stages = {name: fact for name, fact in job.freshness.facts.items() if name.startswith("@")}
         manifest = {
             "stage": job.stage.name,
             "key": job.key,
             "config": config,
-            "inputs": job.input_hashes | {name: fact for name, fact in facts.items() if name.startswith("@")},
+            "inputs": job.input_hashes | earlier_stages,
             "versions": versions(),
             "seed": config.get("seed", config.get("seeds")),
             "git_commit": git_commit(),
             "started": started,
             "resumed": resume,
-            "wall_seconds": round(time.monotonic() - clock, 3),
+            "wall_seconds": round(time.monotonic() - start_seconds, 3),
             "metrics": as_plain(metrics),
         }
         job.freshness.record(job.out / MANIFEST, manifest)
@@ -262,9 +277,10 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
 
 
 def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Return the manifest of `run_job`; if another process runs the same job, wait first, and resume a failed run.
+    """Run a stage and return its manifest, as `run_job`, but first wait while another process runs the same job.
 
-    Processes of a distributed launch do not wait, and neither does a run with `force`.
+    If the other process fails, this process resumes the stage. With `force`, or in a distributed launch, raise
+    `FolderTaken` instead of waiting.
     """
     while True:
         try:
@@ -275,13 +291,16 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
         print(f"{job.out}: another process runs this stage; waiting for it", flush=True)
         try:
             with record_signals():
-                _wait_until(lambda: not is_running(job.out), job)
+                _wait_until(lambda: not is_running(job.out))
         except TrainingStopped as stop:
             raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {resume_command}") from stop
 
 
 def _runs_same_job(job: Job) -> bool:
-    """Return whether the process that locks the folder runs the same job: `status.json` soon has the job's key."""
+    """Return whether the process that has locked the folder runs the same job: it writes the job's key to the status.
+
+    The process writes the status a short time after it locks the folder, so that this function may have to wait.
+    """
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
         if read_status(job.out).get("key") == job.key:
             return True
@@ -290,9 +309,10 @@ def _runs_same_job(job: Job) -> bool:
 
 
 def follow_job(job: Job, force: bool = False) -> None:
-    """Run a stage in a process of rank > 0: train with the first process, or wait until it has run the stage alone.
+    """Run a stage in a process of rank > 0: train together with the first process, if the stage trains.
 
-    With `force`, the first process replaces a finished stage.
+    The first process runs other stages alone, and this process waits for it. Return at once if the stage is done,
+    unless `force`, with which the first process runs a finished stage again.
     """
     if folder_state(job).done and not force:
         return
@@ -301,29 +321,34 @@ def follow_job(job: Job, force: bool = False) -> None:
         end_with_parent()
         StopSignals().install()  # this process must not end alone: the first process would wait for it
     if job.trains:
-        _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), job, _CLAIM_SECONDS)
+        problem = f"{job.out}: the first process did not start writing this folder; see its messages"
+        _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), _CLAIM_SECONDS, problem)
         with command_of_other_processes(_stage_command(job)):
             _call_stage(job, stops_alone=not launched)
     if not launched:  # a process of torchrun or srun runs the next stages, too
-        _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key, job)
+        _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key)
 
 
 def _call_stage(job: Job, stops_alone: bool = True) -> dict[str, Any]:
     """Run the stage function and return its metrics; with `stops_alone`, a signal to this process stops the stage."""
-    with report_lost_rank(), record_signals() if stops_alone else nullcontext():
+    signals = record_signals() if stops_alone else nullcontext()
+    with report_lost_rank(), signals:
         inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
-        raise_if_stopped()
+        raise_if_stopped()  # the stage function may not have noticed a signal
         return metrics
 
 
-def _wait_until(condition: Callable[[], bool], job: Job, seconds: float = float("inf")) -> None:
-    """Wait until `condition()` is true; raise `DomainbertError` after `seconds`, `TrainingStopped` after a signal."""
+def _wait_until(condition: Callable[[], bool], seconds: float = float("inf"), problem: str = "") -> None:
+    """Wait until `condition()` is true.
+
+    Raise `DomainbertError` with the message `problem` after `seconds`, and `TrainingStopped` after a signal.
+    """
     end = time.monotonic() + seconds
     while not condition():
         raise_if_stopped()
         if time.monotonic() > end:
-            raise DomainbertError(f"{job.out}: the first process did not start writing this folder; see its messages")
+            raise DomainbertError(problem)
         time.sleep(_POLL_SECONDS)
 
 

@@ -85,7 +85,9 @@ class Run:
     def state(self) -> str:
         """`done` if all stages are done, otherwise the most urgent state of a stage."""
         states = {stage.state for stage in self.stages}
-        return DONE if states <= {DONE} else next((state for state in STATES if state in states), "unfinished")
+        if states <= {DONE}:
+            return DONE
+        return next((state for state in STATES if state in states), "unfinished")  # some stages have never run
 
     @property
     def started(self) -> datetime | None:
@@ -148,6 +150,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
         run = None if real_path in visited else _find_run(Path(root), folders, files)
         if real_path in visited or (run and run.is_single):
             folders.clear()  # `os.walk` visits only the folders that remain in the list
+        # folders of stages belong to this run
         stages = {stage.name for stage in run.stages} if run else set()
         folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in stages)
         runs += [run] if run else []
@@ -159,7 +162,7 @@ def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run
     """Return the run in a folder, or None if `folder` is no run; `folders` and `files` are the names in it."""
     if _is_stage(folder):
         return Run(folder, [inspect_stage(folder)], is_single=True)
-    if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):
+    if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):  # a search without finished trials has no file
         return Run(folder, [_inspect_search(folder)], is_single=True)
     if RECIPE not in files:
         return None
@@ -196,7 +199,8 @@ def _stage_functions(path: Path) -> dict[str, str]:
 
 def inspect_stage(folder: Path) -> StageStatus:
     """Return the state of a stage's folder; a broken file gives the state `damaged`, never an exception."""
-    status, started = read_status(folder), _modification_time(folder / STATUS)
+    status = read_status(folder)
+    started = _modification_time(folder / STATUS)  # the status is written when the stage starts
     function = str(status.get("stage", ""))
     try:
         folder_state, manifest = read_state(folder)
@@ -221,14 +225,15 @@ def inspect_stage(folder: Path) -> StageStatus:
 
 def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
     """Return the state of a finished stage. Only the sizes of its files are compared; no file is hashed."""
-    damage, metrics = format_examples(find_damaged_outputs(folder, manifest, None)), manifest["metrics"]
+    damage = format_examples(find_damaged_outputs(folder, manifest, None))  # None: without hashes
+    metrics = manifest["metrics"]
     state, why = DONE, ""
     if errors := format_examples(metrics.get("errors", [])):
         state, why = "failed", f"errors in the data: {errors}"
     if damage:
         state, why = "damaged", damage
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
-    last_validation = metrics.get("validation")
+    last_validation = metrics.get("validation")  # of a stage without seeds, such as pretraining
     if isinstance(last_validation, dict) and "loss" in last_validation:
         validation["validation_loss"] = last_validation["loss"]
     return StageStatus(
@@ -295,11 +300,15 @@ def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
 
 
 def _run_lines(run: Run, all_stages: bool) -> Iterator[str]:
-    """Yield the line of a run, then lines for the stages with scores and the unfinished stages, or for `all_stages`."""
+    """Yield the line of a run, and then lines for its stages.
+
+    Stages are shown if they have scores or are unfinished; with `all_stages`, all stages are shown.
+    """
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     if run.is_single:
         state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"
-        shown, name_width = [stage for stage in run.stages if stage.scores], 0
+        shown = [stage for stage in run.stages if stage.scores]
+        name_width = 0
     else:
         state = f"{sum(stage.state == DONE for stage in run.stages)} of {len(run.stages)} stages done"
         shown = [stage for stage in run.stages if all_stages or stage.scores or stage.state != DONE]
@@ -318,9 +327,15 @@ def _format_seconds(seconds: float | None) -> str:
 
 
 def _state_text(stage: StageStatus) -> str:
-    """Return state, reason and resume command of a stage; validation metrics, if there are any, replace the command."""
+    """Return the state of a stage with its reason, followed by the validation metrics or else the resume command.
+
+    A stage that has metrics and no reason is done: the text then has only the metrics.
+    """
     scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
-    state = stage.why if stage.why.startswith(stage.state) else f"{stage.state}: {stage.why}".removesuffix(": ")
+    if stage.why.startswith(stage.state):  # the reason repeats the state, such as "killed, or its machine went down"
+        state = stage.why
+    else:
+        state = f"{stage.state}: {stage.why}" if stage.why else stage.state
     if scores:
         return f"{state}, {scores}" if stage.why else scores
     return f"{state}; to resume: {stage.go_on}" if stage.go_on else state

@@ -68,10 +68,11 @@ def read_recipe(
     file_tree = load_yaml(path)
     tree = with_options(file_tree, [option for option in options if option not in stage_options])
     out = tree.value.get("out")
-    if out is not None and out.text is not None:  # an option is text: `2024` and `law: 2` are folder names
+    if out is not None and out.text is not None:  # typed after --out, where `2024` is the name of a folder
         tree.value["out"] = replace(out, value=out.text)
     _check_keys(tree, problems)
     _check_stage_options(stage_options, tree, problems)
+
     variables = read_variables(tree, environment, problems)
     check_variables_read(tree, file_tree.value.get("vars"), options, problems)
     # twice: an option may change a file such as `${data}/encoder.yaml`, and options may have variables, too
@@ -82,9 +83,11 @@ def read_recipe(
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
-    out, stages = Path(str(tree.value["out"].value)), tree.value["stages"].value
-    hashes = FileHashes(out / ".cache" / "hashes.json", trust_cache=not verify)
-    recipe = Recipe(out, hashes, variables=select_environment_variables(variables, options, environment))
+
+    folder = Path(str(tree.value["out"].value))
+    stages = tree.value["stages"].value
+    hashes = FileHashes(folder / ".cache" / "hashes.json", trust_cache=not verify)
+    recipe = Recipe(folder, hashes, variables=select_environment_variables(variables, options, environment))
     reader = _RecipeReader(recipe, problems, _needed_stages(stages, selection or Selection()))
     reader.read_stages(stages)
     if not problems.messages:
@@ -95,7 +98,7 @@ def read_recipe(
 
 def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
     """Return the selected stages and their dependencies; all stages if the selection has an unknown name."""
-    if not {*selection.only, selection.first} <= {*stages, None}:
+    if not {*selection.only, selection.first} <= {*stages, None}:  # `first` is None without --from
         return frozenset(stages)
     needed = set(selection.select(list(stages)))
     for name, node in reversed(list(stages.items())):  # a stage refers only to earlier stages
@@ -131,10 +134,10 @@ def _check_stages(stages: Node, problems: Problems) -> None:
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
-    """Add a problem for each option `--stages.check-NAME.KEY` of an automatic check, which the recipe does not list."""
+    """Add a problem for each option `--stages.check-NAME.KEY` if the recipe lists no stage `check-NAME`."""
     stages = tree.value["stages"].value if "stages" in tree.value else None
     for key, _ in options:
-        _, name, *setting = key.split(".")
+        _, name, *setting = key.split(".")  # stages, name of the stage, key of the setting
         if setting and isinstance(stages, dict) and name not in stages and _CHECK_NAME.fullmatch(name):
             problems.add(
                 f"--{key}: the recipe lists no stage '{name}'; expected --check.{'.'.join(setting)} for the automatic "
@@ -178,18 +181,23 @@ class _RecipeReader:
             needed = not check.trainings.isdisjoint(self.needed)
             job = self.read_job(check.name, node, earlier_names, needed)
             if job is not None:
+                # insert the job before `next_stage`
                 later_jobs = {name: jobs.pop(name) for name in names[len(earlier_names) :]}
                 jobs.update({check.name: job} | later_jobs)
                 self.recipe.checks[check.name] = check.trainings
 
     def read_job(self, name: str, node: Node, earlier_names: Sequence[str], needed: bool) -> Job | None:
-        """Return the job of a stage; None if it has problems, which are added to `problems`, if it refers to a stage
-        without a job, or if it is left out: it is not `needed`, and input files are missing.
+        """Return the job of a stage, or None:
+
+        - if its settings have problems, which are added to `problems`;
+        - if the settings refer to a stage without a job;
+        - if input files are missing and the stage is not `needed`: the stage is then left out.
 
         `earlier_names` are the names of the earlier stages, to which references may refer.
         """
-        problems, prefix = self.problems, f"stages.{name}."
+        problems = self.problems
         num_problems = len(problems.messages)  # before this stage
+        prefix = f"stages.{name}."
 
         function = node.value.get("stage", Node(name, node.where))  # by default the name
         if not isinstance(function.value, str) or function.value not in STAGES:
@@ -240,5 +248,6 @@ class _RecipeReader:
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
             self.problems.add(f"{node.where}: found {node.short_text()}; expected a path inside the folder of {stage}")
-        path, is_done = self.recipe.out / node.value[1:], stage in self.recipe.jobs and stage not in self.pending
+        path = self.recipe.out / node.value.removeprefix("@")
+        is_done = stage in self.recipe.jobs and stage not in self.pending
         return replace(node, value=str(path), text=None, reference=node.value, stage_finished=is_done)

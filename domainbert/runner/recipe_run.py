@@ -95,7 +95,9 @@ class PlannedStage:
 
     def dry_run_line(self) -> str:
         """Return the line that `--dry-run` prints."""
-        action = "stop" if self.refused else "run " if self.run else "skip"
+        action = "run " if self.run else "skip"
+        if self.refused:
+            action = "stop"
         return f"{action}  {self.name} ({self.reason}) -> {self.job.out}"
 
 
@@ -110,11 +112,15 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     selected = _selected_stages(recipe, selection)
-    forces_all = selection.force == ()  # --force without names
-    forced = recipe.dependents(selection.select(list(recipe.jobs)) if forces_all else selection.force or ())
-    if rerun := {name for name in forced if name in selected}:  # the others run with a later command
+    forced_names = selection.force or ()
+    if selection.force == ():  # --force without names
+        forced_names = selection.select(list(recipe.jobs))
+    forced = recipe.dependents(forced_names)
+    if rerun := {name for name in forced if name in selected}:  # dependents that are not selected run later
         recipe = _with_new_keys(recipe, rerun)
-    problems, states = Problems("plan"), {}
+
+    problems = Problems("plan")
+    states = {}
     for name, job in recipe.jobs.items():
         try:
             states[name] = verified_state(job, recipe.hashes, verify)
@@ -122,8 +128,9 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
             problems.add(str(error))
     problems.raise_if_any()
     for name in _still_forced(recipe):
-        if name in states and (states[name].done or states[name].damaged):  # another state runs without force
+        if name in states and (states[name].done or states[name].damaged):  # in other states, a stage runs anyway
             forced.append(name)
+
     plan = [
         _planned_stage(name, job, states[name], selected=name in selected, forced=name in forced)
         for name, job in recipe.jobs.items()
@@ -133,7 +140,11 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
 
 
 def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
-    """Return a stage of the plan; `forced` only matters for a folder with output of an earlier run."""
+    """Return a stage of the plan: whether it runs, and why.
+
+    A stage with an empty folder runs anyway: being `forced` is then not the reason, and a stage that is not selected
+    does not have to be forced later.
+    """
     reruns = forced and not state.empty
     if not selected:
         return PlannedStage(name, job, state, run=False, reason=state.reason, forced=reruns, selected=False)
@@ -143,13 +154,16 @@ def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forc
 
 def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
     """Raise `DomainbertError` if a stage needs another stage that will not be up to date, or cannot be resumed."""
-    problems, steps = Problems("plan"), {step.name: step for step in plan}
-    for step in (step for step in plan if step.run):
+    problems = Problems("plan")
+    steps = {step.name: step for step in plan}
+    for step in plan:
+        if not step.run:
+            continue
         for other in referred_stages(step.job.settings):
             if not steps[other].run and not steps[other].state.done:
                 reason = steps[other].state.reason
-                message = f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too"
-                problems.add(message + (", or skip all checks: --check false" if step.name in recipe.checks else ""))
+                advice = ", or skip all checks: --check false" if step.name in recipe.checks else ""
+                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too{advice}")
         if step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
@@ -189,7 +203,8 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         print(f"the next command without --only will run: {', '.join(forced_later)}", flush=True)
     with report_full_disk(recipe.out):
         recipe.hashes.save()
-        selected, forced = {step.name for step in plan if step.selected}, [step.name for step in plan if step.forced]
+        selected = {step.name for step in plan if step.selected}
+        forced = [step.name for step in plan if step.forced]  # remain in the list until they have run
         _write_recipe(recipe, resume_command, not_forced=selected, forced=forced)
 
     manifests: dict[str, dict[str, Any]] = {}
@@ -308,7 +323,10 @@ def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """Return the recipe with new keys for the stages `names`, even if their folders have keys, and for dependents."""
+    """Return the recipe with new job keys for the stages `names`, and so also for the stages that depend on them.
+
+    The keys of `names` are computed again, even if the folders have recorded keys.
+    """
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}

@@ -67,7 +67,8 @@ def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]
     differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[tuple[str, ...]] = []
     for score in system_scores(metrics):
-        difference, pair = "", differences.get(score.system)
+        difference = ""
+        pair = differences.get(score.system)
         if pair is not None:
             interval = format_interval(pair.get("interval"), score.percent)
             difference = f"{format_score(pair['difference'], score.percent, '+')} {interval}".rstrip()

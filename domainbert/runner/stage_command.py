@@ -102,7 +102,7 @@ def _default_at(stage: Stage, key: str) -> Any:
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
-    """Return the dataclass of a dotted key, also if its type is a list or optional; None if it has no dataclass."""
+    """Return the dataclass of a dotted key, perhaps inside a list or an optional type; None if the type has none."""
     hints, cls = field_types(stage.settings), None
     for name in key.split("."):
         cls = next(iter(groups_in(hints.get(name))), None)
@@ -196,9 +196,13 @@ def _holds_report(job: Job, state: FolderState) -> bool:
 
 
 def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
-    """Raise `DomainbertError` if only --force may replace the output folder; `may_remove` allows to remove seeds."""
+    """Raise `DomainbertError` if the output folder may only be replaced with --force.
+
+    With `may_remove`, a run may be resumed even if this removes outputs (of seeds that the settings no longer name).
+    """
     out = job.out
-    kept_output = not job.trains and read_status(out).get("state") == "failed"  # such as predictions of some files
+    # a failed stage without training may have written useful output, such as the predictions of some files
+    kept_output = not job.trains and read_status(out).get("state") == "failed"
     if state.changed:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same settings to resume, "
@@ -223,7 +227,10 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
 def _read_stage_settings(
     stage: Stage, typed: ParsedArguments, problems: Problems, template: bool
 ) -> tuple[Any, Settings, Node]:
-    """Return the output folder (None if it is missing), the settings, and the YAML tree that has them."""
+    """Return the output folder (None if it is missing), the settings, and the YAML tree of the settings.
+
+    Problems of the settings are added to `problems`. With `template`, required settings may be missing.
+    """
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
@@ -231,4 +238,5 @@ def _read_stage_settings(
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)
-    return typed.flags.get("out", None if out is None else out.value), settings, tree
+    out_in_file = None if out is None else out.value
+    return typed.flags.get("out", out_in_file), settings, tree

@@ -195,7 +195,7 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     """Return the variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    hidden, encoder = sizes.encoder(words, size, findings.machine)
+    hidden, encoder = sizes.encoder(words, size, findings.machine)  # used for pretraining from random weights
     max_length = 512
     if findings.model is not None:
         config = _model_config(findings.model)
@@ -230,14 +230,14 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
 
 
 def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
-    """Return the held-out files, if a corpus can read them, whose texts the corpus has to exclude."""
+    """Return the entries of `exclude` of the corpus, for those held-out files that a corpus can read."""
     sets, contents = division.splits.sets, division.contents
     entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]
     return [entry for entry in entries if entry is not None]
 
 
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the template variables of the teacher's training and of its models."""
+    """Return the template variables of the teacher's training and of the trained teachers, one per seed."""
     hidden, items = _model_config(teacher).sizes.hidden_size, len(labelled.division.contents["train"].items)
     return {
         "cached": labelled.task.distillation.has_logits,

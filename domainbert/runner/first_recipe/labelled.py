@@ -137,7 +137,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
 
 
 def _task_for_files(task: TaskConfig, files: Iterable[Single]) -> tuple[TaskConfig, str]:
-    """Return the task and "", or, if it cannot read the files, the task with repair enabled and the first problem."""
+    """Return the task, with repair enabled if it cannot read the files without, and the first problem, or ""."""
     try:
         for file in files:
             read_file(task, file)
@@ -216,9 +216,10 @@ def _describe_missing(entries: Iterable[Path]) -> str:
 
 
 def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
-    """Return all three sets; a missing test set and a missing validation set take a tenth of the documents each.
+    """Return all three sets; a missing set is split off the training set.
 
-    Nothing is written yet; `folder` is where the new files will be.
+    The test set takes a tenth of the documents, and then the validation set a tenth of the remaining documents. The
+    caller has to write the `new_files` of the result, whose paths are in `folder`.
 
     Raises:
         DomainbertError: there are too few documents, or the files cannot be split.
@@ -228,6 +229,7 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     with TemporaryDirectory() as temporary:
         for name in new_sets:
             fold = hold_out(sets["train"], task, _NUM_PARTS, _SEED)
+            # replace the training set, so that the next set is split off the remaining documents
             for split, texts in ((name, fold.validation), ("train", fold.train)):
                 sets[split] = _part(splits.train, Path(temporary), split)
                 for path, text in zip(paths_of(sets[split]), texts, strict=True):
@@ -244,7 +246,7 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
 
 
 def _part(source: Single, folder: Path, split: Split) -> Single:
-    """Return the file, or text and label file, in `folder` for a part of `source`, with the suffixes of `source`."""
+    """Return the paths in `folder` for a split of `source`: one file, or a text and a label file, as in `source`."""
     if len(paths_of(source)) == 1:
         return folder / f"{split}{format_suffix(path_of(source))}"
     text, label = paths_of(source)
@@ -261,9 +263,11 @@ def _reason(splits: Splits, folder: Path, num_test: int) -> str:
             f"{name} is the only held-out set, so it is the test set; a tenth of training becomes validation, in "
             f"{folder}/, because scores on the set that selects the epoch are too high"
         )
-    few = f"; {num_test} texts in test give wide intervals: more labels would help most"
+    advice = ""
+    if num_test < _SMALL_TEST:
+        advice = f"; {num_test} texts in test give wide intervals: more labels would help most"
     return (
         f"the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
         f"a test set must not be used for selection; to select with folds, use `domainbert tune` with k_folds"
-        f"{few if num_test < _SMALL_TEST else ''}"
+        f"{advice}"
     )

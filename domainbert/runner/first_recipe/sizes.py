@@ -137,7 +137,8 @@ def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts:
     share = 1 if whole_texts else 0.99
     length = sorted(lengths)[int(share * (len(lengths) - 1))]
     size = next((window for window in _WINDOWS if window >= length), _WINDOWS[-1])
-    reason = f"{100 * share:.0f} % of the texts have at most {'' if measured else 'about '}{length:,} tokens"
+    about = "" if measured else "about "
+    reason = f"{100 * share:.0f} % of the texts have at most {about}{length:,} tokens"
     if max_length < size:
         reason += f"; the encoder has {max_length:,} positions, longer texts are split into windows"
     elif length > size:

@@ -45,9 +45,9 @@ def in_yaml(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(in_yaml, value))}]"
     if isinstance(value, str) and _UNQUOTED.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
-        return value
+        return value  # `dump_yaml` does not quote it either
     if isinstance(value, float) and 0 < value < 1e-2:
-        return re.sub(r"e-0?", "e-", f"{value:.0e}")  # 5e-4
+        return re.sub(r"e-0?", "e-", f"{value:.0e}")  # 5e-4, not 5e-04
     return printable(json.dumps(value, ensure_ascii=False))  # YAML reads escapes such as \u0085 like Python
 
 
@@ -66,7 +66,7 @@ def task_in_yaml(task: TaskConfig) -> Any:
 
 def file_in_yaml(file: Single) -> Any:
     """Return the YAML value of a labelled file, or of a text file and a label file."""
-    value = with_paths(file, paths_of(file), [])
+    value = with_paths(file, paths_of(file), empty=[])  # the same paths
     if isinstance(value, dict):
         return {key: setting for key, setting in value.items() if setting}  # without empty `slices`
     return value
@@ -74,12 +74,12 @@ def file_in_yaml(file: Single) -> Any:
 
 def _comment(name: str, text: str) -> str:
     """Return a finding as comment lines of a recipe; the name of the finding starts the first line."""
-    lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)
+    lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)  # 14 characters precede the text
     return "\n".join(f"#   {name if index == 0 else '':<10}{line}" for index, line in enumerate(lines))
 
 
 def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
-    """Return a line of YAML with its reason as a comment, which may continue on the next lines."""
+    """Return a line of YAML, `key: value`, with the reason of the choice as a comment, which may need further lines."""
     line = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
     column = max(_REASON_COLUMN, len(line) + 2)
     first, *more = textwrap.wrap(choice.reason, _WIDTH - column - 2)
