@@ -112,7 +112,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     selected = _selected_stages(recipe, selection)
-    forced_names = selection.force or ()
+    forced_names: Sequence[str] = selection.force or ()
     if selection.force == ():  # --force without names
         forced_names = selection.select(list(recipe.jobs))
     forced = recipe.dependents(forced_names)

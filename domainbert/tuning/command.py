@@ -49,12 +49,12 @@ def perform(typed: ParsedArguments) -> int:
 
     config, out = search.config, search.out
     with report_full_disk(out), _add_resume_command(search, typed):
-        contents, train = _split_folds(search)
+        fold_contents, train = _split_folds(search)
         check_folder(config, out)
         storage = open_storage(config.storage, out)
         study = open_study(config, storage, search.terms, extend="extend" in typed.flags)
         with folder_lock(out):
-            folds = write_folds(contents, train, out / "folds")
+            folds = write_folds(fold_contents, train, out / "folds")
         Worker(search, study, storage, folds).run()
     summary = write_results(study, search)
     lines = [*closing_lines(summary, out), *draw_pictures(study, search)]

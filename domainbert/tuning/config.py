@@ -176,6 +176,7 @@ class TuneConfig:
 
     def _check_objectives(self) -> None:
         prefixes = (VALIDATION, COST)
+        # a name has to continue after its prefix
         invalid = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
         if invalid or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
@@ -211,7 +212,10 @@ class TuneConfig:
 
 
 def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `DomainbertError` if an index is outside CUDA_VISIBLE_DEVICES, which a scheduler may have set."""
+    """Raise `DomainbertError` if an index of `gpus` is too large for CUDA_VISIBLE_DEVICES.
+
+    A scheduler may have set this variable; without it, every index is accepted.
+    """
     visible = visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(

@@ -51,7 +51,7 @@ def progress_line(trials: Sequence[FrozenTrial], config: TuneConfig, num_new: in
 
 
 def best_trial(trials: Sequence[FrozenTrial], config: TuneConfig) -> FrozenTrial | None:
-    """Return the complete trial with the best first objective, the earliest if several are equal, or None."""
+    """Return the complete trial with the best first objective, or None; of equal trials, the earliest."""
     complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
     return min(complete, key=lambda trial: (_cost(trial, config), trial.number), default=None)
 
@@ -115,7 +115,7 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
 
 
 def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | None:
-    """Return the value of a trial that Optuna's importance analyses: None, the default, for a single objective."""
+    """Return the function whose value Optuna's importance analyses; None (the objective) for a single objective."""
     return partial(_cost, config=config) if len(config.objective) > 1 else None
 
 
@@ -139,13 +139,13 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
     The time saved by pruning is estimated as the median time of a complete trial minus the time of each pruned trial.
     """
-    seconds: Counter[int] = Counter()  # of all attempts, by the number of the first attempt
+    seconds: Counter[int] = Counter()  # sum over the attempts of a trial, by the number of its first attempt
     for trial in trials:
         seconds[original_number(trial)] += trial.user_attrs.get(SECONDS, 0)
     complete = [seconds[original_number(trial)] for trial in trials if trial.state.name == "COMPLETE"]
     pruned = [seconds[original_number(trial)] for trial in trials if trial.state.name == "PRUNED"]
     median = statistics.median(complete or [0])
-    num_requeued = len(requeued_numbers(trials))  # their attempts are recorded as failed
+    num_requeued = len(requeued_numbers(trials))  # attempts that were queued again, which are recorded as failed
     num_failed = sum(trial.state.name == "FAIL" for trial in trials) - num_requeued
     num_finished = len(complete) + len(pruned) + num_failed
     best = best_trial(trials, config)
@@ -166,7 +166,10 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
 
 def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
-    """Return the lines to print at the end of a search: numbers of trials, time, best trial, and what to do next."""
+    """Return the lines to print at the end of a search: numbers of trials, time, best trial, and what to do next.
+
+    `summary` is the content of `study.json`, and `out` the folder of the study.
+    """
     counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
@@ -206,7 +209,7 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    """Write a CSV row per trial; settings that only earlier trials of an extended study have follow the others."""
+    """Write a CSV row per trial; the last columns of settings are those that only an earlier space contained."""
     recorded_keys = (key for trial in trials for key in trial.params)
     keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *recorded_keys]))
     stream = io.StringIO(newline="")
@@ -242,8 +245,9 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
     import optuna.visualization.matplotlib as plots  # needs matplotlib
 
     config, folder = search.config, search.out / "pictures"
-    name, single = config.objective[0], len(config.objective) == 1
-    options: dict[str, Any] = {"target": None if single else lambda trial: trial.values[0], "target_name": name}
+    name = config.objective[0]
+    is_single = len(config.objective) == 1  # the objective is then the default target
+    options: dict[str, Any] = {"target": None if is_single else lambda trial: trial.values[0], "target_name": name}
     pictures: dict[str, Callable[[], Any]] = {
         "history": partial(plots.plot_optimization_history, study, **options),
         "importance": partial(plots.plot_param_importances, study, target=_importance_target(config), target_name=name),
@@ -254,7 +258,7 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
         pictures["pareto"] = partial(plots.plot_pareto_front, study, target_names=list(config.objective))
     folder.mkdir(exist_ok=True)
     with folder_lock(search.out):
-        problems = [_save_picture(draw, folder / f"{name}.svg") for name, draw in pictures.items()]
+        problems = [_save_picture(draw, folder / f"{picture}.svg") for picture, draw in pictures.items()]
     return [problem for problem in problems if problem]
 
 

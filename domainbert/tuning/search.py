@@ -107,12 +107,13 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
 
     `tree` is the YAML of `config`.
     """
-    key = f"{tree.at(['stage']).where}: stage"
+    location = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
-        raise DomainbertError(f"{key}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
-    stage, base = load_stage(config.stage), tree.value["settings"]
+        raise DomainbertError(f"{location}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
+    stage = load_stage(config.stage)
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(f"{key}: {stage.name} reads the test set; expected a stage that does not")
+        raise DomainbertError(f"{location}: {stage.name} reads the test set; expected a stage that does not")
+    base = tree.value["settings"]
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: expected no out here, each trial has its folder")
     if config.k_folds and "train" in base.value:  # `validation` may be omitted: each fold replaces both sets
@@ -127,7 +128,7 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
 
 
 def _with_objective(search: Search) -> Search:
-    """Return the search with a default objective and directions from the task, where the YAML does not set them."""
+    """Return the search; an objective or directions that the YAML does not set follow from the stage's task."""
     config, headline = search.config, search.headline
     if not config.objective:
         default_objective = LOSS.monitor if headline is None else headline.monitor
@@ -140,6 +141,7 @@ def _with_objective(search: Search) -> Search:
         )
     if config.direction is not None or headline is None:
         return search
+    # directions that the task defines for its metrics; other metrics keep the default
     task = search.space.first_settings().arguments.get("task")
     task_metrics = [*task.further, headline] if isinstance(task, TaskConfig) else [headline]
     task_directions = {metric.monitor: metric.direction for metric in task_metrics}
@@ -151,7 +153,10 @@ def _with_objective(search: Search) -> Search:
 def limit_to_grid(search: Search) -> Search:
     """Return the search with at most as many trials as its grid has points; print a note if it is limited."""
     config = search.config
-    if config.sampler != "grid" or (points := _grid_size(search.space)) >= config.trials:
+    if config.sampler != "grid":
+        return search
+    points = _grid_size(search.space)
+    if points >= config.trials:
         return search
     print(f"sampler: the grid has {points} points; trials: {points} instead of {config.trials}", flush=True)
     return replace(search, config=replace(config, trials=points))
@@ -190,7 +195,7 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: Node, problems: Problems) -> None:
-    """Add a problem for each value of an enqueued point that is not in the space; `nodes` has the YAML of `enqueue`."""
+    """Add a problem for each value of an enqueued point that is not in the space; `nodes` is the YAML of `enqueue`."""
     dimensions = {dimension.key: dimension for dimension in space.dimensions}
     for number, point in enumerate(enqueue):
         for key, value in point.items():
@@ -218,7 +223,7 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
     if config.sampler == "cmaes" and len(config.objective) > 1:
         problems.add(f"{where}: sampler: cmaes supports one objective; expected another sampler, or one objective")
     try:
-        build_sampler(config, 0)
+        build_sampler(config, number=0)  # imports the packages of the sampler
     except ImportError as error:
         problems.add(
             f"{where}: sampler: {config.sampler} needs a package ({error}); run pip install 'domainbert[tune]'"
@@ -226,10 +231,11 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
 
 
 def _grid_size(space: Space) -> int:
-    """Return the number of points of a grid; a setting does not multiply the points where it does not vary."""
+    """Return the number of points of a grid; a point has no value of a setting whose condition (`when`) it violates."""
     points: list[dict[str, Any]] = [{}]
     for dimension in space.dimensions:
-        values, extended_points = _grid_values(dimension), []
+        values = _grid_values(dimension)
+        extended_points = []
         for point in points:
             varies = dimension.applies(point)
             extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]

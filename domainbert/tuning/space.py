@@ -33,12 +33,12 @@ class Dimension:
     integer: bool = False
     """Whether the stage accepts only integers."""
 
-    def probes(self) -> list[Node]:
+    def nodes_to_validate(self) -> list[Node]:
         """Return the YAML nodes of the values to validate: all choices, or both ends of a range."""
         if self.parameter.choices is None:
             return [self.node.value["low"], self.node.value["high"]]
-        choices = self.node.value["choices"]
-        return choices.value if isinstance(choices.value, list) else [choices]
+        choices: Node = self.node.value["choices"]
+        return choices.value if isinstance(choices.value, list) else [choices]  # not a list: a single choice
 
     def draw(self, trial: Trial) -> Any:
         """Return a value that Optuna samples for a trial."""
@@ -63,14 +63,18 @@ class Dimension:
         assert low is not None and high is not None
         if type(value) not in (int, float) or not low <= value <= high:
             return f"found {value!r}; expected a number from {low} to {high}"
-        if step := self.parameter.step or (1 if self.integer else None):
+        step = self.parameter.step or (1 if self.integer else None)
+        if step is not None:
             num_steps = (value - low) / step
             if abs(num_steps - round(num_steps)) > _STEP_TOLERANCE:
                 return f"found {value!r}; expected {low} plus a multiple of {step}"
         return None
 
     def excluded_by(self, point: Mapping[str, Any]) -> str | None:
-        """Return the first key of a (possibly incomplete) point whose value violates a condition (`when`), or None."""
+        """Return the first key of a point whose value violates a condition (`when`) of this dimension, or None.
+
+        A key that is missing in the point violates no condition.
+        """
         conditions = (self.parameter.when or {}).items()
         return next((key for key, value in conditions if key in point and point[key] not in _as_list(value)), None)
 
@@ -95,7 +99,7 @@ class Space:
 
     def first_point(self) -> dict[str, Any]:
         """Return the point with the first choices and the lowest values: dotted keys to plain values."""
-        return {key: node.plain() for key, node in _point(self.dimensions, {}).items()}
+        return {key: node.plain() for key, node in _point(self.dimensions, fixed={}).items()}
 
     def first_settings(self) -> Settings:
         """Return the stage's settings at the first point."""
@@ -110,7 +114,10 @@ class Space:
         return values
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the point of the Optuna parameters of a recorded trial: dotted keys to plain values."""
+        """Return the point of a recorded trial, from the parameters that Optuna has recorded: dotted keys to values.
+
+        Parameters of an earlier space, which are not in this space, are omitted.
+        """
         recorded = [dimension for dimension in self.dimensions if dimension.key in params]
         return {dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}
 
@@ -129,7 +136,7 @@ class Space:
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
     def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return `settings_at(point)`; if the settings have no problems, also check their input files."""
+        """Return `settings_at(point)`; if the settings have no problems, add the problems of their input files."""
         before = len(problems.messages)
         settings = self.settings_at(point, problems)
         if len(problems.messages) == before:
@@ -140,7 +147,7 @@ class Space:
         """Return the YAML tree of the settings with the nodes of `point` at their dotted keys."""
         tree = self.base
         for key, node in sorted(point.items(), key=lambda entry: entry[0].count(".")):  # parents before children
-            if isinstance(node.value, dict):  # replace the mapping of the settings, do not merge with it
+            if isinstance(node.value, dict):  # first remove the mapping in the settings, which would be merged
                 tree = merge(tree, at_key(key, Node(None, node.where)))
             tree = merge(tree, at_key(key, node))
         return replace(tree, where=self.base.where)
@@ -153,17 +160,21 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
     no problem was added.
     """
     ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _ordered_keys(space, nodes, problems)}
-    base_space, before = Space(stage, base, tuple(ordered.values())), len(problems.messages)
-    inputs = set(base_space.check_at(_point(base_space.dimensions, {}), problems).inputs)
+    base_space = Space(stage, base, tuple(ordered.values()))
+    before = len(problems.messages)
+    first_point = _point(base_space.dimensions, fixed={})
+    inputs = set(base_space.check_at(first_point, problems).inputs)
     if len(problems.messages) > before:
         return base_space
+
     dimensions = []
     for key, dimension in ordered.items():  # validate each value at a point at which the setting varies
         required = _required_values(ordered, dimension)
-        points = [_point(base_space.dimensions, {**required, key: probe}) for probe in dimension.probes()]
+        points = [_point(base_space.dimensions, {**required, key: node}) for node in dimension.nodes_to_validate()]
         for point in points:
             inputs.update(base_space.check_at(point, problems).inputs)
-        step, integer = dimension.parameter.step, _is_integer(base_space, points[0], key, dimension.parameter)
+        step = dimension.parameter.step
+        integer = _is_integer(base_space, points[0], key, dimension.parameter)
         if integer and step is not None and not step.is_integer():
             location = f"{dimension.node.value['step'].where}: space.{key}.step"
             problems.add(f"{location}: found {step}; expected an integer")
@@ -182,32 +193,35 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[str, Node]:
-    """Return the point with the value in `fixed` or the first value of every dimension whose conditions hold."""
+    """Return a point: the value in `fixed`, or else the first value, of each dimension whose conditions hold."""
     point: dict[str, Node] = {}
     for dimension in dimensions:
         if dimension.applies({key: node.plain() for key, node in point.items()}):
-            point[dimension.key] = fixed.get(dimension.key, dimension.probes()[0])
+            point[dimension.key] = fixed.get(dimension.key, dimension.nodes_to_validate()[0])
     return point
 
 
 def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) -> dict[str, Node]:
-    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`."""
+    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`, and their conditions."""
     required: dict[str, Node] = {}
     for key, allowed in (dimension.parameter.when or {}).items():
-        matching = [probe for probe in dimensions[key].probes() if probe.plain() in _as_list(allowed)]
+        matching = [node for node in dimensions[key].nodes_to_validate() if node.plain() in _as_list(allowed)]
         required |= {**_required_values(dimensions, dimensions[key]), key: matching[0]}
     return required
 
 
 def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Return whether a setting is an integer: the stage rejects a fraction in a range with integer ends."""
+    """Return whether the stage accepts only integers for a setting with a range; False if an end is not an integer.
+
+    To find out, the settings are read with a fraction in the range.
+    """
     if parameter.low is None or parameter.high is None:
         return False
     if not (parameter.low.is_integer() and parameter.high.is_integer()):
         return False
-    silent = Problems("")
-    space.settings_at({**point, key: Node(parameter.low + 0.5, "")}, silent)
-    return any("an integer" in message for message in silent.messages)
+    ignored_problems = Problems("")
+    space.settings_at({**point, key: Node(parameter.low + 0.5, where="")}, ignored_problems)
+    return any("an integer" in message for message in ignored_problems.messages)
 
 
 def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
@@ -230,7 +244,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
 
 
 def _condition_problems(space: Mapping[str, Parameter], key: str, value: Any) -> list[str]:
-    """Return the problems of a condition that the setting `key` has a value, or one of a list of values."""
+    """Return the problems of the condition that the setting `key` has the given value, or one of a list of values."""
     if key not in space:
         return [f"is not in the space; {suggest_name(key, list(space))}"]
     choices = space[key].choices

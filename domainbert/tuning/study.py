@@ -30,19 +30,24 @@ _FIXED_FIELDS = ("choices", "log", "integer")
 
 
 def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], extend: bool) -> Study:
-    """Return a new study, or an existing study with equal terms. With `extend`, the terms may differ; trials are kept.
+    """Return a new study, or the existing study of this name, whose terms must be equal.
+
+    With `extend`, the terms of an existing study may differ; its trials are kept.
 
     Raises:
-        DomainbertError: the terms differ, or differ in choices or range types, which Optuna cannot extend.
+        DomainbertError: the terms differ without `extend`; or with `extend` in choices or range types, which Optuna
+            cannot change.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    pruner, name = build_pruner(config), config.study or ""
+    pruner = build_pruner(config)
+    name = config.study or ""
     try:
         study = optuna.create_study(storage=storage, study_name=name, directions=list(config.directions), pruner=pruner)
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
         old_terms = _read_terms(study)
-        if old_terms is not None and not _check_terms(study, old_terms, json.loads(json.dumps(terms)), extend):
+        new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
+        if old_terms is not None and not _check_terms(study, old_terms, new_terms, extend):
             return study
     for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
         study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
@@ -65,12 +70,13 @@ def _check_terms(study: Study, old_terms: dict[str, Any], new_terms: dict[str, A
     """
     is_older = "inputs" not in old_terms and "inputs" in new_terms  # earlier versions did not record inputs
     optional = {name for name, fact in flatten(new_terms).items() if fact is None or name.startswith("inputs.")}
+    # without the objective, which is compared at the end
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
 
     # names of facts as in `changed`, in which `flatten` omits `.init_args`
     shared_keys = old_terms["space"].keys() & new_terms["space"].keys()
     fixed = tuple(f"space.{key}.{name}".replace(".init_args", "") for key in shared_keys for name in _FIXED_FIELDS)
-    if conflicts := [words for name, words in changed.items() if name.startswith(fixed)]:
+    if conflicts := [change for name, change in changed.items() if name.startswith(fixed)]:
         reason = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
         raise _incompatible(study, f"{format_examples(conflicts)}, but {reason}")
 
@@ -104,7 +110,7 @@ class _Asha(pruners.SuccessiveHalvingPruner):
     """ASHA pruner that ignores attempts that were queued again."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Compare a trial with other trials, not with earlier attempts of the trial, which were queued again."""
+        """Return whether to prune a trial, without comparing it with attempts that were queued again."""
         requeued = requeued_numbers(study.get_trials(deepcopy=False))
 
         def get_counted_trials(*args: Any, **options: Any) -> list[FrozenTrial]:
@@ -123,7 +129,7 @@ class _Grid(samplers.BruteForceSampler):
 
 
 def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
-    """Return the sampler for trial `number`; the number does not count attempts that were queued again.
+    """Return the sampler of a trial; its `number` does not count attempts that were queued again.
 
     Each trial has a separate sampler with a seed from its number: two workers never sample the same sequence, and a
     study of a single worker is reproducible after interruptions (except with `hyperband`, which derives the bracket
@@ -131,8 +137,8 @@ def build_sampler(config: TuneConfig, number: int) -> samplers.BaseSampler:
     """
     seed = int(random_bits(config.seed, number)) % 2**32  # hashed: with a sum, seed 1 would repeat trials of seed 0
     if config.sampler == "tpe":
-        single = len(config.objective) == 1
-        return samplers.TPESampler(seed=seed, multivariate=single, group=single, constant_liar=True)
+        is_single = len(config.objective) == 1
+        return samplers.TPESampler(seed=seed, multivariate=is_single, group=is_single, constant_liar=True)
     sampler_types: dict[str, Callable[..., samplers.BaseSampler]] = {
         "random": samplers.RandomSampler,
         "grid": _Grid,

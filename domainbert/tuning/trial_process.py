@@ -54,10 +54,11 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
     """
     names = (name for name in os.environ if name not in _WORKER_VARIABLES and not _LAUNCHER_VARIABLES.match(name))
     environment = {name: os.environ[name] for name in names}
-    if not {"", os.getcwd()} & set(sys.path):
-        environment["PYTHONSAFEPATH"] = "1"  # otherwise `python -m` imports modules from the current folder
+    if not {"", os.getcwd()} & set(sys.path):  # this process does not import modules from the current folder
+        environment["PYTHONSAFEPATH"] = "1"  # `python -m` would import them
     if gpus:
-        visible, gpu = visible_gpus(), gpus[slot % len(gpus)]
+        gpu = gpus[slot % len(gpus)]
+        visible = visible_gpus()
         environment[VISIBLE_GPUS] = str(gpu) if visible is None else visible[gpu]
     if num_slots > 1:
         environment.setdefault(THREADS, str(max(1, num_cores() // num_slots)))
@@ -103,9 +104,11 @@ def make_plan(
     if any(name.startswith(COST) for name in objectives):
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
         commands.append([sys.executable, "-m", "domainbert.tuning.trial_values", *files, *allow_import_arguments()])
-    trains_once = len(outs) == 1 and len(plain.get("seeds") or [0]) == 1  # one fold and one seed
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
-    return TrialPlan(commands, outs, cost_file, stream, plain.get("max_epochs") if trains_once else None)
+    num_seeds = len(plain["seeds"]) if plain.get("seeds") else 1
+    trains_once = len(outs) == 1 and num_seeds == 1
+    last_evaluation = plain.get("max_epochs") if trains_once else None
+    return TrialPlan(commands, outs, cost_file, stream, last_evaluation)
 
 
 def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
@@ -130,10 +133,10 @@ class TrialProcess:
         self._process = self._start_next()
 
     def poll(self) -> int | None:
-        """Return the exit code of the last process or of a failed one; None while processes run.
+        """Return the exit code of the last process, or of the process that failed or was stopped; None before.
 
-        After a process has succeeded, start the next. Kill a process that does not stop in time, and the children of an
-        ended process.
+        If a process has succeeded, start the next process. Kill a process that does not stop in time, and the children
+        of a process that has ended.
         """
         code = self._process.poll()
         if code is None and time.monotonic() > self._kill_at:
@@ -158,7 +161,7 @@ class TrialProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait until the last process, or a failed or stopped one, has ended; return its exit code."""
+        """Wait until the last process has ended, or a process has failed or was stopped; return its exit code."""
         while (code := self.poll()) is None:
             time.sleep(0.05)
         return code
@@ -189,7 +192,8 @@ class TrialProcess:
 
     def _start_next(self) -> subprocess.Popen[bytes]:
         """Start the first waiting command in a new session."""
-        command, self._children_killed = self._waiting_commands.pop(0), False
+        command = self._waiting_commands.pop(0)
+        self._children_killed = False
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 command,
@@ -207,7 +211,10 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _die_with_worker(worker: int) -> None:
-    """Let the kernel kill this process if the worker dies: another worker may resume the trial in the same folder."""
+    """Let the kernel kill this process if the process `worker` dies.
+
+    Otherwise another worker, which resumes the trial, and this process would write the same folder.
+    """
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:  # the worker died before the call
@@ -245,7 +252,7 @@ class RunningTrial:
         Raises:
             NoSuchMetric: the stage does not measure an objective.
         """
-        self.plan.stream.new_values()
+        self.plan.stream.new_values()  # adds to `values`
         values = self.plan.stream.values
         # Optuna decides on pruning right after each value, so that the decision does not depend on timing
         while single_objective and not self.pruned and self.num_reported < len(values):

@@ -48,7 +48,8 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
     else:
         rows = [row for out in stage_outs for row in _validation_metrics(out)]
     if not rows or any(name not in row for row in rows):
-        raise NoSuchMetric(objective, [f"{prefix}/{key}" for row in rows[:1] for key in row if key != "step"])
+        measured = [key for row in rows[:1] for key in row if key != "step"]  # all rows have the same metrics
+        raise NoSuchMetric(objective, [f"{prefix}/{key}" for key in measured])
     return sum(float(row[name]) for row in rows) / len(rows)
 
 
@@ -93,14 +94,18 @@ class MetricStream:
         if stamp == self._last_stamp:  # unchanged since the last call
             return []
         self._last_stamp = stamp
-        values = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
-        self.values += values
-        return values
+        new_values = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
+        self.values += new_values
+        return new_values
 
     def _kept_values(self, evaluations: Sequence[dict[str, float]]) -> list[float]:
-        """Return the value of the followed metric if the stage ended after the first, second, ... evaluation."""
+        """Return for each evaluation the value of the followed metric if the stage ended after this evaluation.
+
+        The stage keeps its best evaluation by `selection_metric`, or without `selection_metric` its last evaluation.
+        """
         values: list[float] = []
-        kept, best = None, self.selection_metric.worst if self.selection_metric else 0.0
+        kept = None
+        best = self.selection_metric.worst if self.selection_metric else 0.0
         for metrics in evaluations:
             missing = [name for name in self.metrics if name not in metrics]
             if missing:
@@ -108,8 +113,9 @@ class MetricStream:
             if self.selection_metric is None:
                 kept = metrics
             elif self.selection_metric.is_better(metrics[self.selection_metric.monitor], best):  # not if equal
-                kept, best = metrics, metrics[self.selection_metric.monitor]
-            values.append(float((kept or metrics)[self.metrics[0]]))
+                kept = metrics
+                best = metrics[self.selection_metric.monitor]
+            values.append(float((kept or metrics)[self.metrics[0]]))  # nothing is kept while all values are NaN
         return values
 
 

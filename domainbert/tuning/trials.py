@@ -58,7 +58,9 @@ class Retry(RetryHeartbeatStaleTrialCallback):
 
 
 def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> RDBStorage:
-    """Return the database, which is created if it does not exist; retry if several workers create its tables at once.
+    """Return the database; create it if it does not exist.
+
+    Opening is repeated after an error: it fails, for example, if several workers create the tables at once.
 
     Raises:
         DomainbertError: the database cannot be reached, or its driver is not installed; no message has a password.
@@ -83,12 +85,13 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
 def _read_url(text: str) -> sqlalchemy.URL:
     """Return the URL of a database, with the driver psycopg for PostgreSQL.
 
-    Raise a `DomainbertError` without any part of an invalid URL, which may be secret.
+    Raise `DomainbertError` for an invalid URL; the message has no part of the URL, which may contain a password.
     """
     if text.partition("://")[2].count("@") > 1:  # the text after the first @ would be taken for the host, and printed
         raise DomainbertError("storage: the password in the URL contains @; expected %40 instead")
     url = None
-    with suppress(ArgumentError, ValueError):  # their messages contain parts of the URL
+    # not `raise ... from error`: the messages of these errors contain parts of the URL
+    with suppress(ArgumentError, ValueError):
         url = sqlalchemy.make_url(text.replace("postgres://", "postgresql://", 1))
     if url is None:
         raise DomainbertError("storage: the URL is invalid; expected dialect://user@host:port/database")
@@ -128,7 +131,11 @@ def failure_reason(error: Exception) -> str:
 
 
 def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
-    """Mark a running trial as failed, and add a waiting trial with the same values."""
+    """Mark a running trial as failed, and add a waiting trial with the same values.
+
+    `reason` is recorded for a trial of this worker. A `FrozenTrial`, whose worker died, cannot get attributes; without
+    a recorded reason, the reason is `DIED`.
+    """
     if isinstance(trial, Trial):
         trial.set_user_attr(ERROR, reason)
     study.tell(trial.number, state=TrialState.FAIL)

@@ -89,10 +89,13 @@ class Worker:
         return sum(trial.state.is_finished() for trial in self._counted)
 
     def _run_round(self) -> bool:
-        """Update running trials, start new trials; return whether the study is complete or the time is up."""
+        """Update running trials and start new trials; return whether the worker is done.
+
+        It is done when none of its trials runs, and the study is complete or the time is up.
+        """
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
-        for running in list(self._running):
+        for running in list(self._running):  # a list, because `_follow` removes trials that have ended
             self._follow(running)
         if time.monotonic() < self._next_query:
             return False
@@ -108,7 +111,10 @@ class Worker:
         return not self._running and (time_is_up or self._num_finished >= self.config.trials)
 
     def _start_next(self) -> bool:
-        """Start the next trial; return False if there is none now. A trial with incompatible values fails at once."""
+        """Start the next trial, or record it as failed if its values are incompatible.
+
+        Return False if there is no next trial now.
+        """
         next_trial = self._next_trial()
         if next_trial is None:
             return False
@@ -128,18 +134,20 @@ class Worker:
         return True
 
     def _next_trial(self) -> tuple[Trial, dict[str, Any]] | None:
-        """Return the next trial and the values of its settings.
+        """Return the next trial and the values of its settings, or None if no trial can be started now.
 
-        None if all trials have been started, or while a process of a lost worker still writes the folder of a trial.
+        No trial can be started if all trials have been started, or if a trial waits that was queued again while a
+        process of its lost worker still writes the folder.
         """
         with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
             existing = self.study.get_trials(deepcopy=False)
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
             if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_being_written, waiting)):
                 return None
-            trial = self.study.ask()
+            trial = self.study.ask()  # the oldest waiting trial, or a new trial
             trials.record_heartbeat(self.storage, trial)
             trial.set_user_attr(trials.WORKER, trials.worker_name())
+            # after `ask`, which returns the number: the seed of the sampler depends on it
             number = trials.number_without_retries(self.study, trial.number)
             self.study.sampler = build_sampler(self.config, number)
             return trial, self.space.draw(trial)
@@ -166,7 +174,7 @@ class Worker:
         return self.study.get_trials(deepcopy=False)[number]
 
     def _follow(self, running: RunningTrial) -> None:
-        """Report the new values of a trial, prune it, or record its end."""
+        """Report the new values of a trial, and prune it if it is worse than others; record its end if it has ended."""
         code = running.process.poll()
         try:
             if not running.pruned:
@@ -196,8 +204,8 @@ class Worker:
             running.last_heartbeat = time.monotonic()
 
     def _end_trial(self, running: RunningTrial) -> None:
-        """Record a trial whose last process has ended as complete, pruned or failed, or queue it again."""
-        self._next_query = 0.0  # start the next trial in this round
+        """Record a trial that has ended as complete, pruned or failed; queue it again if a signal stopped it."""
+        self._next_query = 0.0  # so that `_run_round` queries the storage now and starts the next trial
         seconds: dict[str, Any] = {trials.SECONDS: running.seconds}
         if running.process.finished and not running.pruned:
             self._record(running.trial, TrialState.COMPLETE, running.objective_values(self.config.objective), **seconds)
@@ -228,8 +236,8 @@ class Worker:
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
-        """Queue the trials of dead workers again: without heartbeats, or (orphans) without the name of a worker."""
-        fail_stale_trials(self.study)
+        """Queue the trials of dead workers again: trials without heartbeats, and trials without a worker's name."""
+        fail_stale_trials(self.study)  # trials without heartbeats; calls `Retry` for each of them
         running_numbers = {running.trial.number for running in self._running}
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.number not in running_numbers and trials.is_orphan(trial, self.config.storage.grace):
