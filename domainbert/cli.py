@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return a library's warning as one line, without its position in the code, which does not help a user."""
+    """Return a library's warning as one line, without its position in the code; replaces `warnings.formatwarning`."""
     return f"warning: {' '.join(str(message).split())}\n"
 
 
@@ -138,7 +138,8 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
 
 def _run_stage(name: str, typed: ParsedArguments) -> str:
-    """Run a stage, or do what a flag such as `--help` says instead, and return the text to print."""
+    """Return the text to print: of the help, settings or examples if a flag asks for them, otherwise of the stage,
+    which is run."""
     from domainbert.runner import stage_command
 
     allow_imports(typed.flags.get("allow_import"))

@@ -40,7 +40,7 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
     """Write the page for the arguments of the command line, and return the lines to print.
 
     Raises:
-        DomainbertError: not exactly one folder, an empty text, or see `write_attention_page`.
+        DomainbertError: not exactly one folder; an empty text; `write_attention_page` cannot write the page.
     """
     if len(folders) != 1:
         raise DomainbertError(f"--attend: found {len(folders)} folders; expected one model folder")
@@ -62,7 +62,8 @@ def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
     opened = open_model(folder)
     has_task = task_kind(opened.head, opened.fields) is not None
     model = load_predictor(folder, "32-true") if has_task else folder  # a predictor needs a task head
-    claims, attribution_error = None, f"attributions: {NO_TASK_HEAD}"
+    claims = None
+    attribution_error = f"attributions: {NO_TASK_HEAD}"
     if has_task:
         claims, attribution_error = _result_or_error(lambda: attributions(model, text))
     maps, map_error = _result_or_error(lambda: attention_maps(model, text, MAX_PIECES))
@@ -90,8 +91,10 @@ def _result_or_error(compute: Callable[[], Result]) -> tuple[Result | None, str]
 
 
 def _label_variables(claim: Attribution) -> dict[str, Any]:
-    """Return the variables of a predicted label (claim) in `attributions.html`: the label, the output and the error as
-    texts, and the text in parts: words and the gaps between them."""
+    """Return the variables of `attributions.html` for a predicted label (claim).
+
+    The label, the outputs and the error are texts; `parts` are the words of the text and the gaps between the words.
+    """
     largest = max(abs(word.value) for word in claim.words)
     # two significant digits for the largest value
     decimals = max(1, 1 - math.floor(math.log10(largest))) if largest else 1
@@ -141,7 +144,7 @@ def _map_variables(maps: AttentionMaps) -> dict[str, Any]:
 
 
 def _distinct_names(pieces: Sequence[str]) -> list[str]:
-    """Return the pieces of a text; pieces that occur several times get their position, counted from 1."""
+    """Return a distinct name for each piece: the piece, with its position (from 1) if the text has it several times."""
     counts = Counter(pieces)
     return [piece if counts[piece] == 1 else f"{piece} ({position})" for position, piece in enumerate(pieces, 1)]
 
@@ -149,7 +152,8 @@ def _distinct_names(pieces: Sequence[str]) -> list[str]:
 def _head_summary(head: NDArray[np.float32], names: Sequence[str], special: NDArray[np.bool_]) -> dict[str, Any]:
     """Return the strongest connections of a head between pieces of the text, and the share that special tokens get.
 
-    `head` (S, S) has the attention from piece i to piece j, `special` (S,) whether a piece is a special token.
+    `head` (S, S) has the attention from piece i to piece j, `names` a name for each piece, and `special` (S,) whether
+    the piece is a special token. The share is the mean over the other pieces.
     """
     weights = np.where(special[:, None] | special, 0, head)  # without special tokens
     order = np.argsort(-weights, axis=None, kind="stable")[:_MAX_ARROWS]
@@ -164,8 +168,8 @@ def _head_summary(head: NDArray[np.float32], names: Sequence[str], special: NDAr
 
 
 def _grey_png(head: NDArray[np.float32]) -> str:
-    """Encode a map (S, S) as the data URI of a grey PNG (ISO/IEC 15948): 255 is attention 0, 0 is attention 1."""
-    levels = 255 - np.round(255 * np.sqrt(head)).astype(np.uint8)
+    """Encode a map (S, S) as the data URI of a grey PNG (ISO/IEC 15948): white is attention 0, black is attention 1."""
+    levels = 255 - np.round(255 * np.sqrt(head)).astype(np.uint8)  # the root makes small values visible
     height, width = levels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in levels)  # the byte 0: a row without a filter
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)  # 8 bits per pixel, grey

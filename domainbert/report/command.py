@@ -36,13 +36,15 @@ _MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the pag
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the page, print its path, and return exit code 0; raises the errors of `report`."""
+    """Write the page, print its path, and return exit code 0; raise `DomainbertError` if the page cannot be written."""
     print(report(typed))
     return 0
 
 
 def report(typed: ParsedArguments) -> str:
     """Write the page for the arguments of the command line, and return the lines to print.
+
+    With `--attend`, the page explains a text; otherwise it is the report of the runs.
 
     Raises:
         DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option.
@@ -77,7 +79,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
     from domainbert.report.runs import read_runs
     from domainbert.report.sections import sections
 
-    for max_mistakes in _MAX_MISTAKES:
+    for max_mistakes in _MAX_MISTAKES:  # in descending order
         runs = read_runs(folders)  # again for each page, because `sections` adds to `missing` of the runs
         text = page_text(f"Report: {', '.join(run.name for run in runs)}", sections(runs, max_mistakes))
         if len(text.encode("utf-8")) <= MAX_BYTES:

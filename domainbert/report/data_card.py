@@ -28,7 +28,7 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
     name = stage.name + run.suffix
     rows: list[list[Cell]] = []
     for text, vocabularies in report["texts"].items():
-        for side, statistics in vocabularies.items():
+        for side, statistics in vocabularies.items():  # "ours", and a vocabulary for comparison
             if isinstance(statistics, dict):
                 rows.append([text, "new" if side == "ours" else "compared with", *_statistics_cells(statistics)])
     size = f"{report.get('vocab_size', 0):,} entries"
@@ -62,23 +62,24 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
         for stage in run.stages_with_file(_PREPARED):
             prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
             # a corpus prepared in parts lists them under `parts`; otherwise the corpus is the only part
-            parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
-            for split in parts[0] if parts else ():
+            splits_of_parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
+            for split in splits_of_parts[0] if splits_of_parts else ():  # all parts have the same splits
                 row: list[Cell] = [f"{stage.path}: {split}"]
                 for key in ("documents", "tokens", "characters"):
-                    row.append(count_cell(sum(part[split].get(key, 0) for part in parts)))
+                    row.append(count_cell(sum(splits[split].get(key, 0) for splits in splits_of_parts)))
                 rows.append(row)
     tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
     for name, check in _check_results(runs).items():
         data = check.get("data") or {}
         # labelled sets have equal names of facts, and share a table; the corpus has other facts
         for keys in dict.fromkeys(tuple(facts) for facts in data.values()):
-            tables.append(_fact_table(name, {label: facts for label, facts in data.items() if tuple(facts) == keys}))
+            columns = {data_set: facts for data_set, facts in data.items() if tuple(facts) == keys}
+            tables.append(_fact_table(name, columns))
     return tables
 
 
 def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each fact; `columns` has the nested facts of each column."""
+    """Return a table with a row for each fact; `columns` has the nested facts of each column by its head."""
     flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
     return Table(caption, ["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys])
@@ -87,7 +88,7 @@ def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
 def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
     """Yield the facts in nested mappings and lists as pairs of a name and a cell: {"a": {"b": 1}} as `a, b` and 1.
 
-    Mappings in a list are numbered: [{"b": 1}] as `1, b` and 1.
+    Mappings in a list are numbered: [{"b": 1}] as `1, b` and 1. None is left out.
     """
     if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
         value = {str(number): item for number, item in enumerate(value, start=1)}
@@ -102,7 +103,7 @@ def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[
 
 
 def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """Return the distinct contents of `check.json` by the name of the stage, with the run if there are several runs."""
+    """Return the distinct contents of `check.json` by the name of the stage (and of the run if there are several)."""
     checks: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stage in run.stages_with_file(_CHECK):

@@ -72,10 +72,10 @@ class Evaluation:
 
 
 def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
-    """Return the evaluations of these runs; those of different runs on the same test set are merged into one.
+    """Return the evaluations of these runs; evaluations of different runs on the same test set are merged into one.
 
-    Evaluations of one run are not merged, because names of systems may repeat: the first evaluation of each run on a
-    test set is merged, then the second, ... If a single evaluation results, it has no title.
+    Evaluations of the same run are not merged, because they may have systems of the same name: the first evaluations of
+    all runs on a test set are merged, then the second evaluations, ... If a single evaluation results, it has no title.
     """
     groups: dict[tuple[str, int], list[Evaluation]] = {}  # by test set and number of the evaluation in its run
     for run in runs:
@@ -112,7 +112,7 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any]) -> Eva
 
 
 def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
-    """Return a hash of the test set, the task and the metric; it is equal for comparable evaluations."""
+    """Return a hash of the test set, the task and the metric, which is equal for comparable evaluations."""
     facts = recorded_facts(stage.manifest) or {}
     # the setting `test` and its parts: `test`, `test.path`, `test[0]`
     test_facts = {name: fact for name, fact in facts.items() if re.split(r"[.\[]", name)[0] == "test"}
@@ -120,11 +120,12 @@ def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     # earlier stages (`@NAME`) that wrote a part of the test set
     stages = {name: fact for name, fact in facts.items() if name.startswith("@") and f'"{name}' in test_text}
     task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
-    return hash_json([test_facts or metrics.get("test"), stages, *task])  # without a manifest only the name is known
+    test_set = test_facts or metrics.get("test")  # without a manifest only the name is known
+    return hash_json([test_set, stages, *task])
 
 
 def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
-    """Return one evaluation for several stages; the first system is compared with all systems of the other stages."""
+    """Return one evaluation; the first system of the group is also compared with all systems of other evaluations."""
     first, *others = group
     if not others:
         return first
@@ -136,11 +137,12 @@ def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
 
 
 def _pairs_with_first(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
-    """Yield the difference of the first system to each other system; undefined scores (None) have no difference."""
+    """Yield the difference of the first system to each other system; nothing for undefined scores (None)."""
+    first_score = first.scores[metric.key]
     for other in others:
-        a, b = first.scores[metric.key], other.scores[metric.key]
-        if a is not None and b is not None:
-            yield Pair(first.name, other.name, a - b, _paired_interval(first, other))
+        score = other.scores[metric.key]
+        if first_score is not None and score is not None:
+            yield Pair(first.name, other.name, first_score - score, _paired_interval(first, other))
 
 
 def _paired_interval(first: System, other: System) -> list[float] | None:

@@ -67,7 +67,7 @@ def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int
             _draw_curve(axes, curve, series_of_training[curve.training])
         axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
         axes.set_xlabel("step")
-    # the first line of each training: earlier panels override later panels
+    # the first line of each training: in the reversed order, earlier panels override later panels
     lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
     handles = {training: lines[training] for training in series_of_training if training in lines}
     if len(handles) > 1:  # explicit labels: matplotlib omits automatic labels that begin with "_"
@@ -75,8 +75,7 @@ def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int
 
 
 def _panel_grid(figure: Figure, num_panels: int, columns: int, share: bool = False) -> list[Axes]:
-    """Add a grid of axes to a figure, and return the first `num_panels` axes; the other axes are hidden. With `share`,
-    all panels have the same ranges."""
+    """Add axes to a figure and return the first `num_panels`, with equal ranges if `share`; hide the remaining axes."""
     rows = math.ceil(num_panels / columns)
     grid = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
     for axes in grid[num_panels:]:
@@ -117,7 +116,7 @@ def score_and_cost(name: str, evaluation: Evaluation) -> Markup | None:
 def _draw_score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]], figure: Figure) -> None:
     scale = 100 if metric.percent else 1
     panels = figure.subplots(1, 2, sharey=True)
-    points = {}  # by system, for the legend
+    points = {}  # a marker of each system, for the legend
     for axes, (key, (title, factor)) in zip(panels, _COSTS.items(), strict=True):
         costs = []
         for series, (name, scores) in enumerate(measured.items()):
@@ -126,7 +125,7 @@ def _draw_score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]
             score, cost, style = scores[metric.key], factor * scores["cost"][key], style_of(series)
             low, high = scores.get("interval") or [score, score]
             axes.plot([cost, cost], [scale * low, scale * high], color=style["color"], linewidth=1.2)
-            points[name] = axes.plot(cost, scale * score, style["marker"], color=style["color"], markersize=7)[0]
+            (points[name],) = axes.plot(cost, scale * score, style["marker"], color=style["color"], markersize=7)
             costs.append(cost)
         axes.set_xscale("log")
         _plain_log_ticks(axes, costs)
@@ -163,9 +162,10 @@ def _draw_reliability_diagrams(binned: Mapping[str, Mapping[str, Any]], figure: 
     grid = _panel_grid(figure, len(binned), columns=3, share=True)
     for series, (axes, (system, values)) in enumerate(zip(grid, binned.items(), strict=True)):
         style, bins = style_of(series), values["bins"]
-        axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))
-        points = [item["confidence"] for item in bins], [item["accuracy"] for item in bins]
-        axes.plot(*points, color=style["color"], marker=style["marker"])
+        axes.plot([0, 1], [0, 1], color=SOFT, linewidth=1, linestyle=(0, (2, 2)))  # a calibrated model
+        confidences = [item["confidence"] for item in bins]
+        accuracies = [item["accuracy"] for item in bins]
+        axes.plot(confidences, accuracies, color=style["color"], marker=style["marker"])
         axes.set_title(f"{system}, ECE {values['ece']:.3f}" if "ece" in values else system, color=INK)
         axes.set_xlim(0, 1.02)
         axes.set_ylim(0, 1.02)

@@ -106,14 +106,18 @@ def _mistake_variables(row: Mapping[str, Any], hues: Mapping[str, int]) -> dict[
 
 
 def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping[str, int]) -> dict[str, list[Piece]]:
-    """Return the `pieces` of a text, split at its marks (empty without marks), and as `labels` the marks that overlap
-    an earlier mark or have no position."""
+    """Return the `pieces` of a text, split at its marks, and as `labels` the marks that cannot be shown in the text.
+
+    A mark cannot be shown if it overlaps an earlier mark or has no position. Without a mark that can be shown, `pieces`
+    is empty.
+    """
     pieces: list[Piece] = []
     labels: list[Piece] = []
     end = 0  # of the last piece
     for mark in sorted(marks, key=lambda mark: mark.get("start", -1)):
         has_position = "start" in mark
-        marked = _marked_piece(text[mark["start"] : mark["end"]] if has_position else "", mark, hues)
+        marked_text = text[mark["start"] : mark["end"]] if has_position else ""
+        marked = _marked_piece(marked_text, mark, hues)
         if has_position and mark["start"] >= end:
             pieces += [Piece(text[end : mark["start"]]), marked]
             end = mark["end"]
@@ -123,9 +127,9 @@ def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping
 
 
 def _marked_piece(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
-    """Return the piece of a marked text, with a tooltip of label, kind of mistake and probability as far as known."""
+    """Return the piece of a marked text; the label names the head of a dependency, the tooltip has all known facts."""
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
-    head = f" of {mark['head']}" if mark.get("head") is not None else ""
+    shown_label = label if mark.get("head") is None else f"{label} of {mark['head']}"
     probability = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""
-    tip = "\n".join(filter(None, [label + head, kind, probability]))
-    return Piece(text, label + head, hues.get(label, 0), kind, tip)
+    tip = "\n".join(filter(None, [shown_label, kind, probability]))
+    return Piece(text, shown_label, hues.get(label, 0), kind, tip)

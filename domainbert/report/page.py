@@ -58,7 +58,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
         raise ValueError(f"section titles must be different; found {anchors}")
     environment = _environment()
     bodies = [Markup(environment.get_template(section.template).render(section.data)) for section in sections]
-    names = dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)])  # distinct names
+    names = dict.fromkeys(["page", *(section.template.removesuffix(".html") for section in sections)])  # without copies
     style, script = (_read_templates(f"{name}.{suffix}" for name in names) for suffix in ("css", "js"))
     return environment.get_template("page.html").render(
         title=title,
@@ -71,7 +71,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
 
 
 def _security_policy(style: str, script: str, pictures: bool) -> str:
-    """Return a content security policy (W3C, CSP level 3) that allows this style, this script and, if set, pictures."""
+    """Return a content security policy (W3C, CSP level 3) for this style and script, and if set for pictures."""
     allowed = {"style-src": style, "script-src": script}
     parts = ["default-src 'none'"]
     for name, text in allowed.items():

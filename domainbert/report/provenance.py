@@ -16,7 +16,7 @@ _WEIGHTS = ".safetensors"
 
 
 def setting_tables(runs: Sequence[Run]) -> list[Table]:
-    """Return tables of the settings that differ between runs, by stage; for a single run between its trainings."""
+    """Return tables of the settings that differ between runs, by stage; for a single run, between its trainings."""
     tables = _tables_by_stage(runs) if len(runs) > 1 else _training_tables(runs[0])
     return [table for table in tables if table.rows]
 
@@ -32,10 +32,10 @@ def _tables_by_stage(runs: Sequence[Run]) -> list[Table]:
 
 def _training_tables(run: Run) -> list[Table]:
     """Return tables of the settings that differ between trainings of the same stage function and task."""
-    groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}
+    groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}  # by function and task: stage name, settings
     for stage in run.stages:
         settings = _flatten_settings(settings_of(stage))
-        if "optim.name" in settings:
+        if "optim.name" in settings:  # the stage trains
             groups.setdefault((stage.kind, settings.get("task.class_path", "")), {})[stage.name] = settings
     return [_difference_table(f"Trainings by {kind}", group) for (kind, _), group in groups.items() if len(group) > 1]
 
@@ -52,7 +52,7 @@ def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -
 
 
 def _flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
-    """Return nested settings by dotted key, values as text; keys have no `init_args`, None values are left out."""
+    """Return nested settings as texts by dotted key, without `init_args` in the keys; None values are left out."""
     if isinstance(value, dict) and value:
         settings: dict[str, str] = {}
         for key, item in value.items():
@@ -60,7 +60,8 @@ def _flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
         return settings
     if value is None:
         return {}
-    return {prefix.rstrip("."): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {prefix.rstrip("."): text}
 
 
 def format_time(timestamp: str) -> str:
@@ -93,7 +94,7 @@ def versions_table(runs: Sequence[Run]) -> Table:
 
     A cell has several versions if the stages of a run differ.
     """
-    versions: dict[str, dict[str, set[str]]] = {}
+    versions: dict[str, dict[str, set[str]]] = {}  # by package and run
     for run in runs:
         for stage in run.stages:
             facts = {**stage.manifest.get("versions", {}), "git commit": stage.manifest.get("git_commit")}
@@ -106,7 +107,7 @@ def versions_table(runs: Sequence[Run]) -> Table:
 
 def hashes_table(runs: Sequence[Run]) -> Table:
     """Return a table of the SHA-256 hashes of all input files and all written weights."""
-    rows: dict[tuple[str, str], list[Cell]] = {}
+    rows: dict[tuple[str, str], list[Cell]] = {}  # by file and hash: several stages may read a file
     for run in runs:
         for stage in run.stages:
             inputs = stage.manifest.get("inputs", {})
@@ -133,7 +134,7 @@ def commands(runs: Sequence[Run]) -> list[str]:
 
 
 def _command(run: Run, stage: StageFolder) -> list[str]:
-    """Return the words of the command that runs a stage again; see `commands`."""
+    """Return the words of the command that runs a stage again: alone, or as a stage of its recipe."""
     if not run.command:
         return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
     # without the stages that were selected; `run` records options with "="

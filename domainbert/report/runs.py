@@ -76,9 +76,10 @@ class Run:
         return content
 
     def lines(self, path: Path) -> list[dict[str, Any]]:
-        """Return the objects of a JSONL file; [] if it has changed since its stage wrote it.
+        """Return the objects of a JSONL file; [] if the file has changed since its stage wrote it.
 
-        Damaged lines, such as the last line of a killed run, are skipped. Both reasons are added to `missing`.
+        Damaged lines, such as the last line of a killed run, are skipped. A message about a changed file or damaged
+        lines is added to `missing`.
         """
         if not self.is_intact(path.parent, path.name):
             return []
@@ -130,7 +131,7 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """
     names = [folder.resolve().name for folder in folders]
     if len(set(names)) < len(names):
-        names = [str(folder) for folder in folders]
+        names = [str(folder) for folder in folders]  # the last part of the paths is not enough
     runs = [_read_run(folder, name) for folder, name in zip(folders, names, strict=True)]
     return runs if len(runs) == 1 else [replace(run, suffix=f" ({run.name})") for run in runs]
 

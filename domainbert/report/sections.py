@@ -58,8 +58,7 @@ def _score_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
 
 
 def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Evaluation], Any]) -> list[dict[str, Any]]:
-    """Return title and content of each evaluation, as variables `title` and `name`, without evaluations whose content
-    is empty."""
+    """Return the template variables of each evaluation with content: `title`, and as `name` the content."""
     groups = [{"title": evaluation.title, name: content_of(evaluation)} for evaluation in results]
     return [group for group in groups if group[name]]
 
@@ -67,10 +66,11 @@ def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Eval
 def _picture_section(
     title: str, results: Sequence[Evaluation], draw: Callable[[str, Evaluation], Any], caption: str
 ) -> Iterator[Section]:
-    """Yield a section with the pictures that `draw` returns; no section if it returns None for all evaluations."""
+    """Yield a section with what `draw` returns for a distinct name and each evaluation; no section if all are None."""
     name = title.lower().replace(" ", "-")
     pictures = [
-        {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}  # notes: of curves
+        # the template needs `notes`, which only learning curves have
+        {"title": evaluation.title, "picture": draw(f"{name}-{number}", evaluation), "notes": []}
         for number, evaluation in enumerate(results)
     ]
     pictures = [entry for entry in pictures if entry["picture"]]

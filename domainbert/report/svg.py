@@ -50,13 +50,17 @@ _RC: Mapping[str, Any] = {
 
 
 def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Markup:
-    """Return a figure as an `<img>` element with the `alt` text `label`; `draw` draws it, see `svg`."""
+    """Return an `<img>` element with the `alt` text `label` and an embedded SVG image.
+
+    `draw` draws into the figure that it gets; `size` is the width and height in inches. The ids in the SVG are derived
+    from `name`.
+    """
     data = base64.b64encode(svg(name, size, draw).encode("utf-8")).decode("ascii")
     return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(label, data)
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return a figure, drawn by `draw`, as the text of an SVG file. `size` is width and height in inches.
+    """Return the text of an SVG file with the figure that `draw` draws; `size` is the width and height in inches.
 
     The ids in the file are derived from `name`.
     """

@@ -64,7 +64,7 @@ def count_cell(count: int) -> Number:
 
 
 def _score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
-    """Return a table cell with a score, and the interval if it is known, with `sign` as in `format_score`.
+    """Return a table cell with a score, and the interval if it is known; the `sign` "+" marks positive numbers.
 
     A score of None is undefined and sorted first.
     """
@@ -114,7 +114,7 @@ def _cost_cells(system: System) -> list[Cell]:
 
 
 def further_table(evaluation: Evaluation) -> Table:
-    """Return a table of all other scores that are numbers, by dotted name, with a column per system."""
+    """Return a table of all other numeric scores, without labels and slices: a row per score, a column per system."""
     scores = [_flat_scores(system.scores) for system in evaluation.systems]
     rows: list[list[Cell]] = []
     for name in _distinct_keys(scores):
@@ -134,7 +134,7 @@ def further_table(evaluation: Evaluation) -> Table:
 
 
 def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numeric scores by dotted name, without the scores of labels and slices, which have separate tables."""
+    """Return the numeric scores by dotted name, without labels, slices, confusion and costs (shown elsewhere)."""
     numbers: dict[str, float] = {}
     for key, value in scores.items():
         if isinstance(value, bool) or key in _NOT_SHARES or key == "cost" or key.endswith("_by_seed"):
@@ -153,7 +153,7 @@ def label_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def slice_tables(evaluation: Evaluation) -> list[Table]:
-    """Return tables of the scores of slices (subgroups of the test set): `by_...`, such as length, and `slices`."""
+    """Return tables of the scores of slices (subgroups of the test set): the scores under `by_...` and `slices`."""
     keys = _distinct_keys(system.scores for system in evaluation.systems)
     tables = [_table_by_name(evaluation, key, _SLICE_SCORES) for key in keys if key.startswith("by_")]
     slices = _distinct_keys(system.scores.get("slices", {}) for system in evaluation.systems)
@@ -166,7 +166,10 @@ def _distinct_keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
-    """Return a table with a row for each name (with its support), and the existing scores of each system as columns."""
+    """Return a table of the scores under `key` (such as `per_label`): a row for each name, with its support.
+
+    Each system has a column for each score in `titles` that any system has.
+    """
     tables = [system.scores.get(key, {}) for system in evaluation.systems]  # of each system: scores by name
     columns = [score for score in titles if any(score in scores for table in tables for scores in table.values())]
     heads = [titles[score] for _ in tables for score in columns]
@@ -192,7 +195,7 @@ def _slice_table(evaluation: Evaluation, key: str) -> Table:
         row: list[Cell] = [value + (" (few)" if first.get("few") else ""), count_cell(first["count"])]
         for slices in by_system:
             scores = slices.get(value, {})
-            # the key of the score is the name of the metric
+            # the only other key is the name of the metric
             score = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
             percent = evaluation.metric.percent
             row.append("" if score is None else _score_cell(score, percent, scores.get("interval")))
@@ -206,19 +209,24 @@ def _readable_name(key: str) -> str:
 
 
 def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[dict[str, Any]]:
-    """Return the confusion matrices of the systems that have one, with the `max_labels` most frequent labels, as
-    variables of `confusion.html`: `system`, `labels`, `rows` of cells, and `left_out`, the number of other labels."""
+    """Return the variables of `confusion.html` for each system that has a confusion matrix.
+
+    They are `system`, `labels` (the `max_labels` most frequent labels), `rows` of cells of the matrix, and `left_out`,
+    the number of other labels.
+    """
     matrices = []
     for system in evaluation.systems:
         confusion = system.scores.get("confusion", {})
         if not confusion.get("labels"):
             continue
         labels, counts = confusion["labels"], confusion["counts"]
-        totals = [sum(row) + sum(column) for row, column in zip(counts, zip(*counts, strict=True), strict=True)]
+        columns = zip(*counts, strict=True)
+        totals = [sum(row) + sum(column) for row, column in zip(counts, columns, strict=True)]  # gold plus predicted
         by_frequency = sorted(range(len(labels)), key=lambda index: -totals[index])
         shown = sorted(by_frequency[:max_labels])  # in the order of the matrix
         rows = [list(_confusion_cells(labels, counts[gold], gold, shown)) for gold in shown]
-        shown_labels, left_out = [labels[index] for index in shown], len(labels) - len(shown)
+        shown_labels = [labels[index] for index in shown]
+        left_out = len(labels) - len(shown)
         matrices.append({"system": system.name, "labels": shown_labels, "rows": rows, "left_out": left_out})
     return matrices
 
@@ -226,7 +234,10 @@ def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[dict[str, A
 def _confusion_cells(
     labels: Sequence[str], row: Sequence[float], gold: int, columns: Iterable[int]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield the cells of the row of label `gold`: text, shade from 0 to 10 by the share of the row, and tooltip."""
+    """Yield text, shade and tooltip of the cells in the `row` of the label with index `gold`.
+
+    The shade, from 0 to 10, shows the share of the row. `columns` are the indices of the shown labels.
+    """
     total = sum(row) or 1  # 1 for a row of zeros
     for column in columns:
         share = row[column] / total

@@ -69,27 +69,28 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
     for run in runs:
         for stage in run.stages:
             seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)  # {} for pretraining
-            monitored = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
-            metrics = (*monitored, "train/loss", "train/lr")
+            validation_metrics = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
+            metrics = (*validation_metrics, "train/loss", "train/lr")
+            monitored = validation_metrics[0] if seeds else ""
             title = _task_name(stage) if seeds else _PRETRAINING
             for folder in (stage.path, *sorted(stage.path.glob("seed-*"))):
                 if not (folder / _LOG).is_file():
                     continue
-                curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored[0] if seeds else "")
+                curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored)
                 by_group.setdefault((title, metrics), []).extend(curves)
     ordered = sorted(by_group, key=lambda key: key[0] != _PRETRAINING)
     return [CurveGroup(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
 
 
 def _task_name(stage: StageFolder) -> str:
-    """Return the name of the task in the settings, such as `Classification`, or else the name of the stage."""
+    """Return the class name of the task in the settings, such as `Classification`; without it the stage's name."""
     task = settings_of(stage).get("task") or {}
     name = task.get("class_path", "") if isinstance(task, dict) else str(task)
     return str(name).rpartition(".")[2] or stage.name
 
 
 def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monitored: str) -> list[Curve]:
-    """Return the curves of a log folder; `monitored` is the metric that chose the saved model, empty in pretraining."""
+    """Return the curves of a training; `monitored` is the metric that chose the saved model, empty for pretraining."""
     rows = run.lines(folder / _LOG)
     seed = folder.name if monitored else ""
     best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")

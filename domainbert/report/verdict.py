@@ -24,7 +24,9 @@ def _comparison_sentence(pair: Pair, metric: Headline) -> str:
     unit = f"points of {metric.name}" if metric.percent else f"of {metric.name}"
     lead = f"{_number(abs(pair.difference), metric)} {unit}"
     if pair.interval is None:
-        text = f"{better} is ahead of {worse} by {lead}" if pair.difference else f"{pair.a} and {pair.b} score the same"
+        text = f"{pair.a} and {pair.b} score the same"
+        if pair.difference:
+            text = f"{better} is ahead of {worse} by {lead}"
         return f"{text}; the significance is unknown, because they were not evaluated on the same resamples."
     if not pair.is_significant:
         difference = f"{_number(pair.difference, metric, '+')} {unit} {_interval(pair.interval, metric, '+')}"
@@ -64,16 +66,17 @@ def run_summary(runs: Sequence[Run]) -> str:
 
 def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list[str]:
     """Return messages about unfinished stages, then the warnings of stages, then further warnings of evaluations."""
-    unfinished, stage_warnings = [], []
+    unfinished = []
+    stage_warnings = []
     for run in runs:
         for stage in run.stages:
             if stage.state != "done":
                 state = f"{stage.state}: {stage.status['reason']}" if stage.status.get("reason") else stage.state
                 unfinished.append(f"{run.name}: stage {stage.name} is not done ({state})")
-            returned = stage.manifest.get("metrics") or {}
-            stage_warnings += [f"{stage.name}: {warning}" for warning in returned.get("warnings") or []]
+            metrics = stage.manifest.get("metrics") or {}
+            stage_warnings += [f"{stage.name}: {warning}" for warning in metrics.get("warnings") or []]
     messages = unfinished + stage_warnings
-    listed = "\n".join(messages)  # a stage lists warnings of its evaluation after its name
+    listed = "\n".join(messages)  # contains the warnings of evaluations that a stage has listed, after its name
     return messages + [
         warning for evaluation in evaluations for warning in evaluation.warnings if warning not in listed
     ]

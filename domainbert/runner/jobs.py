@@ -297,10 +297,7 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
 
 
 def _runs_same_job(job: Job) -> bool:
-    """Return whether the process that has locked the folder runs the same job: it writes the job's key to the status.
-
-    The process writes the status a short time after it locks the folder, so that this function may have to wait.
-    """
+    """Return whether the process that has locked the folder runs the same job; wait until its status has the key."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
         if read_status(job.out).get("key") == job.key:
             return True

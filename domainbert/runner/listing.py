@@ -300,10 +300,7 @@ def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
 
 
 def _run_lines(run: Run, all_stages: bool) -> Iterator[str]:
-    """Yield the line of a run, and then lines for its stages.
-
-    Stages are shown if they have scores or are unfinished; with `all_stages`, all stages are shown.
-    """
+    """Yield the line of a run, then lines for unfinished stages and stages with scores, or for all stages."""
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     if run.is_single:
         state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"

@@ -323,10 +323,7 @@ def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """Return the recipe with new job keys for the stages `names`, and so also for the stages that depend on them.
-
-    The keys of `names` are computed again, even if the folders have recorded keys.
-    """
+    """Return the recipe with newly computed keys for the stages `names`, and so new keys for their dependents."""
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}

@@ -212,10 +212,7 @@ class TuneConfig:
 
 
 def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `DomainbertError` if an index of `gpus` is too large for CUDA_VISIBLE_DEVICES.
-
-    A scheduler may have set this variable; without it, every index is accepted.
-    """
+    """Raise `DomainbertError` if an index of `gpus` is too large for CUDA_VISIBLE_DEVICES, if that is set."""
     visible = visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(

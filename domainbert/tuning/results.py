@@ -166,10 +166,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
 
 
 def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
-    """Return the lines to print at the end of a search: numbers of trials, time, best trial, and what to do next.
-
-    `summary` is the content of `study.json`, and `out` the folder of the study.
-    """
+    """Return the lines to print at the end of a search, from its summary: trials, time, best trial, next steps."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]

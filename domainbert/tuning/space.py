@@ -71,10 +71,7 @@ class Dimension:
         return None
 
     def excluded_by(self, point: Mapping[str, Any]) -> str | None:
-        """Return the first key of a point whose value violates a condition (`when`) of this dimension, or None.
-
-        A key that is missing in the point violates no condition.
-        """
+        """Return the first key of a point whose value violates a condition (`when`), or None; keys may be missing."""
         conditions = (self.parameter.when or {}).items()
         return next((key for key, value in conditions if key in point and point[key] not in _as_list(value)), None)
 
@@ -114,10 +111,7 @@ class Space:
         return values
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the point of a recorded trial, from the parameters that Optuna has recorded: dotted keys to values.
-
-        Parameters of an earlier space, which are not in this space, are omitted.
-        """
+        """Return the point of a recorded trial from its Optuna parameters, without those of an earlier space."""
         recorded = [dimension for dimension in self.dimensions if dimension.key in params]
         return {dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}
 
@@ -211,10 +205,7 @@ def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) 
 
 
 def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Return whether the stage accepts only integers for a setting with a range; False if an end is not an integer.
-
-    To find out, the settings are read with a fraction in the range.
-    """
+    """Return whether the stage accepts only integers: it rejects a fraction in a range with integer ends."""
     if parameter.low is None or parameter.high is None:
         return False
     if not (parameter.low.is_integer() and parameter.high.is_integer()):

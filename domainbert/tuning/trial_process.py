@@ -211,10 +211,7 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def _die_with_worker(worker: int) -> None:
-    """Let the kernel kill this process if the process `worker` dies.
-
-    Otherwise another worker, which resumes the trial, and this process would write the same folder.
-    """
+    """Let the kernel kill this process if the worker dies: the worker that resumes the trial writes the same folder."""
     assert _LIBC is not None
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != worker:  # the worker died before the call

@@ -89,10 +89,7 @@ class Worker:
         return sum(trial.state.is_finished() for trial in self._counted)
 
     def _run_round(self) -> bool:
-        """Update running trials and start new trials; return whether the worker is done.
-
-        It is done when none of its trials runs, and the study is complete or the time is up.
-        """
+        """Update running trials and start new trials; return whether no trial runs and none will start."""
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
         for running in list(self._running):  # a list, because `_follow` removes trials that have ended
@@ -111,10 +108,7 @@ class Worker:
         return not self._running and (time_is_up or self._num_finished >= self.config.trials)
 
     def _start_next(self) -> bool:
-        """Start the next trial, or record it as failed if its values are incompatible.
-
-        Return False if there is no next trial now.
-        """
+        """Start the next trial, or record incompatible values as a failure; return False if there is none now."""
         next_trial = self._next_trial()
         if next_trial is None:
             return False
