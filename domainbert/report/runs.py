@@ -117,7 +117,7 @@ class Run:
         return True
 
     def stages_with_file(self, file: str) -> list[StageFolder]:
-        """Return the stages that have written a file with this name, even if the file is missing now."""
+        """Return the stages whose folders contain this file, or whose manifests list it even if it is missing now."""
         return [
             stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
         ]

@@ -19,6 +19,7 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 
 
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:
+    """Return which system of the pair is better and by how much, or that the difference is not significant."""
     a_is_better = (pair.difference > 0) == metric.higher_is_better
     better, worse = (pair.a, pair.b) if a_is_better else (pair.b, pair.a)
     unit = f"points of {metric.name}" if metric.percent else f"of {metric.name}"

@@ -188,7 +188,7 @@ def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bo
         return not set(earlier_parts) <= set(job.freshness.facts[parts_setting])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
     if by_input and job.freshness.only_input_contents_changed(earlier_facts):
-        return not interrupted
+        return not interrupted  # only outputs of a finished stage must not be removed without `--resume auto`
     return None
 
 

@@ -116,7 +116,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     if selection.force == ():  # --force without names
         forced_names = selection.select(list(recipe.jobs))
     forced = recipe.dependents(forced_names)
-    if rerun := {name for name in forced if name in selected}:  # dependents that are not selected run later
+    if rerun := {name for name in forced if name in selected}:  # stages that are not selected run later
         recipe = _with_new_keys(recipe, rerun)
 
     problems = Problems("plan")

@@ -93,7 +93,7 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
 
 
 def _default_at(stage: Stage, key: str) -> Any:
-    """Return the default of a dotted key; None if a default on the way has no such field."""
+    """Return the default of a dotted key such as `corpus.sources`; None if the key has no default."""
     name, *nested_names = key.split(".")
     value = defaults_of(stage.settings).get(name)
     for nested_name in nested_names:

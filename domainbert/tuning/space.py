@@ -196,7 +196,10 @@ def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[s
 
 
 def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) -> dict[str, Node]:
-    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`, and their conditions."""
+    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`.
+
+    These dimensions may have conditions, too, which are also fulfilled.
+    """
     required: dict[str, Node] = {}
     for key, allowed in (dimension.parameter.when or {}).items():
         matching = [node for node in dimensions[key].nodes_to_validate() if node.plain() in _as_list(allowed)]

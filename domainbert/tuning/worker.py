@@ -130,15 +130,15 @@ class Worker:
     def _next_trial(self) -> tuple[Trial, dict[str, Any]] | None:
         """Return the next trial and the values of its settings, or None if no trial can be started now.
 
-        No trial can be started if all trials have been started, or if a trial waits that was queued again while a
-        process of its lost worker still writes the folder.
+        No trial can be started in two cases: all trials have been started; or a trial was queued again, because its
+        worker was lost, but a process of this worker still writes the folder of the trial.
         """
         with folder_lock(self.search.out):  # prevents workers from starting too many trials, or a point twice
             existing = self.study.get_trials(deepcopy=False)
             waiting = [trial for trial in existing if trial.state == TrialState.WAITING]
             if len(trials.counted_trials(existing)) >= self.config.trials or any(map(self._is_being_written, waiting)):
                 return None
-            trial = self.study.ask()  # the oldest waiting trial, or a new trial
+            trial = self.study.ask()  # a waiting trial, or else a new trial
             trials.record_heartbeat(self.storage, trial)
             trial.set_user_attr(trials.WORKER, trials.worker_name())
             # after `ask`, which returns the number: the seed of the sampler depends on it

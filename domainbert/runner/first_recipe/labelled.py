@@ -208,7 +208,7 @@ def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
 
 
 def _describe_missing(entries: Iterable[Path]) -> str:
-    """Return the reason why there is no training set among the entries of a folder, for an error."""
+    """Return the reason why a folder with these entries has no training set, for an error message."""
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
         return f"no training set, but sets in its subfolders {format_names(folders)}: name one of them"
