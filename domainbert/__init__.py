@@ -24,7 +24,8 @@ def __getattr__(name: str) -> Any:
         return version("domainbert")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value  # Python then finds the name without this function
     return value
 
 

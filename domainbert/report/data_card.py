@@ -34,11 +34,13 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
     size = f"{report.get('vocab_size', 0):,} entries"
     heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "split, %"]
     yield Table(f"{name}, {size}", heads, rows)
+
     first_text: dict[str, Any] = next(iter(report["texts"].values()), {})
     longest = first_text.get("ours", {}).get("longest_split", [])[:_MAX_WORDS]
     if longest:
         rows = [[word["word"], " ".join(word["pieces"]), count_cell(word["count"])] for word in longest]
         yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], rows)
+
     changed = (report.get("transfer") or {}).get("fallen", [])[:_MAX_WORDS]
     if changed:
         rows = [

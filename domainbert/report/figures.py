@@ -37,6 +37,7 @@ def _draw_forest_plot(evaluation: Evaluation, figure: Figure) -> None:
     scale = 100 if metric.percent else 1
     axes.axvline(0, color=INK, linewidth=1)
     for row, pair in enumerate(pairs):
+        # a hollow grey point: not significant
         colour, fill = (SERIES[0], SERIES[0]) if pair.is_significant else (SERIES[5], "none")
         if pair.interval is not None:
             bounds = [scale * bound for bound in pair.interval]
@@ -54,6 +55,7 @@ def learning_curves(name: str, group: CurveGroup) -> Markup:
     """Return a picture with a panel per metric, a colour per training, a line per seed; rings mark the saved models."""
     panels = [metric for metric in group.metrics if group.panel(metric)]
     columns = 3 if len(panels) == 3 else 2
+    # in inches: title, rows of panels, and rows of the legend
     height = 0.35 + 2.3 * math.ceil(len(panels) / columns) + 0.2 * math.ceil(len(group.trainings) / 3)
     label = f"{group.title}: learning curves of {', '.join(group.trainings)}"
     return picture(name, label, (_WIDTH, height), partial(_draw_learning_curves, group, panels, columns))

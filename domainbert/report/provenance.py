@@ -137,6 +137,6 @@ def _command(run: Run, stage: StageFolder) -> list[str]:
     """Return the words of the command that runs a stage again: alone, or as a stage of its recipe."""
     if not run.command:
         return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
-    # without the stages that were selected; `run` records options with "="
+    # the recorded command without its selection of stages; `run` records options with "="
     words = [word for word in shlex.split(run.command) if not word.startswith(("--only=", "--from="))]
     return [*words, "--only", stage.name, "--force", stage.name]

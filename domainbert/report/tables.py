@@ -171,6 +171,7 @@ def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) 
     Each system has a column for each score in `titles` that any system has.
     """
     tables = [system.scores.get(key, {}) for system in evaluation.systems]  # of each system: scores by name
+    # the scores that at least one system has
     columns = [score for score in titles if any(score in scores for table in tables for scores in table.values())]
     heads = [titles[score] for _ in tables for score in columns]
     spanning_heads = [("", 2), *((system.name, len(columns)) for system in evaluation.systems)]

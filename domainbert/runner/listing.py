@@ -259,7 +259,7 @@ def _last_step(folder: Path) -> str:
         step = f"step {int(json.loads(lines[-1])['step']):,}"
     except _READ_ERRORS:
         return ""
-    part = newest.parent.parent
+    part = newest.parent.parent  # PART/logs/metrics.jsonl
     return step if part == folder else f"{part.name}, {step}"
 
 

@@ -84,7 +84,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     if "settings" in tree.value:  # perhaps the name of a YAML file
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     variables = read_variables(tree, os.environ, problems)
-    declared_variables = read_config(files, [], "command line").value.get("vars")
+    declared_variables = read_config(files, [], "command line").value.get("vars")  # in the files, not in options
     check_variables_read(tree, declared_variables, options, problems)
     tree = substitute(tree, variables, problems)
     problems.raise_if_any()

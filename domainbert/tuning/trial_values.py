@@ -150,7 +150,7 @@ def measure_cost(config: Path, cost_file: Path) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit code: 2 after an error, which is printed, otherwise 0."""
-    try:
+    try:  # arguments: RUN.yaml OUT.json, and perhaps --allow-import NAMES
         allow_imports(arguments[3] if len(arguments) > 3 else None)
         measure_cost(Path(arguments[0]), Path(arguments[1]))
     except DomainbertError as error:

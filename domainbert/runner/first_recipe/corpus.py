@@ -96,7 +96,8 @@ def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str]
     from domainbert.corpus.known_texts import MIN_WORDS  # here: imports numpy, which `--help` does not need
     from domainbert.corpus.ngrams import words_of_text
 
-    path, texts = str(path_of(file)), [clean_sides([text_in(item.content)]).text for item in labelled.items]
+    path = str(path_of(file))
+    texts = [clean_sides([text_in(item.content)]).text for item in labelled.items]  # cleaned like a corpus
     long_texts = {tuple(words) for words in map(words_of_text, texts) if len(words) >= MIN_WORDS}
     if not long_texts:
         return None
