@@ -18,7 +18,7 @@ def averaging_coefficient(config: AveragingConfig, step: int, num_steps: int) ->
     `ema` is a bias-corrected moving average: after t steps, step i has the coefficient
     (1 - decay) decay^(t - i) / (1 - decay^t) (Kingma and Ba 2015, arXiv:1412.6980, section 7.2), so the initial
     weights, with their random head, have none. `last` is the mean over the final steps (Izmailov et al. 2018,
-    arXiv:1803.05407, algorithm 1, after each step); 0 for earlier steps.
+    arXiv:1803.05407, algorithm 1, after each step); earlier steps have the coefficient 0.
     """
     if config.name == "ema":
         return (1 - config.decay) / (1 - config.decay**step)
@@ -53,12 +53,12 @@ class Averaging(StatefulCallback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         coefficient = averaging_coefficient(self.config, trainer.global_step, self.num_steps)
-        if not coefficient:
+        if not coefficient:  # before the first averaged step
             return
         for name, parameter in _trainable_parameters(pl_module).items():
             if name in self.average:
                 self.average[name].lerp_(parameter, coefficient)
-            else:
+            else:  # the first averaged step, whose coefficient is 1
                 self.average[name] = parameter.clone()
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -38,7 +38,7 @@ class StatefulCallback(Callback):
         return {name: getattr(self, name) for name in self.state_attributes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore a result of `state_dict`. Ignore a state without all attributes, saved by an older version."""
+        """Restore a result of `state_dict`. Ignore a state that lacks an attribute: an older version saved it."""
         if state_dict.keys() >= set(self.state_attributes):
             for name in self.state_attributes:
                 setattr(self, name, state_dict[name])
@@ -87,12 +87,12 @@ class ProgressLines(Callback):
             self._progress.abandon()
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
-        """Return phase, loss and metrics; the previous text if reading new values would wait for the GPU."""
+        """Return phase, loss and metrics as text; the previous text if reading new values would wait for the GPU."""
         if can_read_without_waiting(trainer, module.step_loss):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
             phase = bisect(self.starts, trainer.global_step - 1)  # number, from 1, of the phase of the last step
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
-            parts += [text.format(float(metrics[name])) for name, text in self._formats.items() if name in metrics]
+            parts += [form.format(float(metrics[name])) for name, form in self._formats.items() if name in metrics]
             self._description = ", ".join(parts)
         return self._description
 
@@ -132,7 +132,8 @@ class Throughput(StatefulCallback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Count the tokens of the global batch, once per optimiser step."""
+        """Add tokens, time and FLOPs of an optimiser step, and log the rates; the first steps of each phase do not
+        count."""
         if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         now, step = time.perf_counter(), int(batch["step"])
@@ -144,8 +145,10 @@ class Throughput(StatefulCallback):
             self.seconds += now - self._last_step_end
             phase_start = max(start for start in self.flops_per_token if start <= step)
             self.flops += tokens * self.flops_per_token[phase_start]
-            rates = {_TOKENS_PER_SECOND: self.tokens_per_second, _UTILISATION: self.model_flop_utilisation}
-            log_step(pl_module, rates)
+            log_step(
+                pl_module,
+                {_TOKENS_PER_SECOND: self.tokens_per_second, _UTILISATION: self.model_flop_utilisation},
+            )
         self._last_step_end = now
 
     def on_validation_end(self, *_: Any) -> None:
@@ -207,7 +210,10 @@ class KeepBest(StatefulCallback):
         self.weights: dict[str, Tensor] = {}
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Copy the weights if the metric improved. Raises `DomainbertError` if the metric is missing."""
+        """Copy the weights if the metric improved; otherwise stop the training if the patience is used up.
+
+        Raises `DomainbertError` if the metric is missing.
+        """
         if self.monitor not in trainer.callback_metrics:
             names = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
             raise DomainbertError(f"{self.monitor}: not a validation metric; expected one of {names or '(none)'}")

@@ -111,7 +111,10 @@ def holds_progress(out: Path) -> bool:
 
 
 def is_finished_output(out: Path, name: str) -> bool:
-    """Return whether the output `name` of a stage belongs to a finished seed, or to a finished part of a corpus."""
+    """Return whether an output of a stage belongs to a finished seed, or to a finished part of a corpus.
+
+    `name` is the path of the output relative to `out`.
+    """
     path = Path(name)
     in_finished_seed = (out / path.parent / FINISHED).is_file()
     part_folder = out.joinpath(*path.parts[:2])  # such as parts/00001
@@ -140,7 +143,7 @@ def _delete_old_checkpoints(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
     scores = {path: _read_checkpoint(path).score for path in paths}
     scored = [(score, path) for path, score in scores.items() if score is not None and not math.isnan(score)]
-    best = [path for _, path in sorted(scored)[:1]]
+    best = [path for _, path in sorted(scored)[:1]]  # [] if no checkpoint has a score
     for path in paths:
         if path not in (*paths[-_NUM_KEPT:], *best):
             _delete(path)
@@ -161,7 +164,8 @@ def _delete(path: Path) -> None:
 def _describe_damage(path: Path) -> str:
     """Return a text on the damage of a checkpoint; "" if it is intact."""
     try:
-        return format_examples(damaged_files(path, {STATE: _read_index(path)}, FileHashes()))
+        index = _read_index(path)  # with the size and hash of the state when it was written
+        return format_examples(damaged_files(path, {STATE: index}, FileHashes()))
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         return f"cannot be read ({error!r})"
 
@@ -169,7 +173,7 @@ def _describe_damage(path: Path) -> str:
 def _read_checkpoint(path: Path) -> Checkpoint:
     try:
         score = _read_index(path)["score"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # the index is damaged
         score = None
     return Checkpoint(path, int(path.name.removeprefix("step-")), score)
 

@@ -69,14 +69,16 @@ class Checkpoints(Callback):
         self._score: float | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Choose the checkpoint to resume from, in the first process for all; check the room on the disk."""
+        """Check the free disk space, and choose the checkpoint to resume from: the first process chooses for all."""
         if stage != "fit":
             return
         newest = None
         if trainer.is_global_zero:
-            weights = sum(parameter.numel() * 4 for parameter in pl_module.parameters())
+            weight_bytes = sum(parameter.numel() * 4 for parameter in pl_module.parameters())
             self.folder.parent.mkdir(parents=True, exist_ok=True)
-            check_disk_space(self.folder.parent, _FLOATS_PER_WEIGHT * weights, weights)
+            check_disk_space(
+                self.folder.parent, checkpoint_bytes=_FLOATS_PER_WEIGHT * weight_bytes, model_bytes=weight_bytes
+            )
             newest = newest_checkpoint(self.folder, print)
         self._newest = trainer.strategy.broadcast(newest)
 
@@ -97,7 +99,10 @@ class Checkpoints(Callback):
         self._saved_at = time.monotonic()
 
     def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
-        """Record the score, except before the first step, where there is nothing to save."""
+        """Record that a validation ended, and its score if there is a `monitor`.
+
+        Ignore a validation before the first step: there is nothing to save.
+        """
         self._validated = trainer.global_step > 0
         if self.monitor is not None and self._validated:
             self._score = float(trainer.callback_metrics[self.monitor])
@@ -109,8 +114,10 @@ class Checkpoints(Callback):
         if not can_be_saved(trainer):
             # at step 0 a signal waits for the end of the first step
             if trainer.global_step and (request := all_reduce_max(self._stop_request())):
-                message = "before a state could be saved; the next run starts from the beginning"
-                raise TrainingStopped(f"stopped by {_signal_name(request)} {message}")
+                raise TrainingStopped(
+                    f"stopped by {_signal_name(request)} before a state could be saved; the next run starts from the "
+                    "beginning"
+                )
             return
         request = all_reduce_max(self._find_request(trainer))
         if request and trainer.global_step > self._saved_step:
@@ -121,17 +128,20 @@ class Checkpoints(Callback):
             raise TrainingStopped(f"stopped by {_signal_name(request)} after step {step:,}; the state is saved")
 
     def on_exception(self, *_: Any) -> None:
-        """Handle pending signals, so that none remains for the next training."""
+        """Forget a received signal, so that it does not stop the next training."""
         self._signals.clear()
 
     def _find_request(self, trainer: Trainer) -> int:
-        """Return the request of this process: to stop, `_SAVE`, or 0."""
+        """Return the request of this process: `_STOP` plus a signal number, `_SAVE`, or 0.
+
+        `_SAVE`: after a validation with a score, after a validation if saving is cheap, or if the interval is over.
+        """
         if stop := self._stop_request():
             return stop
         # only the first process measures time: the clocks of the processes differ
         seconds, is_first = time.monotonic() - self._saved_at, trainer.is_global_zero
-        cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * seconds)
-        if self._score is not None or (self._validated and is_first and cheap):
+        is_cheap = self._save_seconds <= max(_CHEAP_SECONDS, _CHEAP_SHARE * seconds)
+        if self._score is not None or (self._validated and is_first and is_cheap):
             return _SAVE
         if self.every is not None:
             return _SAVE if trainer.global_step % self.every == 0 else 0
@@ -142,7 +152,7 @@ class Checkpoints(Callback):
         return _STOP + self._signals.received if self._signals.received else 0
 
     def _save(self, trainer: Trainer, required: bool) -> None:
-        """Write a checkpoint. A failed write is an error only if `required`, else a warning."""
+        """Write a checkpoint. If that fails, raise `DomainbertError` if it is `required`, else print a warning."""
         start = time.perf_counter()
         state, step = training_state(trainer), trainer.global_step
         failure = ""  # message of a failed write, for all processes
@@ -173,7 +183,7 @@ def _write_state(state: dict[str, Any], path: Path) -> None:
 
 
 def _num_bytes(value: Any) -> int:
-    """Return the size of all tensors in nested dictionaries, lists and tuples."""
+    """Return the size of all tensors in nested dictionaries, lists and tuples; other values count 0."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, dict):
@@ -214,10 +224,13 @@ def is_sharded(module: nn.Module) -> bool:
 def can_be_saved(trainer: Trainer) -> bool:
     """Return whether `training_state` can be called: after the first optimiser step.
 
-    Before its first step, torch would invent a state of a sharded optimiser.
+    With a sharded model, each optimiser must have a state: an optimiser whose steps were all skipped has none, and
+    torch would invent one.
     """
+    if trainer.global_step == 0:
+        return False
     sharded = isinstance(trainer.strategy, ModelParallelStrategy)  # faster than `is_sharded`; runs in each step
-    return trainer.global_step > 0 and not (sharded and any(not optimizer.state for optimizer in _optimizers(trainer)))
+    return not sharded or all(optimizer.state for optimizer in _optimizers(trainer))
 
 
 def training_state(trainer: Trainer) -> dict[str, Any]:
@@ -253,7 +266,7 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
         module.load_state_dict(state["model"])
     _load_optimizer_state(module, _optimizers(trainer), state["optimizer"])
     if isinstance(trainer.optimizers[0], CombinedOptimizer):
-        trainer.optimizers[0].share_groups()
+        trainer.optimizers[0].share_groups()  # loading replaced the groups
     for config, schedule in zip(trainer.lr_scheduler_configs, state["schedule"], strict=True):
         config.scheduler.load_state_dict(schedule)
     trainer.precision_plugin.load_state_dict(state["precision"])
@@ -263,18 +276,22 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
 
 
 def _optimizer_state(module: nn.Module, optimizers: list[Optimizer]) -> dict[str, Any]:
-    """Return the state by parameter name, as torch does for sharded modules; unstepped parameters have no state."""
+    """Return the state by parameter name, as torch does for sharded modules.
+
+    Parameters that no step has changed have no state.
+    """
     if is_sharded(module):
         return dict(get_optimizer_state_dict(module, optimizers, options=_WHOLE))
     names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     return {
-        "state": {names[parameter]: state for o in optimizers for parameter, state in o.state.items()},
+        "state": {names[parameter]: state for optimizer in optimizers for parameter, state in optimizer.state.items()},
         "param_groups": [{**group, "params": [names[parameter] for parameter in group["params"]]} for group in groups],
     }
 
 
 def _load_optimizer_state(module: nn.Module, optimizers: list[Optimizer], saved: dict[str, Any]) -> None:
+    """Load a result of `_optimizer_state`; `strict=False` accepts parameters without a state."""
     options = StateDictOptions(full_state_dict=is_sharded(module), strict=False)
     set_optimizer_state_dict(module, optimizers, saved, options=options)
     unstepped = {parameter for name, parameter in module.named_parameters() if name not in saved["state"]}

@@ -180,9 +180,10 @@ def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
 
 
 def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
-    """Return the optimiser steps (from 0) of each phase in a training of `num_steps`; `until` is rounded to a step.
+    """Return the optimiser steps (from 0) of each phase in a training of `num_steps`.
 
-    Raises `DomainbertError` if a phase has no step.
+    `until`, a share of all steps, is rounded to a step; the last phase has none and ends with the training. Raises
+    `DomainbertError` if a phase has no step.
     """
     ends = [round((phase.until or 1.0) * num_steps) for phase in phases]
     ranges = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
@@ -261,8 +262,15 @@ class Training:
 
     def runtime(self, out: Path) -> Runtime:
         """Return the `Runtime` of a training that writes to `out`."""
-        arguments = (self.precision, self.micro_batch_size, self.num_workers, self.loggers, self.trainer or {})
-        return Runtime(out, *arguments, self.checkpoint_every)
+        return Runtime(
+            out=out,
+            precision=self.precision,
+            micro_batch_size=self.micro_batch_size,
+            num_workers=self.num_workers,
+            loggers=self.loggers,
+            trainer=self.trainer or {},
+            checkpoint_every=self.checkpoint_every,
+        )
 
 
 @dataclass(frozen=True)
@@ -286,13 +294,17 @@ class Budget:
             raise DomainbertError(f"found {count} of max_steps, max_tokens and max_epochs; expected exactly one")
 
     def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
-        """Return the number of optimiser steps of `batch_size` rows.
+        """Return the number of optimiser steps of `batch_size` rows, at least 1.
 
         `num_rows` are the rows of a pass, `num_tokens` their tokens without special tokens and padding.
         """
         if self.max_steps is not None:
             return self.max_steps
-        epochs = self.max_epochs if self.max_epochs is not None else (self.max_tokens or 0) / num_tokens
+        if self.max_epochs is not None:
+            epochs = self.max_epochs
+        else:
+            assert self.max_tokens is not None
+            epochs = self.max_tokens / num_tokens
         return max(1, math.ceil(epochs * num_rows / batch_size))
 
 
@@ -326,7 +338,7 @@ class CorpusTraining(Training):
     {folder: /local/law, gigabytes: 100}."""
 
     def __post_init__(self) -> None:
-        """Check the order of the phases, and that each has a step if the budget is `max_steps`."""
+        """Check `batch_size` and the phases; if the budget is `max_steps`, each phase must have a step."""
         self.check_micro_batches(self.batch_size)
         check_phases(self.phases, type(self).__name__)
         if self.budget.max_steps is not None:
@@ -354,5 +366,10 @@ class CorpusTraining(Training):
         for phase, size, rows, tokens in zip(self.phases, batch_sizes, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
             phase_pace = (end - start) * (size * num_rows[-1]) / (self.batch_size * rows)
-            pace, extra_tokens, start = pace + phase_pace, extra_tokens + phase_pace * (tokens - num_tokens[-1]), end
-        return self.budget.num_steps(num_rows[-1] / pace, num_tokens[-1] + extra_tokens / pace, self.batch_size)
+            pace += phase_pace
+            extra_tokens += phase_pace * (tokens - num_tokens[-1])
+            start = end
+        # a mean pass over all phases, in steps of `batch_size` rows
+        rows_per_pass = num_rows[-1] / pace
+        tokens_per_pass = num_tokens[-1] + extra_tokens / pace
+        return self.budget.num_steps(rows_per_pass, tokens_per_pass, self.batch_size)

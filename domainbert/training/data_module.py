@@ -79,7 +79,7 @@ class TrainingData(lightning.LightningDataModule):
 
     def setup(self, stage: str) -> None:
         """Call `resolve`; without a Trainer only the data is opened."""
-        stage = TrainerFn(stage).value
+        stage = TrainerFn(stage).value  # as a plain string
         module = None if self.trainer is None else self.trainer.lightning_module
         if module is not None and not isinstance(module, TrainedModule):
             found, expected = type(module).__name__, type(self).__name__
@@ -104,13 +104,14 @@ class TrainingData(lightning.LightningDataModule):
 
         Raises `DomainbertError` if the devices and micro-batches do not divide `batch_size`.
         """
-        share, first_step = self._share, 0
+        share = self._share
         num_micro_batches = share.world_size * share.accumulation
         if self.batch_size % num_micro_batches:
             raise DomainbertError(
                 f"batch_size: found {self.batch_size}; expected a multiple of {num_micro_batches}: {share.world_size} "
                 f"devices with accumulate_grad_batches {share.accumulation}"
             )
+        first_step = 0
         if self.trainer is not None and not batches_of_epoch(self.trainer):
             first_step = self.trainer.global_step % self._steps_of_epoch  # a stage resumes within an epoch
         length = (self._steps_of_epoch - first_step) * share.accumulation
@@ -119,16 +120,19 @@ class TrainingData(lightning.LightningDataModule):
     def val_dataloader(self) -> list[Batches]:
         """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.
 
-        Raises `DomainbertError` if a device has no item of the only set.
+        Raises `DomainbertError` if there is a single set, and a device has no item of it.
         """
         share = self._share
-        own, of_first_rank, of_last_rank = (
+        of_this_rank, of_first_rank, of_last_rank = (
             self.validation_batches(replace(share, rank=rank)) for rank in (share.rank, 0, share.world_size - 1)
         )
         # the last rank has the fewest items; all processes raise, so none waits for another
         if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._batches(EqualLengthBatches(*pair)) for pair in zip(own, of_first_rank, strict=True)]
+        return [
+            self._batches(EqualLengthBatches(local, first))
+            for local, first in zip(of_this_rank, of_first_rank, strict=True)
+        ]
 
     def _batches(self, batches: Dataset[Batch]) -> Batches:
         """Return all batches of a dataset, in order."""
@@ -136,21 +140,24 @@ class TrainingData(lightning.LightningDataModule):
         return Batches(lambda: loader, len(loader))
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
-        """Return the batches, for a GPU with segment boundaries."""
+        """Return the batches: for a GPU with segment boundaries added, for a CPU unchanged."""
         return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _rest_of_epoch(self, length: int) -> DataLoader[Batch]:
         """Return a loader of the rest of an epoch of `length` micro-batches, from the current position of the
         Trainer."""
-        share, num_fetched, step = self._share, 0, 0
+        share = self._share
+        # current position: optimizer step, and micro-batches fetched in this epoch and in this step
+        num_fetched = step = 0
         if self.trainer is not None:
             num_fetched, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
                 step = num_fetched // share.accumulation
-        num_left, total_steps = length - num_fetched, self.num_steps
-        num_done = num_fetched % share.accumulation  # micro-batches of the current optimizer step
-        end_of_epoch = step + -(-(num_done + num_left) // share.accumulation)
-        stop = total_steps if step < total_steps else end_of_epoch  # Lightning may ask for an epoch after the last step
+        num_done = num_fetched % share.accumulation
+        # last step and micro-batch of the epoch; Lightning may ask for an epoch after the last step of the training
+        num_left, stop = length - num_fetched, self.num_steps
+        if step >= stop:
+            stop = step + -(-(num_done + num_left) // share.accumulation)  # end of the epoch, rounded up
         num_left = min(num_left, (stop - step) * share.accumulation - num_done)
         batches = self.train_batches(share, range(step, stop))
         return self._loader(batches, range(num_done, num_done + num_left))
@@ -188,7 +195,7 @@ class Batches(Iterable[Batch]):
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
-        yield from self.loader()  # created now, see above
+        yield from self.loader()  # created now: a resumed training does not know its step earlier
 
     def state_dict(self) -> dict[str, Any]:
         """Return an empty state for checkpoints."""
@@ -256,7 +263,7 @@ class EqualLengthBatches(Dataset[Batch]):
 def _kill_workers() -> None:
     """End the worker processes of loaders that still exist when this process exits.
 
-    Workers ignore the SIGTERM with which multiprocessing ends them, so that it would wait for them forever.
+    Workers ignore the SIGTERM that multiprocessing sends them, so multiprocessing would wait for them forever.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker
     for process in multiprocessing.active_children():
@@ -266,7 +273,8 @@ def _kill_workers() -> None:
 
 @contextmanager
 def reraise_worker_error() -> Iterator[None]:
-    """Re-raise the `DomainbertError` of a loader's worker process with its own message, without torch's traceback."""
+    """Re-raise the `DomainbertError` of a loader's worker process without the traceback that torch adds to its
+    message."""
     try:
         yield
     except DomainbertError as error:
