@@ -36,14 +36,17 @@ class PackedRowsReader:
         self._check_maskable()
 
     def order(self, batch_size: int, seed: int, first_step: int = 0, first_pass: int = 0) -> GlobalOrder:
-        """Return the training order of the rows (see `GlobalOrder`). A corpus with languages is sampled, so that each
-        language gets its share of the tokens. `first_pass` is the number of passes before `first_step`."""
-        arguments = (batch_size, seed, first_step, first_pass)
+        """Return the training order of the rows: the rows of each optimiser step, from `first_step` on.
+
+        A corpus in parts is shuffled in windows of several parts. A corpus with languages is sampled, so that each
+        language gets its share of the tokens. `first_pass` is the number of passes before `first_step`.
+        """
+        batches = (batch_size, seed, first_step, first_pass)
         if isinstance(self.plan, PartedPlan):
-            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *arguments)
+            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *batches)
         if self.languages is None:
-            return GlobalOrder(self.plan.num_rows, *arguments)
-        return SharesOrder(self.languages.row_languages, self.languages.row_shares, *arguments)
+            return GlobalOrder(self.plan.num_rows, *batches)
+        return SharesOrder(self.languages.row_languages, self.languages.row_shares, *batches)
 
     @property
     def tokens_per_pass(self) -> float:
@@ -108,11 +111,14 @@ class TrainRows(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         """Return micro-batch `index`, with its numbers `step` and `micro_batch`, and `texts`, the numbers of its
         texts in the global batch. The counts of the objective and `num_tokens` refer to the *global* batch."""
-        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
+        step = self.steps[index // self.share.accumulation]
+        micro_batch = index % self.share.accumulation
+        # rows of the global batch, and of this micro-batch
         epochs, rows = self.order.batch(step)
-        local_rows, plan, seed = self.share.select(rows, micro_batch), self.reader.plan, self.order.seed
-        global_key = Key(seed, step, epochs, rows, step / self.steps.stop)
+        global_key = Key(self.order.seed, step, epochs, rows, progress=step / self.steps.stop)
+        local_rows = self.share.select(rows, micro_batch)
         batch = self.reader.batch(global_key._replace(epochs=self.share.select(epochs, micro_batch), rows=local_rows))
+        plan = self.reader.plan
         texts_per_row = plan.row_offsets[local_rows + 1] - plan.row_offsets[local_rows]
         return batch | {
             "texts": text_ids(self.share.indices(len(rows), micro_batch), texts_per_row),

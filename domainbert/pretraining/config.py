@@ -98,14 +98,14 @@ class ObjectiveConfig(ABC):
         check_fields(self)
 
     def check(self, encoder: EncoderConfig) -> None:  # noqa: B027  (most accept any encoder)
-        """Raise `DomainbertError` if the objective does not support an encoder."""
+        """Raise `DomainbertError` if the objective does not support an encoder; by default it supports all."""
 
     def build(self, tokenizer: DomainTokenizer) -> Objective[Any]:
-        """Return the objective for the tokenizer of a corpus: `MaskedLMObjective` for `MaskedLM`.
+        """Return the objective for the tokenizer of a corpus.
 
-        It is in `objective.py` in the same folder.
+        Its class is in `objective.py` in the folder of the settings: for `MaskedLM`, it is `MaskedLMObjective`.
         """
-        module = import_sibling(type(self), "objective", "objective")
+        module = import_sibling(type(self), "objective", owner="objective")
         base = f"{__package__}.objective.Objective"
         objective: Objective[Any] = sibling_class(type(self), module, "Objective", base)(self, tokenizer)
         return objective

@@ -123,7 +123,7 @@ class PretrainingData(TrainingData):
             self._by_language = module.validates_by_language
             self.seed = module.seed if self.seed is None else self.seed
             module.resolve(self, stage)
-        elif "objective" not in vars(self):  # without a module: masked LM
+        elif "objective" not in vars(self):  # no objective from an earlier call: masked LM
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
@@ -138,7 +138,8 @@ class PretrainingData(TrainingData):
     ) -> PreparedCorpus:
         if isinstance(prepared, PreparedCorpus):
             return prepared
-        folders = [Path(folder) for folder in (prepared if isinstance(prepared, list) else [prepared])]
+        paths = prepared if isinstance(prepared, list) else [prepared]
+        folders = [Path(path) for path in paths]
         cache = self.cache
         if cache is not None and not is_training_corpus:  # `url` is the changed URL of the training corpus
             cache = replace(cache, url=None)
@@ -166,7 +167,7 @@ class PretrainingData(TrainingData):
 
     def plan(self, num_steps: int) -> list[RowPhase]:
         """Return the phases of `num_steps` optimizer steps. Raises `DomainbertError` if a phase has no step."""
-        if num_steps not in self._planned:
+        if num_steps not in self._planned:  # only the last plan is kept
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
             self._planned = {num_steps: row_phases(self.readers, phases, self.seed or 0)}
         return self._planned[num_steps]
@@ -215,7 +216,7 @@ class PretrainingData(TrainingData):
 
     @cached_property
     def test_readers(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
-        """The reader of the test set and its `ValidationText`, a list of one each, as in `validation_readers`."""
+        """The reader of the test set, and its `ValidationText`: two lists with one item, like `validation_readers`."""
         assert self.test is not None
         test = self._open(self.test, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
         text = ValidationText("", test.validation.tokens_per_character, self.objective.baselines(test))
@@ -243,7 +244,7 @@ class PretrainingData(TrainingData):
         return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
 
     def describe(self, step: int) -> dict[str, Any]:
-        """Return the numbers of the `rows` and `documents` of a step, see `PackedRowsReader.describe`."""
+        """Return the numbers of the `rows` and `documents` that a step reads, as lists that JSON can store."""
         phase = phase_of(self.plan(self.num_steps), step)
         return phase.reader.describe(Key(phase.order.seed, step, *phase.order.batch(step)))
 

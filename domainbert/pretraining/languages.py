@@ -45,13 +45,13 @@ class RowLanguages:
         if split.sampling is None or split.languages is None:
             return None
         piece_languages = split.languages[split.documents_at(plan.starts)]
-        row_languages = piece_languages[plan.row_offsets[:-1]]
+        row_languages = piece_languages[plan.row_offsets[:-1]]  # of the first piece of each row
         if not np.array_equal(np.repeat(row_languages, np.diff(plan.row_offsets)), piece_languages):
             raise DomainbertError(
                 "prepared: found a corpus with languages, but this objective mixes languages in a row; expected a "
                 "corpus prepared without corpus.languages, or another objective"
             )
-        tokens = np.bincount(split.languages, split.lengths, len(split.sampling.names))
+        tokens = np.bincount(split.languages, weights=split.lengths, minlength=len(split.sampling.names))
         return cls(row_languages, tokens.astype(np.int64), split.sampling)
 
     @property
@@ -92,11 +92,11 @@ def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list
     Facts for the metrics of the run: `languages`, with tokens, share and passes by name. Warnings: one for each
     language that is read more than `MAX_PASSES` times. A corpus without languages has neither, and nothing is printed.
     """
-    passes = [phase.reader.languages.passes(phase.rows_read) for phase in phases if phase.reader.languages is not None]
     languages = phases[-1].reader.languages
     if languages is None:
         return {}, []
-    counts = dict(zip(languages.sampling.names, np.sum(passes, axis=0).tolist(), strict=True))
+    passes = [phase.reader.languages.passes(phase.rows_read) for phase in phases if phase.reader.languages is not None]
+    counts = dict(zip(languages.sampling.names, np.sum(passes, axis=0).tolist(), strict=True))  # over all phases
     lines = zip(languages.shares.lines("tokens"), counts.values(), strict=True)
     print("\n".join(f"{line}: {count:.2f} passes" for line, count in lines))
     facts = {name: shares | {"passes": counts[name]} for name, shares in languages.shares.as_dict("tokens").items()}

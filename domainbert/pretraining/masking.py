@@ -158,6 +158,7 @@ class Masker:
         num_slots = self.num_slots(columns)
         positions = np.zeros((rows, num_slots), dtype=np.int64)
         labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
+        # the chosen tokens of a row fill its first slots
         row, column = np.nonzero(chosen)  # (N,) each, row by row
         first_of_row = np.concatenate([[0], np.cumsum(num_masked)])[row]
         slot = np.arange(len(row)) - first_of_row
@@ -175,12 +176,13 @@ class Masker:
         """
         follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, which is special
         starts = maskable & (starts_word | ~follows_maskable)
-        own_positions = counters[3]
+        *_, own_positions = counters
         if self.config.spans is None:
             return _choose_words(starts, maskable, num_masked, counters), own_positions
         lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
-        begins = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
-        return begins >= 0, begins if self.config.spans == "geometric" else own_positions
+        span_starts = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
+        deciders = span_starts if self.config.spans == "geometric" else own_positions
+        return span_starts >= 0, deciders
 
     @cached_property
     def _is_ordinary(self) -> Bools:
@@ -195,8 +197,10 @@ class Masker:
         return np.flatnonzero(self._is_ordinary)
 
     def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciders: Ints) -> Ints:
-        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,);
-        `deciders` are as in `_choose_together`."""
+        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,).
+
+        `deciders`, (R, S) or (1, S), are the positions whose random numbers decide between the three actions.
+        """
         seed, epochs, rows, _ = counters
         key = seed, epochs[row, 0], rows[row, 0]
         decider = np.broadcast_to(deciders, input_ids.shape)[row, column]
@@ -221,8 +225,10 @@ def _sort_keys(candidates: Bools, counters: Counters, weights: Floats | None = N
     With weights (R, S), ascending keys sample without replacement in proportion to the weights: keys are exponential
     waiting times whose rates are the weights (Efraimidis and Spirakis 2006).
     """
-    draws = uniform(random_bits(_CHOOSE, *counters))
-    return np.where(candidates, draws if weights is None else -np.log1p(-draws) / weights, np.inf)
+    keys = uniform(random_bits(_CHOOSE, *counters))
+    if weights is not None:
+        keys = -np.log1p(-keys) / weights
+    return np.where(candidates, keys, np.inf)
 
 
 def _random_order(candidates: Bools, counters: Counters) -> Ints:

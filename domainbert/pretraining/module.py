@@ -116,7 +116,7 @@ class Pretraining(RowsModule):
         cls, model: str | Path, objective: ObjectiveConfig = MaskedLM(), **arguments: Any
     ) -> Pretraining:
         """Return a module that continues training from a model folder; `arguments` as in the constructor."""
-        return cls(None, None, objective, init_from=model, **arguments)
+        return cls(encoder=None, tokenizer=None, objective=objective, init_from=model, **arguments)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
         """Build the models unless they exist; see `TrainedModule.resolve`.
@@ -129,7 +129,8 @@ class Pretraining(RowsModule):
         for built in self.built.values():
             check_length(data.row_length, built.config)
         if stage != "predict":
-            self.validate_on((data.test_readers if stage == "test" else data.validation_readers)[1])
+            _, texts = data.test_readers if stage == "test" else data.validation_readers
+            self.validate_on(texts)
 
     def build(self, corpus: PreparedCorpus | None) -> None:
         """Build the models of the objective; `corpus` is only needed for `static_embeddings`."""
@@ -170,7 +171,8 @@ class Pretraining(RowsModule):
         terms = self.objective.terms
         means = {name: value / batch[terms[name].count] for name, value in sums.items()}
         total = sum(terms[name].weight * mean for name, mean in means.items())
-        return self.record_loss(cast(Tensor, total), means if len(terms) > 1 else {})
+        parts = means if len(terms) > 1 else {}  # a single term is the loss itself
+        return self.record_loss(cast(Tensor, total), parts)
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         """During the first `embedding_steps`, remove the gradients of all parameters except embeddings and heads."""
@@ -180,9 +182,9 @@ class Pretraining(RowsModule):
                     parameter.grad = None
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
-        """Add the metrics of a batch to the sums of its texts."""
+        """Add the metrics of a batch to the sums of its texts; a spare batch is computed, but not added."""
         measured = self.validation_objective.measure(self.models, self._inputs(batch))
-        if SPARE in batch:
+        if SPARE in batch:  # it only keeps this process in step with the others
             return
         for index in self.texts_of_loader[dataloader_idx]:
             sums = cast(MetricCollection, self.sums[index])
@@ -263,7 +265,8 @@ def fit_rows(
 ) -> tuple[TrainingResult, Throughput]:
     """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
-    Data and module must be resolved; arguments as in `fit`. Return the result of the training, and its throughput.
+    Data and module must be resolved; `label`, `steps` and `runtime` are passed to `fit`. Return the result of the
+    training, and its throughput.
     """
     phases = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in phases}

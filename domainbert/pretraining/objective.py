@@ -179,6 +179,7 @@ class Objective(ABC, Generic[Config]):
 
     def read(self, split: PreparedSplit, plan: RowPlan, key: Key) -> CorpusRows:
         """Return the rows of a key, as laid out by the plan, before masking."""
+        # token ids: texts of all rows, then grouped by row
         pieces = plan.pieces_of(key.rows)
         starts, lengths = plan.starts[pieces], plan.lengths[pieces]
         bounds = list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
@@ -186,6 +187,7 @@ class Objective(ABC, Generic[Config]):
         counts = (plan.row_offsets[key.rows + 1] - plan.row_offsets[key.rows]).tolist()
         rows = [list(itertools.islice(texts, count)) for count in counts]
         packed = fill_rows(rows, plan.row_length, self.tokenizer.template, self.tokenizer.pad_id)
+        # word starts, at the same positions of the flattened rows
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
         positions = concatenated_ranges(packed.first_positions + 1, lengths)  # + 1: after [CLS]
         starts_word[positions] = np.concatenate([split.take_starts(*bound) for bound in bounds])
@@ -193,8 +195,8 @@ class Objective(ABC, Generic[Config]):
 
     @abstractmethod
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
-        """Mask rows and return a batch: `input_ids` (R, S), `positions` (N,) in the flattened tokens for a head with
-        dropout, and further arrays that the losses need."""
+        """Mask rows and return a batch: `input_ids` (R, S), `positions` (N,) in the flattened tokens that a head with
+        dropout reads, and further arrays that the losses need."""
 
     def notes(self, rows: CorpusRows, batch: Batch) -> list[list[str]]:
         """Return a note for each token of a batch (R, S), "" for none, which `--show` prints.

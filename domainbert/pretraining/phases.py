@@ -71,7 +71,7 @@ def most_texts(phase: RowPhase, share: Share) -> int:
     num_rows = share.micro_batch_size(phase.order.batch_size)
     texts_per_row = np.diff(phase.reader.plan.row_offsets)
     if len(texts_per_row) > num_rows:
-        num_texts = np.partition(texts_per_row, -num_rows)[-num_rows:].sum()  # of the rows with the most texts
+        num_texts = np.partition(texts_per_row, -num_rows)[-num_rows:].sum()  # in the `num_rows` rows with the most
     else:  # a micro-batch has rows of several passes
         num_texts = texts_per_row.max() * num_rows
     return num_rows + int(num_texts)
@@ -117,21 +117,25 @@ def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
     """Return lines that show the first `count` rows of a training: the texts as the model reads them, and a table of
     the objective's notes on tokens."""
     positions = ((phase, step, i) for phase in phases for step in phase.steps for i in range(phase.order.batch_size))
-    lines, num_steps = list[str](), phases[-1].steps.stop
+    num_steps = phases[-1].steps.stop
+    lines: list[str] = []
     for number, (phase, step, i) in enumerate(islice(positions, count), start=1):
         epochs, rows = phase.order.batch(step)
-        key = Key(phase.order.seed, step, epochs[i : i + 1], rows[i : i + 1], step / num_steps)  # of row i of the batch
+        # of row i of the batch
+        key = Key(phase.order.seed, step, epochs[i : i + 1], rows[i : i + 1], progress=step / num_steps)
         lines += _format_row(phase.reader, key, number)
     return lines
 
 
 def _format_row(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
+    """Return the lines of one row: a title, its texts, and a table of the objective's notes, if there are any."""
     objective, tokenizer = reader.objective, reader.objective.tokenizer
     rows = objective.read(reader.split, reader.plan, key)
     batch = objective.corrupt(rows, key)
     input_ids: Ints = np.asarray(batch["input_ids"])[0]  # the key has one row
     segments = rows.packed.segment_ids[0]
-    pieces, notes = format_pieces(tokenizer, input_ids.tolist()), objective.notes(rows, batch)[0]
+    pieces = format_pieces(tokenizer, input_ids.tolist())
+    (notes,) = objective.notes(rows, batch)
     documents = ", ".join(map(str, reader.describe(key)["documents"]))
     sizes = f"{int((segments > 0).sum())} of {len(segments)} tokens, of documents {documents}"
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]

@@ -56,7 +56,7 @@ class RowsModule(TrainedModule):
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for training on a corpus; a module without a tokenizer takes the corpus's.
+        """Return the objective for training on a corpus, built once; a module without a tokenizer takes the corpus's.
 
         Raises:
             DomainbertError: the vocabulary of the module differs from the corpus's.
@@ -94,7 +94,7 @@ class RowsModule(TrainedModule):
         """Return the vectors of the texts of a batch (texts, H), in order: the mean of the last hidden states of all
         tokens of a text, special tokens included. A text longer than a row is read in overlapping windows, whose
         vectors are averaged."""
-        tokens, example = Packed.of(batch), batch["example"]
+        tokens, example = Packed.of(batch), batch["example"]  # (windows,) index of the text of each window
         windows = pool_texts("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
         sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)
         return sums / torch.bincount(example).unsqueeze(-1)

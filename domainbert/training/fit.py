@@ -42,7 +42,9 @@ def phases_of_training(
 
     `batch_size` are the rows of a step in the last phase, `num_rows` the rows of a pass in each phase.
     """
-    return list(map(Phase, steps_of_phases(lengths, num_steps), rows_per_step(lengths, batch_size), num_rows))
+    steps = steps_of_phases(lengths, num_steps)
+    batch_sizes = rows_per_step(lengths, batch_size)
+    return [Phase(*phase) for phase in zip(steps, batch_sizes, num_rows, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -72,8 +74,8 @@ class Steps:
     ) -> Steps:
         """Return the steps of a budget, with at most ten validations by default.
 
-        `num_rows` and `num_tokens` are as in `CorpusTraining.num_steps`. Raises `DomainbertError` if a phase has no
-        step.
+        `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
+        phase. Raises `DomainbertError` if a phase has no step.
         """
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or math.ceil(total / _VALIDATIONS)
@@ -84,7 +86,8 @@ class Steps:
     def phases(self) -> tuple[Phase, ...]:
         """All phases, in order; a single phase for a fixed row length."""
         start = self.earlier[-1].steps.stop if self.earlier else 0
-        return (*self.earlier, Phase(range(start, self.total), self.batch_size, self.num_items))
+        last = Phase(range(start, self.total), self.batch_size, self.num_items)
+        return (*self.earlier, last)
 
     @property
     def starts(self) -> list[int]:
@@ -111,7 +114,7 @@ class TrainingResult:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Facts that every training reports in `metrics`: all that do not depend on time or device."""
+        """All fields but `micro_batch_size`, which depends on the device: every training reports them in `metrics`."""
         return {name: value for name, value in vars(self).items() if name != "micro_batch_size"}
 
 
@@ -132,11 +135,11 @@ def fit(
         label: prefix of progress lines.
         module, data, steps, runtime: model, batches, length and devices of the training; module and data are resolved.
         best: early stopping and selection of the best validation; None keeps the last weights.
-        monitor: see `Checkpoints`.
+        monitor: validation metric, lower is better, whose best checkpoint is kept; None keeps only the newest.
         watch: further callbacks.
 
     Raises:
-        TrainingFailed: the last validation loss is not finite, or three steps in a row were not.
+        TrainingFailed: the last validation loss is not finite, or loss or gradient were not in three steps in a row.
         TrainingStopped: a signal ended the training; the state is saved.
     """
     data.steps_per_epoch = steps.total  # the whole training is one epoch of Lightning
@@ -146,15 +149,16 @@ def fit(
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
     trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
-    # the number of parameters
+    # print the numbers of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     excluded = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
     print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
-    # training
+    # train
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     with reraise_worker_error():
         trainer.fit(module, datamodule=data)
+    # metrics of the weights to keep
     kept_metrics = history.last
     if best is not None:
         best.restore(module)

@@ -22,7 +22,8 @@ def from_plain(hint: Any, value: Any) -> Any:
     """
     hint = strip_ranges(hint)
     if is_union(hint):  # convert only if exactly one member of the union can be the type of the value
-        members, matches = [strip_ranges(member) for member in get_args(hint)], list[Any]()
+        members = [strip_ranges(member) for member in get_args(hint)]
+        matches: list[Any] = []
         if isinstance(value, Mapping):
             matches = [member for member in members if is_dataclass(member) or is_choice(member)]
         elif isinstance(value, list):
@@ -36,8 +37,10 @@ def from_plain(hint: Any, value: Any) -> Any:
         return Path(value)
     if not isinstance(value, Mapping) or not isinstance(hint, type):
         return value
+    # a mapping: class and arguments of a choice, or the fields of a dataclass
     if is_choice(hint):
-        cls, fields = _subclass(hint, str(value.get("class_path"))), value.get("init_args") or {}
+        cls = _subclass(hint, str(value.get("class_path")))
+        fields = value.get("init_args") or {}
     elif is_dataclass(hint):
         cls, fields = hint, value
     else:
@@ -50,7 +53,7 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 
 def _subclass(base: type, name: str) -> type:
-    """Return the registered subclass with this name or class path."""
+    """Return the registered subclass with this name or class path. Raise `DomainbertError` if there is none."""
     choices_of(base)  # imports the classes of this package
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:

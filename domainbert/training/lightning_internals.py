@@ -59,7 +59,7 @@ def set_progress(trainer: lightning.Trainer, step: int) -> None:
 
 
 def batches_of_epoch(trainer: lightning.Trainer) -> int:
-    """Return the number of micro-batches that the current epoch has fetched; after its last batch, all."""
+    """Return the number of micro-batches that the current epoch has fetched; after its last batch, all of them."""
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
@@ -88,7 +88,7 @@ def silence_lightning() -> None:
 
 
 def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> None:
-    """Log values by name if the current optimizer step is logged (`log_every_n_steps`) or the last.
+    """Log values by name if the current optimizer step is the last or one of those that `log_every_n_steps` selects.
 
     Floats become tensors: Lightning would copy a float from pageable memory, which waits for all queued kernels.
     """
@@ -98,5 +98,5 @@ def log_step(module: LightningModule, values: Mapping[str, Tensor | float]) -> N
 
 
 def can_read_without_waiting(trainer: Trainer, value: Tensor) -> bool:
-    """Return whether reading `value` causes no extra GPU wait: it is on the CPU, or the current step is logged."""
+    """Return whether reading `value` causes no extra GPU wait: it is on the CPU, or this step waits for logging."""
     return value.device.type == "cpu" or is_logged_step(trainer)

@@ -42,7 +42,8 @@ class LargestMicroBatch(Callback):
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
         largest = _largest_fitting_size(trainer, module, share, self.trial_steps) if _is_gpu(trainer) else share
-        does_not_fit = share + 1  # more than any number of micro-batches, so that the maximum tells all processes
+        # larger than any number of micro-batches: it becomes the maximum, so all processes raise the error
+        does_not_fit = share + 1
         num_micro_batches = all_reduce_max(share // largest if largest else does_not_fit)
         if num_micro_batches == does_not_fit:
             raise DomainbertError(
@@ -65,13 +66,16 @@ def divisors(number: int) -> list[int]:
 
 
 def _largest_fitting_size(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
-    """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits."""
+    """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits.
+
+    Memory for the optimiser's moments and a reserve is allocated during each trial.
+    """
     device = trainer.strategy.root_device
-    weights = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
-    reserved_bytes = int(_RESERVED_SHARE * torch.cuda.get_device_properties(device).total_memory)
+    weight_bytes = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
+    reserve = int(_RESERVED_SHARE * torch.cuda.get_device_properties(device).total_memory)
     for size in divisors(share):
         try:
-            reserved = torch.empty(_FLOATS_PER_WEIGHT * weights + reserved_bytes, dtype=torch.uint8, device=device)
+            reserved = torch.empty(_FLOATS_PER_WEIGHT * weight_bytes + reserve, dtype=torch.uint8, device=device)
             for step in (steps[0], *steps):  # twice: the gradients exist from the second micro-batch on
                 _trial_loss(trainer, module, share // size, step).backward()
             fits = True
@@ -89,13 +93,13 @@ def _trial_loss(trainer: Trainer, module: TrainedModule, accumulation: int, step
     """Return the training loss of the first of `accumulation` micro-batches of a step, without recording it."""
     data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
     share = Share(trainer.global_rank, trainer.world_size, accumulation)
-    batch = default_convert(data.for_device(data.train_batches(share, range(step, data.num_steps)))[0])
-    batch = trainer.strategy.batch_to_device(batch, dataloader_idx=0)
+    micro_batches = data.for_device(data.train_batches(share, range(step, data.num_steps)))
+    batch = trainer.strategy.batch_to_device(default_convert(micro_batches[0]), dataloader_idx=0)
     device = trainer.strategy.root_device
-    generators = [device] if device.type == "cuda" else []
+    gpus = [device] if device.type == "cuda" else []
     try:
         with (
-            torch.random.fork_rng(generators),
+            torch.random.fork_rng(devices=gpus),  # restores the random numbers of the CPU and these devices
             torch.compiler.set_stance("force_eager"),  # avoids compilation for trial sizes
             trainer.precision_plugin.train_step_context(),
         ):

@@ -101,9 +101,10 @@ class TrainedModule(lightning.LightningModule):
         self.model, self.others = model, nn.ModuleDict(dict(others))
 
     def resolve(self, data: TrainingData, stage: str) -> None:
-        """Build the models, unless they exist, from the open data. `stage` is as in `setup`.
+        """Build the models, unless they exist, from the open data; each subclass must override it.
 
         The data module calls it before `setup` of the callbacks, where some of Lightning's callbacks copy the module.
+        `stage` is as in `setup`.
         """
         raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected it to build the models")
 
@@ -145,7 +146,7 @@ class TrainedModule(lightning.LightningModule):
     def configure_model(self) -> None:
         """Shard each layer's weights over the processes if the strategy is `fsdp`. Raises `DomainbertError` if models
         share parameters, which cannot be sharded twice."""
-        if self._trainer is None or not self.is_built or self.device_mesh is None:  # None: load_from_checkpoint
+        if self._trainer is None or not self.is_built or self.device_mesh is None:  # no Trainer: load_from_checkpoint
             return
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):
             return
@@ -169,32 +170,38 @@ class TrainedModule(lightning.LightningModule):
         models = list(self.models.values())
         model_parameters = {parameter for model in models for parameter in model.parameters()}
         self._all_parameters = [*self.parameters()]
+        # of parts of the module that are not models
         extra = [parameter for parameter in self._all_parameters if parameter not in model_parameters]
         optimizer = build_optimizer(models, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self._num_steps())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def _num_steps(self) -> int:
-        """Return the number of optimizer steps of the schedule; a `fast_dev_run` may be shorter than the warm-up."""
+        """Return the number of optimizer steps of the schedule. Raise `DomainbertError` if the Trainer has no limit."""
         steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(steps):
             raise DomainbertError(
                 "trainer.max_epochs: found -1 without max_steps; expected one of the two, as the learning rate falls "
                 "over all steps"
             )
-        if getattr(self.trainer, "fast_dev_run", False):
+        if getattr(self.trainer, "fast_dev_run", False):  # it may be shorter than the warm-up
             steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
         return int(steps)
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Make dropout a function of seed, step and text, so that resuming needs no generator state and the division of
-        the global batch has no effect. On a GPU it is a function of seed, step, micro-batch and process."""
+        """Make dropout independent of earlier steps, so that resuming needs no generator state.
+
+        On a CPU it is a function of seed, step and text, so the division of the global batch has no effect. On a GPU it
+        is a function of seed, step, micro-batch and process.
+        """
         on_cpu = batch["input_ids"].device.type == "cpu"
+        # seed the generators of the device
         position = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
         seed = continue_bits(_dropout_bits(self.seed), batch["step"], *position).item()
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         if not on_cpu:
             torch.cuda.manual_seed(seed)
+        # on a CPU, each text has its own seed
         if on_cpu:
             seeds = continue_bits(_dropout_bits(self.seed), batch["texts"].numpy())
             self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
@@ -231,8 +238,8 @@ class TrainedModule(lightning.LightningModule):
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
         self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
-        # skip the step if a value is not finite
-        # With 16-mixed, gradients overflow while the GradScaler searches its scale; it skips these steps itself.
+        # skip the step if a value is not finite; with 16-mixed, gradients also overflow while the GradScaler searches
+        # its scale, and the GradScaler skips these steps itself
         checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
         self.step_skipped = ~torch.isfinite(checked)
         if _skips_steps_itself(optimizer):
@@ -254,8 +261,10 @@ class TrainedModule(lightning.LightningModule):
 
     @contextmanager
     def writing(self) -> Iterator[bool]:
-        """Yield whether this process writes files: True in the first; the others leave the context when it has
-        finished."""
+        """Yield whether this process writes files: True in the first process, otherwise False.
+
+        The other processes leave the context when the first has finished.
+        """
         try:
             yield process_rank() == 0
         finally:
@@ -294,8 +303,8 @@ def seeded(seed: int) -> Iterator[None]:
 def _skips_steps_itself(optimizer: Optimizer) -> bool:
     """Return whether an optimiser itself skips a step if its attribute `found_inf` is 1.
 
-    Fused AdamW with all parameters on one GPU does: weights, moments and step counts stay unchanged. Then the caller
-    need not wait for the GPU to know whether the gradients are finite.
+    Fused AdamW with unsharded parameters on a GPU does so: weights, moments and step counts stay unchanged, and the
+    caller need not wait for the GPU to know whether the gradients are finite.
     """
     if not isinstance(optimizer, AdamW):
         return False

@@ -88,7 +88,10 @@ class NumberWatch(StatefulCallback):
                 self._record_loss(step, loss, ", ".join(names))
 
     def _record_skipped(self, step: int, names: list[str]) -> None:
-        """Record a skipped step; raise `TrainingFailed` if it is the third in a row."""
+        """Record a skipped step with the names of its non-finite values.
+
+        If it is the third in a row, write their items to `non_finite.json` and raise `TrainingFailed`.
+        """
         self.skipped_steps.append(step)
         self.not_finite.append(names)
         if self._prints_warnings:
@@ -99,26 +102,29 @@ class NumberWatch(StatefulCallback):
             return
         skipped = dict(zip(last, self.not_finite[-_FATAL_SKIPS:], strict=True))
         if self._prints_warnings:
-            items = [
-                {"step": number, "not_finite": names, **self.items_of_step(number - 1)}
-                for number, names in skipped.items()
+            entries = [
+                {"step": number, "not_finite": names_of_step, **self.items_of_step(number - 1)}
+                for number, names_of_step in skipped.items()
             ]
-            self.file.write_text(json.dumps(items, indent=1) + "\n", encoding="utf-8")
-        terms = ", ".join(dict.fromkeys(name for names in skipped.values() for name in names))
+            self.file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+        distinct = ", ".join(dict.fromkeys(name for names_of_step in skipped.values() for name in names_of_step))
         raise TrainingFailed(
             f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
-            f"({terms}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true "
+            f"({distinct}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true "
             "may help"
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:
-        """Update the running averages of the loss for these loss terms (names); record the step if it is a spike."""
+        """Record the step if its loss is a spike, and add the loss to the averages of steps with the same `terms`.
+
+        `terms` has the names of the loss terms. Averages: number of steps, running mean, running mean of squares.
+        """
         count, mean, square = self.averages.get(terms, (0, 0.0, 0.0))
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
-            average = f"{mean:.3f} +- {deviation:.3f} before"
-            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({average})", flush=True)
+            before = f"{mean:.3f} +- {deviation:.3f} before"
+            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({before})", flush=True)
         coefficient = 1 / min(count + 1, _AVERAGED_STEPS)
         self.averages[terms] = count + 1, mean + coefficient * (loss - mean), square + coefficient * (loss**2 - square)
 

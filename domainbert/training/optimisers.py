@@ -24,16 +24,20 @@ class CombinedOptimizer(Optimizer):
 
     def __init__(self, optimizers: list[Optimizer]) -> None:
         self.optimizers = optimizers
-        super().__init__([{"params": group["params"]} for o in optimizers for group in o.param_groups], {})
+        groups = [{"params": group["params"]} for optimizer in optimizers for group in optimizer.param_groups]
+        super().__init__(groups, defaults={})
         self.share_groups()
 
     def share_groups(self) -> None:
-        """Refer to the parameter groups of all optimisers, for schedules; call it again after a state is loaded."""
+        """Refer to the parameter groups of all optimisers, so that schedules change their learning rates.
+
+        Call it again after a state is loaded, which replaces the groups.
+        """
         self.param_groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Step each optimiser."""
+        """Step each optimiser; return the loss of `closure`, or None without it."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -61,7 +65,7 @@ def build_optimizer(
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
     2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or all parameters.
     Weight decay applies only to weight matrices, not to biases and norms (fewer than two dimensions) and embeddings.
-    Learning rates follow `head_lr` and `layer_decay`: at depth d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
+    Learning rates follow `head_lr` and `layer_decay`: in layer d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
     arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is the rate of the head). A shared
     parameter has the learning rate of the first model; parameters in `extra` have the rate of heads.
     """
@@ -74,6 +78,7 @@ def build_optimizer(
             if parameter.requires_grad and owners[parameter] is model:
                 use_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
                 (hidden if use_muon else others).append((model, name, parameter))
+    # a name that begins with "head." selects the rate of heads
     others += [(models[0], f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
     adamw = AdamW(_parameter_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
@@ -83,7 +88,7 @@ def build_optimizer(
 
 
 def _parameter_groups(named: Sequence[NamedParameter], config: OptimConfig) -> list[ParameterGroup]:
-    """Return a group for each pair of learning rate and weight decay."""
+    """Return the groups for torch, one for each pair of learning rate and weight decay."""
     groups: dict[tuple[float, float], ParameterGroup] = {}
     submodules = [module for model in {model for model, _, _ in named} for module in model.modules()]
     embedding_weights = {module.weight for module in submodules if isinstance(module, nn.Embedding)}
@@ -102,7 +107,7 @@ def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> fl
 
 
 def _depth(model: EncoderWithHead, name: str) -> int:
-    """Return the `Encoder.depth_of` of a parameter; 0 outside the encoder."""
+    """Return the layer of a parameter of the encoder, from 1; 0 for embeddings and outside the encoder."""
     return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0
 
 
@@ -139,4 +144,5 @@ def lr_factor(step: int, num_steps: int, config: ScheduleConfig) -> float:
 
 def build_schedule(optimizer: Optimizer, config: ScheduleConfig, num_steps: int) -> LambdaLR:
     """Return a torch scheduler; step it after every optimiser step."""
+    # torch also asks for the rate after the last step
     return LambdaLR(optimizer, lambda step: lr_factor(min(step, num_steps - 1), num_steps, config))

@@ -20,7 +20,7 @@ def resolve_precision(
     """Return the precision, with `auto` resolved: `bf16-mixed` if the hardware multiplies bf16 matrices fast, else
     `32-true`.
 
-    GPUs from Ampere on have it (older GPUs emulate bf16 slowly), CPUs with AMX, and AMD CPUs with AVX512-BF16. Intel
+    Fast are GPUs from Ampere on (older GPUs emulate bf16 slowly), CPUs with AMX, and AMD CPUs with AVX512-BF16. Intel
     CPUs with AVX512-BF16 but without AMX (as in some virtual machines) multiply bf16 at half the speed of fp32 (Emerald
     Rapids: 84 and 155 GFLOP/s). `accelerator` is as in `trains_on_gpu`.
     """
@@ -30,6 +30,7 @@ def resolve_precision(
         fast = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         features = torch.cpu.get_capabilities()
+        # without AMX, only AMD
         fast_vectors = features.get("avx512_bf16", False) and not features.get("cpu_name", "").startswith("Intel")
         fast = features.get("amx_bf16", False) or fast_vectors
     return "bf16-mixed" if fast else "32-true"

@@ -32,7 +32,7 @@ def all_reduce_max(value: int) -> int:
     if not (distributed.is_available() and distributed.is_initialized()):
         return value
     maximum = torch.tensor(value)
-    group = _group_on_cpu(id(distributed.group.WORLD))  # no operation waits for a GPU
+    group = _group_on_cpu(id(distributed.group.WORLD))  # no operation waits for a GPU; the id is only a cache key
     distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=group)
     return int(maximum)
 
@@ -40,9 +40,9 @@ def all_reduce_max(value: int) -> int:
 def join_torchrun(backend: str) -> None:
     """Initialise the process group of a torchrun launch; do nothing for other launches, or if a group exists.
 
-    torchrun keeps its store when it restarts the processes, with the addresses of the previous processes, whose ports
-    are closed. So the keys get a prefix that is new at each start. The restart count cannot be the prefix, because
-    torchrun counts per node.
+    When torchrun restarts the processes, its store still has the addresses of the previous processes, whose ports are
+    closed. So the keys get a prefix that is new at each start. The restart count cannot be the prefix, because torchrun
+    counts per node.
     """
     from torch import distributed
 
@@ -64,7 +64,7 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
         TrainingFailed: a process did not join within `seconds`.
     """
     name, others, end = uuid.uuid4().hex, range(1, size), time.monotonic() + seconds
-    if rank:
+    if rank != 0:
         store.set(f"domainbert/name/{rank}", name)
     confirmed = [f"domainbert/{name}/{other}" for other in others]
     while time.monotonic() < end:
@@ -73,7 +73,7 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
                 return name
             names = [name, *(_stored_text(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
-        elif name in (names := _stored_text(store, "domainbert/names").split()):
+        elif name in (names := _stored_text(store, "domainbert/names").split()):  # the first name is the prefix
             store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
             return names[0]
         time.sleep(_POLL_SECONDS)
@@ -89,8 +89,11 @@ def _stored_text(store: Any, key: str) -> str:
 
 @lru_cache(maxsize=1)
 def _group_on_cpu(world: int) -> Any:
-    """Return a gloo group for values on the CPU, so that no operation waits for a GPU; None if the default is gloo.
-    `world`, the id of the default group, is only the key of the cache."""
+    """Return a gloo group for values on the CPU, so that no operation waits for a GPU.
+
+    None, which stands for the default group, if that is a gloo group. `world`, the id of the default group, is only the
+    key of the cache.
+    """
     from torch import distributed
 
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")
@@ -98,7 +101,7 @@ def _group_on_cpu(world: int) -> Any:
 
 @contextmanager
 def report_lost_rank() -> Iterator[None]:
-    """Convert communication errors between processes to `TrainingFailed` inside the context."""
+    """Inside the context, convert an error of the communication between processes to `TrainingFailed`."""
     try:
         yield
     except RuntimeError as error:  # gloo has no specific exception type
@@ -133,10 +136,11 @@ def end_with_parent() -> None:
 def command_of_other_processes(arguments: Sequence[str]) -> Iterator[None]:
     """Make Lightning start the other local processes as `domainbert` with these arguments, and clean up afterwards.
 
-    By default Lightning repeats the command line of this process, which may run a whole recipe. It also leaves
-    environment variables and the process group, with which the next stage would act as one of several processes. If all
-    processes were started together, the group is kept for the next stage: torchrun's store still holds the addresses of
-    the first group, so a second group could not be initialised.
+    By default Lightning repeats the command line of this process, which may run a whole recipe. After a stage it leaves
+    environment variables and the process group, with which the next stage would act as one of several processes.
+
+    If a launcher started all processes, the group is kept for the next stage: torchrun's store still holds the
+    addresses of the first group, so a second group could not be initialised.
     """
     argv, environment = sys.argv, dict(os.environ)
     sys.argv = [argv[0], *arguments]

@@ -20,7 +20,7 @@ _SIZE = {"cpu": 2048, "cuda": 8192}  # rows and columns of the measured matrices
 def throughput_callback(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
     """Return a callback that measures tokens per second and model FLOP utilisation on the device of a run.
 
-    `flops_per_token` as in `Throughput`.
+    `flops_per_token` maps the first step (from 0) of each phase to the FLOPs of a token.
     """
     accelerator = runtime.trainer.get("accelerator")
     device = torch.device("cuda" if trains_on_gpu(accelerator) else "cpu")
@@ -41,15 +41,14 @@ def flops_per_token(model: EncoderWithHead, row_length: int, predicted_share: fl
     outside_blocks -= {module.weight for module in encoder.modules() if isinstance(module, nn.Embedding)}
     layers = _num_weights(outside_blocks) + sum(_num_weights(block.parameters()) for block in blocks)
     after_last_attention = _num_weights(_after_attention(blocks[-1]))
-    outputs = encoder.input_embeddings.weight.numel() if isinstance(model.head, MaskedLMHead) else 0
-    head = _num_weights(model.head.parameters()) + outputs
+    output_weights = encoder.input_embeddings.weight.numel() if isinstance(model.head, MaskedLMHead) else 0
+    head = _num_weights(model.head.parameters()) + output_weights
     weights_per_token = layers - after_last_attention + predicted_share * (after_last_attention + head)
     return 6 * weights_per_token + encoder.attention_flops(row_length)
 
 
 def _after_attention(block: nn.Module) -> set[nn.Parameter]:
-    """Return the parameters of a block that are used after its attention, with the output projection of the
-    attention."""
+    """Return the parameters that a block uses after its attention, including the attention's output projection."""
     # the module that contains the attention and its output projection
     (parent,) = (part for part in block.modules() if any(isinstance(child, Attention) for child in part.children()))
     after_parent = {*block.parameters()} - {*parent.parameters()}
@@ -57,6 +56,7 @@ def _after_attention(block: nn.Module) -> set[nn.Parameter]:
 
 
 def _num_weights(parameters: Iterable[nn.Parameter]) -> int:
+    """Return the number of weights in matrices and convolutions; biases and norms do not count."""
     return sum(parameter.numel() for parameter in parameters if parameter.ndim >= 2)
 
 
@@ -77,7 +77,7 @@ def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float
         _synchronize(device)
         duration = time.perf_counter() - start
         best, remaining = min(best, duration), remaining - duration
-    return 2 * size**3 / best
+    return 2 * size**3 / best  # size**3 multiplications and as many additions
 
 
 def _synchronize(device: torch.device) -> None:

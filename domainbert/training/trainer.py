@@ -38,18 +38,20 @@ def build_trainer(
 ) -> lightning.Trainer:
     """Return the Trainer of a stage with `num_steps` optimiser steps of `batch_size` rows or examples over all devices.
 
-    It validates every `validate_every` steps. `heaviest` is as in `TrainingData`.
+    It validates every `validate_every` steps. `heaviest` has the step that needs the most memory, for each batch shape.
 
     Raises:
         DomainbertError: the batch size is not divisible into micro-batches, or a logger is not installed;
             `micro_batch_size: auto` with `strategy: fsdp`.
     """
-    micro_batch_size, sharded = runtime.micro_batch_size, runtime.trainer.get("strategy") == "fsdp"
+    micro_batch_size = runtime.micro_batch_size
+    sharded = runtime.trainer.get("strategy") == "fsdp"
     automatic: list[lightning.Callback] = []  # callbacks that set the micro-batch size
     if micro_batch_size == "auto":
         if sharded:
             raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number")
-        micro_batch_size, automatic = None, [LargestMicroBatch(batch_size, validate_every, heaviest)]
+        micro_batch_size = None  # until the callback sets it
+        automatic = [LargestMicroBatch(batch_size, validate_every, heaviest)]
     silence_lightning()
     _keep_freed_memory()
     strategy = {"strategy": FullySharded()} if sharded else {}
@@ -77,7 +79,7 @@ def build_trainer(
         raise DomainbertError(f"trainer: {error}") from error
     # Gradients are views of the communication buffers, which saves copies.
     set_ddp_option(trainer.strategy, "gradient_as_bucket_view", True)
-    # Both count micro-batches; their number depends on the number of devices.
+    # Lightning counts micro-batches in both attributes; their number depends on the number of devices.
     trainer.accumulate_grad_batches = _accumulation(batch_size, micro_batch_size, trainer.world_size)
     trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
     return trainer
@@ -86,7 +88,8 @@ def build_trainer(
 def _keep_freed_memory() -> None:
     """Make glibc keep freed memory instead of returning it to the system; do nothing with another C library.
 
-    Each training step on a CPU allocates and frees the same large tensors; the page faults would take about 15 % of it.
+    Each training step on a CPU allocates and frees the same large tensors. Page faults would take about 15 % of the
+    step.
     """
     if sys.platform != "linux":
         return
@@ -97,7 +100,10 @@ def _keep_freed_memory() -> None:
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return the devices and nodes of torchrun or SLURM, which override the settings of the YAML file."""
+    """Return `devices` and `num_nodes` of torchrun or SLURM, which override the settings of the YAML file.
+
+    Return {} without these launchers.
+    """
     if "LOCAL_WORLD_SIZE" in environment:
         devices = int(environment["LOCAL_WORLD_SIZE"])
         return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}
@@ -108,7 +114,10 @@ def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[
 
 
 def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int) -> int:
-    """Return the number of micro-batches of a device per optimiser step."""
+    """Return the number of micro-batches of a device per optimiser step.
+
+    `micro_batch_size` None is one micro-batch. Raises `DomainbertError` if the batch cannot be divided equally.
+    """
     per_device, rest = divmod(batch_size, world_size)
     size = micro_batch_size or per_device
     if rest or not per_device or per_device % size:
@@ -155,7 +164,7 @@ class MetricsFile(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        """Append a line with the metrics of a step."""
+        """Append a line with the metrics of a step. Lightning counts `step` from 0, the file from 1."""
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with open(self.path, "a", encoding="utf-8") as file:
@@ -171,7 +180,10 @@ class MetricsFile(Logger):
 
 
 def _step_of(line: str) -> float:
-    """Return the step of a line; infinity for a damaged line: half a line after a kill, zeros after a power failure."""
+    """Return the step of a line; infinity for a damaged line, so that it is deleted.
+
+    Damaged is half a line after a kill, or a line of zeros after a power failure.
+    """
     try:
         return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):

@@ -70,8 +70,10 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         notes = [""] * len(input_ids)
         for position, target in zip(batch["positions"].tolist(), batch["targets"].tolist(), strict=True):
             if target != IGNORE_INDEX:
-                action = "kept" if input_ids[position] == target else "random"
-                action = "hidden" if input_ids[position] == self.tokenizer.mask_id else action
+                if input_ids[position] == self.tokenizer.mask_id:
+                    action = "hidden"
+                else:
+                    action = "kept" if input_ids[position] == target else "random"
                 token = self.tokenizer.pieces.readable(self.tokenizer.tokens[target])
                 notes[position] = f"{action}; the target is {token}"
         return [notes[start : start + length] for start in range(0, len(notes), length)]
@@ -122,7 +124,7 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Return the operations per token; in the middle of training if the masked share changes."""
+        """Return the operations per token, with the masked share in the middle of training."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
 
     @override
@@ -147,8 +149,7 @@ def _maskable_counts(
     corpus: PreparedCorpus, special_ids: Collection[int]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the token counts (V,) in training and validation; 0 for special tokens, which are never hidden."""
-    splits = corpus.train, corpus.validation
-    train, validation = (split.token_counts(corpus.vocab_size).copy() for split in splits)
+    train, validation = (split.token_counts(corpus.vocab_size).copy() for split in (corpus.train, corpus.validation))
     train[list(special_ids)] = validation[list(special_ids)] = 0
     return train, validation
 

@@ -108,9 +108,15 @@ class ReplacedTokens(ObjectiveConfig):
 
     @property
     def masking(self) -> MaskingConfig:
-        """Masking for the generator."""
-        shares = self.mlm_probability, self.mask_share, 0.0  # no random replacements
-        return MaskingConfig(*shares, self.whole_word, self.spans, self.final_mlm_probability)
+        """Masking of the generator's input, without random replacements."""
+        return MaskingConfig(
+            mlm_probability=self.mlm_probability,
+            mask_share=self.mask_share,
+            random_share=0.0,
+            whole_word=self.whole_word,
+            spans=self.spans,
+            final_mlm_probability=self.final_mlm_probability,
+        )
 
     def generator_config_for(self, encoder: EncoderConfig) -> EncoderConfig:
         """Return the architecture of a new generator for a discriminator with this encoder."""

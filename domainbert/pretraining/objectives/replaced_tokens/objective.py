@@ -132,10 +132,12 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         Raises:
             DomainbertError: the folder's generator differs from the settings, or embeddings cannot be shared.
         """
+        # discriminator
         config = start.config
         head, labels = (REPLACED, ()) if REPLACED in head_kinds(config) else (TOKENS, LABELS)
         self.config.check(config)
         model = BuiltModel(start.model(head, labels), config, head, labels)
+        # generator: new, or from the subfolder of the folder to continue from
         folder = None if start.folder is None else open_model(start.folder).path / GENERATOR
         is_new = folder is None or not folder.is_dir()
         expected = self.config.generator_config_for(config)
@@ -214,14 +216,19 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return no facts, and a warning about a discriminator that is hardly better than the base rate."""
-        losses = validation["discriminator_loss"], validation["base_rate_entropy"]
+        loss, base_rate_entropy = validation["discriminator_loss"], validation["base_rate_entropy"]
         consequence = "it has hardly learned, and fine-tuning this model may be worse than training from scratch"
-        return {}, base_rate_warnings("the discriminator's loss", *losses, consequence)
+        return {}, base_rate_warnings("the discriminator's loss", loss, base_rate_entropy, consequence)
 
     def flops_per_token(self, models: Models, length: int) -> float:
-        """Return the operations of both models; the generator's head reads masked tokens, the discriminator's all."""
-        generator = flops_per_token(models[GENERATOR], length, self.config.masking.mlm_probability_at(0.5))
-        return generator + flops_per_token(models[MODEL], length, 1.0)
+        """Return the operations of both models per token.
+
+        The generator's head reads only masked tokens: their share in the middle of training. The discriminator's head
+        reads all tokens.
+        """
+        masked_share = self.config.masking.mlm_probability_at(0.5)
+        generator = flops_per_token(models[GENERATOR], length, masked_share)
+        return generator + flops_per_token(models[MODEL], length, predicted_share=1.0)
 
     @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:

@@ -71,7 +71,10 @@ def merge_differences(encoder: Encoder) -> None:
 
 
 def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[nn.Module, Any]]:
-    """Return the parts to share by name, each of the model and of the generator."""
+    """Return the parts to share, by name: the part of the model, and the part of the generator.
+
+    Raise `DomainbertError` if the shapes of the word embeddings differ.
+    """
     parts, generator_parts = (built.model.encoder.embedding_parts() for built in (model, generator))
     shapes, generator_shapes = _shapes(parts["word"]), _shapes(generator_parts["word"])
     if shapes != generator_shapes:
@@ -92,6 +95,7 @@ def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
 
 
 def _check_same(part: nn.Module, other: nn.Module) -> None:
+    """Raise `DomainbertError` if the parameters of two parts have different values."""
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
             "sharing: found es, but generator and discriminator in the folder to continue from have different "
@@ -100,6 +104,7 @@ def _check_same(part: nn.Module, other: nn.Module) -> None:
 
 
 def _replace(encoder: Encoder, old: nn.Module, new: nn.Module) -> None:
+    """Put `new` in the place of the submodule `old`."""
     name = next(name for name, part in encoder.named_modules() if part is old)
     parent, _, attribute = name.rpartition(".")
     setattr(encoder.get_submodule(parent), attribute, new.train(old.training))

@@ -90,9 +90,16 @@ class SentencePairsObjective(MaskedLMObjective):
                 "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
                 "single texts, or MaskedLM (translation LM)"
             )
-        tokens = split.document_offsets, split.take, split.take_starts
-        num_special = tokenizer.template.num_special_tokens(pair=True)
-        plan = plan_rows(*tokens, tokenizer.vocab_size, tokenizer.special_ids, length, num_special, split.languages)
+        plan = plan_rows(
+            split.document_offsets,
+            split.take,
+            split.take_starts,
+            tokenizer.vocab_size,
+            tokenizer.special_ids,
+            length,
+            tokenizer.template.num_special_tokens(pair=True),
+            split.languages,
+        )
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
@@ -113,7 +120,8 @@ class SentencePairsObjective(MaskedLMObjective):
         bounds = np.hstack([texts.first, texts.second]).tolist()  # start and end of both segments of each text
         rows: list[list[Any]] = [[] for _ in key.rows]
         for row, (a, b, c, d) in zip(texts.rows.tolist(), bounds, strict=True):
-            rows[row].append((split.take(a, b), split.take(c, d)) if d > c else split.take(a, b))
+            is_pair = d > c
+            rows[row].append((split.take(a, b), split.take(c, d)) if is_pair else split.take(a, b))
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
@@ -198,9 +206,9 @@ class SentencePairsObjective(MaskedLMObjective):
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return the facts and warnings of masked LM, and a warning if the pair loss is hardly below the base rate."""
         facts, messages = super().judge(corpus, {**validation, "loss": validation["masked_lm_loss"]})
-        losses = validation["pair_loss"], validation["base_rate_entropy"]
+        loss, base_rate_entropy = validation["pair_loss"], validation["base_rate_entropy"]
         consequence = "the relation between segments has not been learned"
-        return facts, messages + base_rate_warnings("the loss on pairs", *losses, consequence)
+        return facts, messages + base_rate_warnings("the loss on pairs", loss, base_rate_entropy, consequence)
 
     @override
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
@@ -217,9 +225,10 @@ def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints,
     pairs = np.repeat(np.arange(num_rows)[:, None] * length, num_slots, axis=1)
     labels = np.full((num_rows, num_slots), IGNORE_INDEX, dtype=np.int64)
     paired = texts.labels != IGNORE_INDEX
-    rows = texts.rows[paired]
-    slots = np.arange(len(rows)) - np.searchsorted(rows, rows)
-    pairs[rows, slots], labels[rows, slots] = packed.first_positions[paired], texts.labels[paired]
+    rows = texts.rows[paired]  # ascending
+    slots = np.arange(len(rows)) - np.searchsorted(rows, rows)  # number of earlier pairs in the row
+    pairs[rows, slots] = packed.first_positions[paired]
+    labels[rows, slots] = texts.labels[paired]
     return pairs, labels
 
 

@@ -85,7 +85,7 @@ class PairPlan(RowPlan):
     def halves(self, seed: int, epoch: int) -> Halves:
         """Return the segments of a pass; the passes of a batch are cached."""
         if (seed, epoch) not in self.cached_halves:
-            for oldest in list(self.cached_halves)[: 1 - self.passes_at_once]:  # leaves `passes_at_once` - 1
+            for oldest in list(self.cached_halves)[: 1 - self.passes_at_once]:  # all but the last `passes_at_once` - 1
                 del self.cached_halves[oldest]
             self.cached_halves[seed, epoch] = self._draw(seed, epoch)
         return self.cached_halves[seed, epoch]
@@ -95,9 +95,11 @@ class PairPlan(RowPlan):
         pieces = np.arange(len(self.lengths))
         paired = self.num_cuts > 0
         pairs = np.flatnonzero(paired)
+        # cuts; a piece that is not a pair is cut at its end
         cut_indices = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
         cuts = self.starts + self.lengths
         cuts[paired] = self.cuts[(self.first_cut + cut_indices.astype(np.int64))[paired]]
+        # labels: swap or exchange the segments of half of the pairs
         shuffled_pairs = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")]
         half = shuffled_pairs[: len(pairs) // 2]
         labels = np.where(paired, 0, IGNORE_INDEX)
@@ -111,8 +113,8 @@ class PairPlan(RowPlan):
     def _exchange_partners(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
         """Return the piece that provides the second segment of each piece: (pieces,).
 
-        Pieces of `half` are sorted by the length of their second segments, with `bits` for random ties; neighbours
-        exchange them unless they are from the same document. Other pieces keep their own.
+        Pieces of `half` are sorted by the length of their second segments, in random order (`bits`) for equal lengths.
+        Two neighbours exchange their second segments, unless they are from the same document. Other pieces keep theirs.
         """
         second_lengths = (self.starts + self.lengths - cuts)[half]
         ordered = half[np.lexsort((bits, second_lengths))]
@@ -146,17 +148,21 @@ class PairPlan(RowPlan):
         """Return start and end of the first and of the second segment, (pieces, 2) each, and the labels (pieces,)."""
         stops = self.starts + self.lengths
         cuts, partners, labels = (values[pieces] for values in halves)
+        # the second segment of the partner, truncated to the length of the original
         begin = halves.cuts[partners]
         original_length = stops[pieces] - cuts
         end = np.minimum(stops[partners], begin + original_length)
-        first, second = np.stack([self.starts[pieces], cuts], axis=1), np.stack([begin, end], axis=1)
+        first = np.stack([self.starts[pieces], cuts], axis=1)
+        second = np.stack([begin, end], axis=1)
         swapped = ((labels == 1) & (self.relation == "order"))[:, None]
         return np.where(swapped, second, first), np.where(swapped, first, second), labels
 
     def num_maskable(self, texts: Texts, num_rows: int) -> Ints:
         """Return the number of maskable tokens in each row: (rows,)."""
-        segments = np.stack([texts.first, texts.second])
-        sizes, unmaskable = np.diff(segments)[..., 0], np.diff(np.searchsorted(self.unmaskable, segments))[..., 0]
+        segments = np.stack([texts.first, texts.second])  # (2, texts, 2): start and end
+        starts, ends = segments[..., 0], segments[..., 1]
+        sizes = ends - starts
+        unmaskable = np.searchsorted(self.unmaskable, ends) - np.searchsorted(self.unmaskable, starts)
         maskable = np.zeros(num_rows, dtype=np.int64)
         np.add.at(maskable, texts.rows, (sizes - unmaskable).sum(axis=0))
         return maskable
@@ -169,7 +175,7 @@ def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Do
     first, last = plan.starts + min_tokens, plan.starts + plan.lengths - min_tokens
     # cut at sentences, or at words where no sentence begins between these positions
     sentences = positions_where(split, SentenceMarks.of(tokenizer).starts)
-    num_sentences = _cuts_in_ranges(sentences, first, last)[1]
+    _, num_sentences = _cuts_in_ranges(sentences, first, last)
     cut_at_words = np.flatnonzero((num_sentences == 0) & (first <= last))
     bounds = zip(first[cut_at_words].tolist(), last[cut_at_words].tolist(), strict=True)
     words = [_word_starts(split, *bound) for bound in bounds]
