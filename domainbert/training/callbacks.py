@@ -145,10 +145,8 @@ class Throughput(StatefulCallback):
             self.seconds += now - self._last_step_end
             phase_start = max(start for start in self.flops_per_token if start <= step)
             self.flops += tokens * self.flops_per_token[phase_start]
-            log_step(
-                pl_module,
-                {_TOKENS_PER_SECOND: self.tokens_per_second, _UTILISATION: self.model_flop_utilisation},
-            )
+            rates = {_TOKENS_PER_SECOND: self.tokens_per_second, _UTILISATION: self.model_flop_utilisation}
+            log_step(pl_module, rates)
         self._last_step_end = now
 
     def on_validation_end(self, *_: Any) -> None:

@@ -129,10 +129,7 @@ class TrainingData(lightning.LightningDataModule):
         # the last rank has the fewest items; all processes raise, so none waits for another
         if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [
-            self._batches(EqualLengthBatches(local, first))
-            for local, first in zip(of_this_rank, of_first_rank, strict=True)
-        ]
+        return [self._batches(EqualLengthBatches(*pair)) for pair in zip(of_this_rank, of_first_rank, strict=True)]
 
     def _batches(self, batches: Dataset[Batch]) -> Batches:
         """Return all batches of a dataset, in order."""

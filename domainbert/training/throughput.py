@@ -77,7 +77,7 @@ def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float
         _synchronize(device)
         duration = time.perf_counter() - start
         best, remaining = min(best, duration), remaining - duration
-    return 2 * size**3 / best  # size**3 multiplications and as many additions
+    return 2 * size**3 / best  # multiplications and additions
 
 
 def _synchronize(device: torch.device) -> None:
