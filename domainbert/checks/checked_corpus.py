@@ -104,24 +104,29 @@ class CheckedCorpus:
         return [self._place(name, text) for name, text in excerpts]
 
     def _place(self, document_name: str, text: str) -> Place:
-        """Return the place of a document named `SOURCE:FILE:LINE` or `SOURCE:FILE`, with `text`; for a source on the
-        hub the name of the source is the path."""
+        """Return the place of a document, with `text`.
+
+        The name of the document is `SOURCE:FILE:LINE` or `SOURCE:FILE`, where SOURCE is the index of the source. The
+        place in a source on the hub has the name of the source as its path.
+        """
         source_index, _, document_id = document_name.partition(":")
         source = self.config.sources[int(source_index)]
         match = re.fullmatch(r"(.*):(\d+)", document_id, re.DOTALL)
-        file, line = (match[1], int(match[2])) if match else (document_id, None)
+        file = match[1] if match else document_id
+        line = int(match[2]) if match else None
         path = source.path if source.hub_name else str(self._paths_by_name(source.path).get(file, file))
         return place(path, line, text)
 
     def _paths_by_name(self, path: str) -> Mapping[str, Path]:
-        """Return the files of a source by the names in document ids; the listing of a folder is cached."""
+        """Return the path of each file of a source, by the file name in document ids; the result is cached."""
         if path not in self._file_lists:
             self._file_lists[path] = dict(find_files(path))
         return self._file_lists[path]
 
     def add(self, document_name: str, document: Document) -> None:
         """Add a document to the counts, and search it for the labelled texts."""
-        text, words = document.text, words_of_text(document.text)
+        text = document.text
+        words = words_of_text(text)
         self.words += len(words)
         self.lines.add(document_name, text)
         if match := BROKEN.search(text[:_SCANNED_CHARACTERS]):

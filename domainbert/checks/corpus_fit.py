@@ -58,12 +58,13 @@ def compare_corpora(
     samples = {name: sample_documents(config, most_words, name, max_characters) for name, config in corpora.items()}
     size = min(most_words, *(_count_words(name, sample) for name, sample in samples.items()))
     predictions = {name: _predict_texts(sample, size, task) for name, sample in samples.items()}
-    order = sorted(predictions, key=lambda name: sum(text.bits for text in predictions[name]))
+    names = sorted(predictions, key=lambda name: sum(text.bits for text in predictions[name]))  # the best first
+    best = predictions[names[0]]
     return {
         "words": size,
         "task_words": sum(map(len, task)),
         "task_texts": len(task),
-        "corpora": {name: _prediction_statistics(predictions[name], predictions[order[0]]) for name in order},
+        "corpora": {name: _prediction_statistics(predictions[name], best) for name in names},
     }
 
 
@@ -87,7 +88,7 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, max_chara
             total_words += num_words
             while total_words - heap[0][2] >= most_words:  # enough words without the document of the highest hash
                 total_words -= heapq.heappop(heap)[2]
-    return [text for _, text, _ in sorted(heap, reverse=True)]
+    return [text for _, text, _ in sorted(heap, reverse=True)]  # reverse: the hashes are negative
 
 
 def _first_words(texts: Iterable[str], num_words: int) -> Iterator[list[str]]:
@@ -197,41 +198,51 @@ class WordModel:
             np.array([self._ids.setdefault(word, len(self._ids)) for word in doc], np.int64) for doc in documents
         ]
         pairs, counts = np.unique(_concatenate(map(_bigram_ids, word_ids)), return_counts=True)
-        before, after = np.divmod(pairs, _WIDTH)
+        first, second = np.divmod(pairs, _WIDTH)  # word ids of each distinct bigram
         size = len(self._ids) + 1  # the last id is for unknown words, which have no count
-        # a last pair that no text has, so that every index from `searchsorted` in `predict` is valid
+        # a last id that no bigram has, so that every index from `searchsorted` in `predict` is valid
         self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)
-        self._tokens = np.bincount(before, counts, size)  # c(v *)
-        self._types = np.bincount(before, minlength=size)  # N(v *)
+        self._tokens = np.bincount(first, counts, size)  # c(v *): bigrams that begin with each word v
+        self._types = np.bincount(first, minlength=size)  # N(v *): distinct bigrams that begin with each word v
         self._discount = discount(counts)
         self._unigram = _discounted(np.bincount(_concatenate(word_ids), minlength=size))  # P of the first word
-        self._continuation = _discounted(np.bincount(after, minlength=size))  # Q
+        self._continuation = _discounted(np.bincount(second, minlength=size))  # Q, see `WordModel`
 
     def predict(self, words: Sequence[str]) -> TextPrediction:
         """Return the code length of a text in bits, and how many of its words and bigrams occur in the corpus."""
-        ids = np.array([self._ids.get(word, len(self._ids)) for word in words], np.int64)
+        unknown_id = len(self._ids)
+        ids = np.array([self._ids.get(word, unknown_id) for word in words], np.int64)
         pairs = _bigram_ids(ids)
-        indices = np.searchsorted(self._pairs, pairs)
+        indices = np.searchsorted(self._pairs, pairs)  # valid: the last of `_pairs` is above every id of a bigram
         counts = np.where(self._pairs[indices] == pairs, self._counts[indices], 0)
         probabilities = np.concatenate([self._unigram[ids[:1]], self._conditional(ids[:-1], ids[1:], counts)])
-        unknown = int((ids == len(self._ids)).sum())
-        return TextPrediction(len(ids), -float(np.log2(probabilities).sum()), unknown, int((counts > 0).sum()))
+        bits = -float(np.log2(probabilities).sum())
+        return TextPrediction(len(ids), bits, int((ids == unknown_id).sum()), int((counts > 0).sum()))
 
     def _conditional(self, before: Ints, words: Ints, counts: Ints) -> Floats:
-        """Return P(words | before), elementwise; `counts` are the counts of these bigrams in the corpus."""
+        """Return P(words | before) as in `WordModel`, elementwise; `counts` are the counts of these bigrams.
+
+        After a word that begins no bigram of the corpus, the probability does not depend on this word.
+        """
         continuation, tokens = self._continuation[words], self._tokens[before]
         mass = np.maximum(counts - self._discount, 0) + self._discount * self._types[before] * continuation
         return np.where(tokens > 0, mass / np.maximum(tokens, 1), continuation)
 
 
 def discount(counts: Ints) -> float:
-    """Return the discount n1 / (n1 + 2 n2), with 1 added to n1 and 1/2 to n2; see `WordModel`."""
+    """Return the discount n1 / (n1 + 2 n2), see `WordModel`.
+
+    n1 is the number of items counted once, plus 1; n2 is the number of items counted twice, plus 1/2.
+    """
     once, twice = ((counts == count).sum() for count in (1, 2))
     return float((once + 1) / (once + 2 * twice + 2))
 
 
 def _discounted(counts: Ints) -> Floats:
-    """Return probabilities from discounted counts; each word also gets the share `UNKNOWN` of the discounted mass."""
+    """Return probabilities from discounted counts; each word also gets the share `UNKNOWN` of the discounted mass.
+
+    If all counts are 0, each probability is `UNKNOWN`.
+    """
     if not counts.any():
         return np.full(len(counts), UNKNOWN)
     subtracted = discount(counts)

@@ -48,7 +48,7 @@ class TaggedText(NamedTuple):
 
 def _tagged_text(item: PlainItem) -> TaggedText:
     """Return the words and entities of an item, without entities whose borders are not word borders."""
-    text = item.texts[0]
+    text = item.texts[0]  # an item with entities has a single text
     words = [match.span() for match in _WORD.finditer(text)]
     begins = {start: index for index, (start, _) in enumerate(words)}
     ends = {end: index + 1 for index, (_, end) in enumerate(words)}
@@ -83,7 +83,7 @@ def _has_odd_edge(surface: str) -> bool:
     if len(surface) == 1:
         return not surface.isalnum() and surface in _NOT_FIRST | _NOT_LAST
     first, last = surface[0], surface[-1]
-    if last in _OPENING_OF:
+    if last in _OPENING_OF:  # only the pair is compared: "(a)" also begins with a bracket
         return surface.count(last) > surface.count(_OPENING_OF[last])
     ends_with_separate_sign = surface[-2:] in (" .", " -")
     bad_first = first in _NOT_FIRST and not (first == "." and surface[1].isdigit())  # ".95" is a number
@@ -97,6 +97,7 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
 
     Read the untagged places, and tag the entities that were missed.
     """
+    # surfaces that are tagged often enough
     texts = [_tagged_text(item) for item in data.items]
     num_tagged = Counter(text.surface(*entity) for text in texts for entity in text.entities)
     frequent = {
@@ -105,6 +106,7 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
         if count >= _MIN_TAGGED and sum(map(str.isalpha, surface)) > 1  # a single letter may mean something else
     }
 
+    # their untagged places, if nearly all other places are tagged
     untagged: dict[str, list[Stretch]] = defaultdict(list)
     for index, text in enumerate(texts):
         for begin, end in _untagged_ranges(text, frequent):
@@ -127,8 +129,8 @@ def _examples(untagged: Mapping[str, list[Stretch]], num_tagged: Counter[str]) -
 
 
 def _untagged_ranges(item: TaggedText, surfaces: set[str]) -> Iterator[tuple[int, int]]:
-    """Yield the word ranges (begin, end) whose text is in `surfaces` and which overlap no entity. Of the ranges that
-    begin with the same word, only the longest range in `surfaces` is considered."""
+    """Yield the word ranges (begin, end) whose text is in `surfaces`, if they overlap no entity and are not part of a
+    compound. Of the ranges that begin with the same word, only the longest range in `surfaces` is considered."""
     tagged_words = {word for begin, end in item.entities for word in range(begin, end)}
     for begin in range(len(item.words)):
         for end in range(min(len(item.words), begin + _MAX_WORDS), begin, -1):
@@ -139,7 +141,7 @@ def _untagged_ranges(item: TaggedText, surfaces: set[str]) -> Iterator[tuple[int
 
 
 def _is_in_compound(item: TaggedText, begin: int, end: int) -> bool:
-    """Whether a hyphen or slash joins the words to a neighbour, as "DM" in "DM - kinase"."""
+    """Whether the word before or after a word range is a hyphen or slash, as after "DM" in "DM - kinase"."""
     neighbours = [item.surface(index, index + 1) for index in (begin - 1, end) if 0 <= index < len(item.words)]
     return not _JOINING_SIGNS.isdisjoint(neighbours)
 
@@ -156,7 +158,7 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
     for index, text in enumerate(map(_tagged_text, data.items)):
         for begin, end in text.entities:
             first, previous = _determiner(text, begin), _determiner(text, begin - 1)
-            if first and end - begin > 1:
+            if first and end - begin > 1:  # not for an entity that consists of the determiner
                 inside[first].append((index, *text.character_span(begin, end)))
             elif previous:
                 before[previous].append((index, *text.character_span(begin - 1, end)))
@@ -175,12 +177,15 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
 
 
 def _determiner(item: TaggedText, index: int) -> str:
-    """Return word `index` in lower case if it is a determiner, otherwise an empty string, also for index -1.
+    """Return word `index` in lower case if it is a determiner; return "" for another word, and for index -1.
 
     A capital "A" does not count as a determiner: it may be a name ("A - T").
     """
-    word = item.surface(index, index + 1) if index >= 0 else ""
-    return word.lower() if word.lower() in _DETERMINERS and word != "A" else ""
+    if index < 0:
+        return ""
+    word = item.surface(index, index + 1)
+    is_determiner = word.lower() in _DETERMINERS and word != "A"
+    return word.lower() if is_determiner else ""
 
 
 RULES = [punctuation_at_edge, surface_missed, boundary_habits]

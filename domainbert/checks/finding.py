@@ -136,6 +136,7 @@ def apply_rules(rules: Iterable[Rule[Subject]], subject: Subject, thresholds: Ma
 def with_reasons(findings: Iterable[Finding], ignore: Mapping[str, str]) -> list[Finding]:
     """Return the findings, errors first, ignored findings last; `ignore` maps ignored rules to the user's reasons."""
     with_ignored = [replace(finding, ignored=ignore.get(finding.rule)) for finding in findings]
+    # "error" is before "warning" in the alphabet
     return sorted(with_ignored, key=lambda finding: (finding.ignored is not None, finding.severity))
 
 

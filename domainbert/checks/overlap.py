@@ -19,12 +19,12 @@ class Overlap:
 
     def __init__(self, data: CheckedSet) -> None:
         self.data = data
-        self._texts = KnownTexts(clean(text).text for text in data.texts)
+        self._texts = KnownTexts(clean(text).text for text in data.texts)  # cleaned like the documents
         self.num_searched = self._texts.num_indexed
         self.matches: set[int] = set()
 
     def search(self, word_hashes: UInts) -> None:
-        """Add the items whose text occurs in a document to `matches`; `word_hashes` of the document as in
-        `hash_words`."""
+        """Add the items whose text occurs in a document to `matches`. `word_hashes` are the hashes of the words of the
+        document, from `hash_words`."""
         for _, _, text_indices in self._texts.shared_runs(word_hashes):
             self.matches.update(text_indices)

@@ -53,7 +53,7 @@ def read_checked(
             unreadable_files.append(UnreadableFile(name, file, error.problems))
     if not readable:
         return None, unreadable_files
-    if len(readable) > 1:
+    if len(readable) > 1:  # read all files together, as one set; a single file was read above
         labelled = read(task, readable)
     return CheckedSet(name, labelled), unreadable_files
 
@@ -71,7 +71,8 @@ def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Fin
 
 
 def _place_in_message(path: str, message: str) -> Place:
-    """Return the place that an error message `path:line: problem` names; without a line the file at `path`."""
+    """Return the place that an error message `path:line: problem` names. For a message without a line, return a place
+    without a line in the file at `path`."""
     if match := _LOCATED_PROBLEM.fullmatch(message):
         return problem_place(match[1], int(match[2]), match[3])
     return problem_place(path, None, message.removeprefix(f"{path}: "))

@@ -25,6 +25,7 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     Remove them from the first set: the model has already seen the answers.
     """
     first = first_indices(sets.first.identities)
+    # pairs of equal items: index in the first set, index in the second set
     shared = [(first[identity], index) for index, identity in enumerate(sets.second.identities) if identity in first]
     pairs = [(copy, index) for copy, index in shared if not sets.second.is_short(index)]
     if not pairs:
@@ -40,9 +41,10 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:
-    """Return the place of item `second` of the second set; its text also names the place of item `first`, its copy."""
-    copy = sets.first.place(first)
-    return sets.second.place(second, f"(and {copy.path}:{copy.line}) {sets.second.texts[second]}")
+    """Return the place of item `second` of the second set. Its text also names the place of item `first` of the first
+    set, which has the same or a similar text."""
+    first_place = sets.first.place(first)
+    return sets.second.place(second, f"(and {first_place.path}:{first_place.line}) {sets.second.texts[second]}")
 
 
 @rule("warning", threshold=0.8)
@@ -56,7 +58,7 @@ def near_same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     no_copies = [index for index, identity in enumerate(sets.second.identities) if identity not in identities]
     similar = similar_pairs(sets.first.words, [sets.second.words[index] for index in no_copies], rule.limit)
     pairs = [(first, no_copies[position]) for first, position, _ in similar]
-    # texts with equal words and other marks are not copies, but no versions of a text either
+    # texts with equal words but different marks are neither copies nor versions of a text
     pairs = [(first, second) for first, second in pairs if sets.first.words[first] != sets.second.words[second]]
     if pairs:
         share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
@@ -72,9 +74,9 @@ def similar_pairs(
 
     Texts are lists of words. Pairs below the threshold and texts of fewer than ten words are skipped.
 
-    Two sets whose similarity is at least t share one of the rarest |x| - ceil(t |x|) + 1 members of either set (the
-    prefix filter of Chaudhuri et al. 2006, "A primitive operator for similarity joins"). So only texts that share a
-    rare run are compared.
+    If the similarity of two sets is at least t, they share one of the rarest |x| - ceil(t |x|) + 1 members of either
+    set x (the prefix filter of Chaudhuri et al. 2006, "A primitive operator for similarity joins"). So only texts that
+    share a rare run are compared.
     """
     first_runs, second_runs = list(map(_runs, first)), list(map(_runs, second))
     counts = Counter(chain.from_iterable(chain(first_runs, second_runs)))
@@ -97,7 +99,8 @@ def _runs(words: Sequence[str]) -> Runs:
 
 
 def _rarest(runs: Runs, counts: Counter[str], threshold: float) -> list[str]:
-    """Return the rarest runs by `counts`, as many as the prefix filter needs; ties: alphabetical order."""
+    """Return the rarest runs by `counts`, as many as the prefix filter of `similar_pairs` needs; ties are in
+    alphabetical order."""
     return sorted(runs, key=lambda run: (counts[run], run))[: len(runs) - ceil(threshold * len(runs)) + 1]
 
 
@@ -111,9 +114,9 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
-    names = {item.document_name for item in sets.first.items if item.document_name}
-    first_items = first_indices(item.document_name for item in sets.second.items)
-    shared = [index for name, index in first_items.items() if name in names]
+    first_set_names = {item.document_name for item in sets.first.items if item.document_name}
+    first_items = first_indices(item.document_name for item in sets.second.items)  # first item of each document
+    shared = [index for name, index in first_items.items() if name in first_set_names]
     if shared and not _are_documents_numbered(sets):
         share = f"{len(shared):,} of {len(first_items):,} documents of {sets.second.name}"
         yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))

@@ -135,7 +135,8 @@ def unknown_words(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator[Find
     """
     unknown_id = data.tokenizer.unk_id
     affected = [index for index, ids in enumerate(data.token_ids) if unknown_id in ids]
-    count, total = sum(ids.count(unknown_id) for ids in data.token_ids), sum(map(len, data.token_ids))
+    count = sum(ids.count(unknown_id) for ids in data.token_ids)
+    total = sum(map(len, data.token_ids))
     if count > rule.limit * total:
         share = f"{count:,} of {total:,} pieces ({100 * count / total:.1f} %) of {data.dataset.name}"
         yield rule.finding(f"{share} are unknown to the vocabulary", data.dataset.places(affected), count)

@@ -14,13 +14,15 @@ from domainbert.tokenization.load import DomainTokenizer
 
 def add_tokens(model: EncoderWithHead, tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:
     """Add the missing `tokens` to the tokenizer, and word embeddings for them to `model`; return the new tokenizer.
+    Return `tokenizer` itself if it has all tokens.
 
     New embeddings are drawn by torch's generator from the normal distribution with the mean and standard deviation of
     each column of the existing ones. Unused rows at the end of the table are filled first.
     """
     if set(tokens) <= set(tokenizer.tokens):
         return tokenizer
-    extended, embeddings = with_tokens(tokenizer, tokens), model.encoder.input_embeddings
+    extended = with_tokens(tokenizer, tokens)
+    embeddings = model.encoder.input_embeddings
     old = embeddings.weight.detach()
     new_ids = range(tokenizer.vocab_size, extended.vocab_size)
     table = old.new_zeros(max(len(old), extended.vocab_size), old.shape[1])

@@ -111,9 +111,13 @@ def card_head(
     from domainbert.models.folder import best_seed_folder  # imported here: it is too slow for `--help`
 
     card = card or CardConfig()
-    base_folder = None if base is None else best_seed_folder(resolve_path(base))
-    base_head = {} if base_folder is None else read_head(base_folder)
-    base_name = None if base_folder is None else _hub_name(base_folder) or base_head.get("base_model")
+    base_head: dict[str, Any] = {}
+    base_name = None
+    if base is not None:
+        base_folder = best_seed_folder(resolve_path(base))
+        base_head = read_head(base_folder)
+        # a model that is not on the hub is replaced by the model that it started from
+        base_name = _hub_name(base_folder) or base_head.get("base_model")
     base_license = {key: base_head.get(key) for key in _LICENSE_KEYS}
     head = {
         **({"license": card.license} if card.license else base_license),
@@ -158,7 +162,8 @@ def escape_cell(value: object) -> str:
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
-    """Split a card into the values of its YAML header and the body; an empty header if there is no valid YAML."""
+    """Split a card into the values of its YAML header and the body. Return {} and the whole text if there is no valid
+    header at its start."""
     start, fence, rest = text[:_MAX_CHARACTERS].partition(f"{_FENCE}\n")
     head, end, body = rest.partition(f"\n{_FENCE}\n")
     if start or not fence or not end:
@@ -167,7 +172,9 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
         values = yaml.safe_load(head)
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}, text
-    return (values, (body + text[_MAX_CHARACTERS:]).lstrip("\n")) if isinstance(values, dict) else ({}, text)
+    if not isinstance(values, dict):
+        return {}, text
+    return values, (body + text[_MAX_CHARACTERS:]).lstrip("\n")
 
 
 def read_head(folder: Path) -> dict[str, Any]:
@@ -196,7 +203,7 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _hub_name(folder: Path) -> str | None:
-    """Return the name on the hub of a model in the hub's cache; None for other folders."""
+    """Return the name on the hub, without a revision, of a model in the hub's cache; None for other folders."""
     name = model_name(folder)
     return name.removeprefix("hub:").partition("@")[0] if name.startswith("hub:") else None
 

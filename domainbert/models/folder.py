@@ -106,7 +106,8 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class_of(fields).from_json(fields)
         fields.setdefault("model_type", config.model_type)
-        head, vocab_size = _head_kind(fields, config), _vocab_size(fields, config)
+        head = _head_kind(fields, config)
+        vocab_size = _vocab_size(fields, config)
         if head is not None:
             HeadConfig.from_json(head, fields)  # raises an error for an invalid value
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
@@ -124,17 +125,22 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
 
 
 def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
-    """Return the names of the head's outputs by index. transformers does not write its two default labels."""
-    kind, two_labels = families.family_kind(head), {0: "LABEL_0", 1: "LABEL_1"}
+    """Return the names of the head's outputs by index.
+
+    Without `id2label`, a token or sequence head has the two default labels of transformers, which does not write them;
+    other heads have no labels. A span head always has `SPAN_OUTPUTS`.
+    """
+    kind = families.family_kind(head)
     if kind == families.SPAN:
         return dict(enumerate(families.SPAN_OUTPUTS))
+    two_labels = {0: "LABEL_0", 1: "LABEL_1"}
     default = two_labels if kind in (families.TOKENS, families.SEQUENCE) else {}
     names: Mapping[Any, Any] = fields.get("id2label", default)
     return names
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
-    """Return the vocabulary size; raise `DomainbertError` if it is not valid or the padding token is outside."""
+    """Return the vocabulary size; raise `DomainbertError` if it is not valid, or not above the id of the padding."""
     size = fields["vocab_size"]
     require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
     pad = config.pad_token_id
@@ -165,16 +171,20 @@ def need_weights(folder: ModelFolder) -> None:
 
 
 def _onnx_without_weights(folder: Path) -> Path | None:
-    """Return the ONNX file of a folder without other weights; None if it has none, or has other weights."""
+    """Return the ONNX file of a folder without other weights; None if there is no ONNX file or there are weights."""
     weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
     return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
 
 def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
-    """Return the kind of the head, or None for an encoder without a head."""
+    """Return the kind of the head, or None for an encoder without a head.
+
+    `architectures` names a class of transformers; the key `HEAD_KEY` names a kind of domainbert that extends this class.
+    """
     names: list[str] = fields.get("architectures") or [""]
-    kind, own_kind = families.head_kind_of(config, names[0]), fields.get(HEAD_KEY)
-    # transformers keeps domainbert's key when it saves the encoder with another head
+    kind = families.head_kind_of(config, names[0])
+    own_kind = fields.get(HEAD_KEY)
+    # `HEAD_KEY` may not fit the class: transformers keeps it when it saves the encoder with another head
     return own_kind if families.family_kind(own_kind) == kind else kind
 
 

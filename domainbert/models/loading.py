@@ -67,7 +67,7 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
     (2, 'bert')
     """
     any_head, any_labels = TOKENS, ("O",)  # the head is replaced below
-    model, folder, *_ = _read_model(path, any_head, any_labels, None)
+    model, folder, *_ = _read_model(path, any_head, any_labels, dropout=None)
     return EncoderWithHead(model.encoder, nn.Identity()), folder
 
 
@@ -81,12 +81,14 @@ def _read_model(
     labels = tuple(labels) or folder.labels
     head_config = HeadConfig.of(head).completed(folder.head_config)
     model = build_model(config, folder.vocabulary, head_config, len(labels))
-    kind, names = head_config.kind, name_map(config, head_config.kind)
+    kind = head_config.kind
+    names = name_map(config, kind)  # Hugging Face names by parameter
 
     tensors = load_tensors(folder.path, config)
     unused = find_unused_weights(folder.path, tensors, config, kind)
     has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
-    if not has_same_head and not predicts_entries(config, kind):  # keep only what all heads share
+    # of another head, keep only what all heads share; a head that predicts entries has no labels that may differ
+    if not has_same_head and not predicts_entries(config, kind):
         shared_prefixes = family(config).prefix, *family(config).shared_head_prefixes
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
 
@@ -141,6 +143,7 @@ def vocabulary_names(config: EncoderConfig) -> Sequence[str]:
 
 def predicts_entries(config: EncoderConfig, kind: str | None) -> bool:
     """Return whether a kind of head predicts vocabulary entries, with the word embeddings as output weights."""
+    # among these tensors is the output bias, which only such a head has
     return set(vocabulary_names(config)) <= _all_names(config, [kind])
 
 
@@ -161,7 +164,7 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
             f"{path}: unexpected weights: {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the weights "
             f"of the {config.model_type} encoder that config.json describes"
         )
-    for copy, source in model_family.tied(config).items():
+    for copy, source in model_family.tied(config).items():  # `load_tensors` has removed copies that are equal
         if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
                 f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings"
@@ -181,11 +184,12 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     tensor with one row per entry has another number of rows than in `config.json`."""
     for kind in head_kinds(config):
         if predicts_entries(config, kind):
-            find_unused_weights(path, tensors, config, kind)
+            find_unused_weights(path, tensors, config, kind)  # for its error if weights are not tied
     names = vocabulary_names(config)
     check_types(path, tensors, names)
-    if names[0] not in tensors:
-        raise DomainbertError(f"{path}: {_missing_weights(names[:1])}")
+    word_embeddings = names[0]
+    if word_embeddings not in tensors:
+        raise DomainbertError(f"{path}: {_missing_weights([word_embeddings])}")
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")

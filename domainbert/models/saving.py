@@ -101,9 +101,11 @@ def save_with_vocabulary(
 
     if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{path}: {problem}; expected finite weights: the model is not saved")
-    config, family = folder.config, families.family(folder.config)
+    config = folder.config
+    family = families.family(config)
     tensors = family.with_pad_id(tensors, config, tokenizer.pad_id)
-    vocab_size = len(tensors[family.vocabulary_tensors(config)[0]])
+    word_embeddings, *_ = family.vocabulary_tensors(config)
+    vocab_size = len(tensors[word_embeddings])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # equal tensors are saved once
@@ -127,6 +129,6 @@ def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str
     path.mkdir(parents=True, exist_ok=True)
     file = path / "model.safetensors"
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
-    file.chmod(0o644)
+    file.chmod(0o644)  # safetensors writes files that only their owner can read
     (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     (path / "README.md").write_text(card, encoding="utf-8")

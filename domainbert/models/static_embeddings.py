@@ -68,11 +68,14 @@ class Cooccurrences:
         return keys // self.vocab_size, keys % self.vocab_size, counts
 
     def _count(self) -> None:
-        """Count the documents that were added since the last call."""
+        """Count entries and pairs of entries in the documents that were added since the last call."""
+        # ids of all tokens, and the number of the document of each token
         ids = np.concatenate([np.zeros(0, np.int64), *self._documents])
         document = np.repeat(np.arange(len(self._documents)), [len(part) for part in self._documents])
         self._documents, self._pending_tokens = [], 0
         self._counts += np.bincount(ids, minlength=self.vocab_size)
+
+        # keys of the pairs of earlier calls, with their counts, then keys of all new pairs, with count 1
         keys = [self._pair_keys]
         for distance in range(1, WINDOW + 1):
             same_document = document[:-distance] == document[distance:]
@@ -104,8 +107,10 @@ def _sum_by_key(keys: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDA
 
 def static_embeddings(cooccurrences: Cooccurrences, generator: torch.Generator) -> Tensor:
     """Return the embeddings (vocab_size, D) of all entries, of length 1, with D at most 300.
-    The row of an entry is 0 if the entry is rarer than `MIN_COUNT` or has no positive PMI with another one. `generator`
-    draws the random projection."""
+
+    The row of an entry is 0 if the entry is rarer than `MIN_COUNT`, or has no positive PMI (pointwise mutual
+    information) with another entry. `generator` draws the random projection.
+    """
     frequent = cooccurrences.counts >= MIN_COUNT
     first, second, counts = cooccurrences.pairs()
     usable = frequent[first] & frequent[second]
@@ -124,7 +129,7 @@ def _positive_pmi(
     entry = np.bincount(first, weights=counts, minlength=vocab_size)
     context = entry**_CONTEXT_SMOOTHING
     context /= max(context.sum(), 1)
-    pmi = np.log(counts / (entry[first] * context[second]))
+    pmi = np.log(counts / (entry[first] * context[second]))  # counts / entry[first] is P(second | first)
     positive = pmi > 0
     indices = torch.from_numpy(np.stack([first[positive], second[positive]]))
     values = torch.from_numpy(pmi[positive].astype(np.float32))

@@ -100,7 +100,7 @@ def similarity_mixing(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
     has_embedding = embeddings.norm(dim=1) > 0
     shared = [index for index, origin in enumerate(origins) if origin.kind == "copied" and has_embedding[index]]
     not_shared = [index for index, origin in enumerate(origins) if origin.kind != "copied" and has_embedding[index]]
-    rows: list[Weights] = [mean_weights(origin) for origin in origins]
+    rows: list[Weights] = [mean_weights(origin) for origin in origins]  # replaced below for `not_shared`
     if not shared:
         return build_mixing(rows)
     anchors = embeddings[shared].double()
@@ -133,14 +133,18 @@ def mix_vectors(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Te
     columns, weights = torch.from_numpy(mixing.columns), torch.from_numpy(mixing.weights)
     flat = table.reshape(len(table), -1)
     result = torch.empty(mixing.num_rows, flat.shape[1], dtype=table.dtype)
+
+    # weighted sums of old vectors, for some rows at a time
     for start in range(0, mixing.num_rows, _MIXED_ROWS):
         offsets = torch.from_numpy(mixing.offsets[start : start + _MIXED_ROWS + 1])
         first, stop = int(offsets[0]), int(offsets[-1])
         terms = flat[columns[first:stop]].double() * weights[first:stop, None]
         summed = torch.segment_reduce(terms, "sum", offsets=offsets - first, axis=0)
         result[start : start + len(offsets) - 1] = summed.to(table.dtype)
+
+    # rows with a single weight of 1 are copied, because a sum turns -0.0 into 0.0
     single = np.flatnonzero(np.diff(mixing.offsets) == 1)
-    single = single[mixing.weights[mixing.offsets[single]] == 1]  # copied, because a sum turns -0.0 into 0.0
+    single = single[mixing.weights[mixing.offsets[single]] == 1]
     result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
     result[torch.from_numpy(mixing.random_rows)] = _draw_vectors(flat, len(mixing.random_rows), generator)
     return result.reshape(mixing.num_rows, *table.shape[1:])
