@@ -68,7 +68,7 @@ class Encoder(nn.Module, ABC):
         """Return the input of the first block, (B, S, H)."""
 
     def context(self, tokens: Packed) -> Any:
-        """Return the second argument of all blocks for a batch: `Segments`, with more in some families."""
+        """Return the argument `context` of all blocks, for a batch: by default `Segments`, which separate the texts."""
         rate = self.attention_dropout if self.training else 0.0
         return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
 
@@ -83,7 +83,8 @@ class Encoder(nn.Module, ABC):
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
-        """Return the encoder output for the output of the last block, (..., H) each; for example apply a final norm."""
+        """Return the output of the encoder, computed from `hidden`, the output of the last block, (..., H) each. By
+        default both are the same; a family may apply a final norm."""
         return hidden
 
     def attention_flops(self, length: int) -> float:
@@ -97,7 +98,8 @@ class Encoder(nn.Module, ABC):
         return 12 * self.hidden_size * visible
 
     def depth_of(self, parameter: str) -> int:
-        """Return the depth of a parameter, by its name: 0 in the embeddings, n in block n (from 1).
+        """Return the depth of a parameter, by its name: n in block n (from 1), and 0 outside of all blocks, such as in
+        the embeddings.
 
         Weights that blocks share have the depth of the last one.
         """
@@ -137,11 +139,12 @@ class Encoder(nn.Module, ABC):
 
         With positions, most of the last block is computed only for them.
         """
-        return self._run(tokens, None, positions)
+        return self._run(tokens, block_inputs=None, positions=positions)
 
     def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """Return the last hidden states (B, S, H) for an input of the first block (B, S, H), instead of `embed`."""
-        return self._run(tokens, None, embedded=embedded)
+        """Return the last hidden states (B, S, H); `embedded` (B, S, H) is the input of the first block, in place of
+        the result of `embed`."""
+        return self._run(tokens, block_inputs=None, embedded=embedded)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """Return the output of the embeddings and of every block, each (B, S, H); the last equals `forward`."""
@@ -156,15 +159,18 @@ class Encoder(nn.Module, ABC):
         positions: Tensor | None = None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """Return the last hidden states; append the input of each block to `block_inputs` unless it is None."""
+        """Return the last hidden states; append the input of each block to `block_inputs` unless it is None. `forward`
+        explains `positions`; `from_embedded` explains `embedded`."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
-        context, hidden = self.context(tokens), self.embed(tokens) if embedded is None else embedded
+        context = self.context(tokens)
+        hidden = self.embed(tokens) if embedded is None else embedded
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):
             if block_inputs is not None:
                 block_inputs.append(hidden)
-            inputs = hidden, context, positions if number == len(blocks) else None
+            is_last = number == len(blocks)
+            inputs = hidden, context, (positions if is_last else None)
             if self.activation_checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(block, *inputs, use_reentrant=False)  # draws the same dropout again
             else:
@@ -186,7 +192,8 @@ class TokenEmbeddings(nn.Module):
     first_position: int = 0
 
     def add_types(self, summed: Tensor, tokens: Packed) -> Tensor:
-        """Add token-type embeddings if there are any: (B, S, E) -> (B, S, E); by default every token has type 0."""
+        """Add token-type embeddings if there are any: (B, S, E) -> (B, S, E). If the batch has no token types, every
+        token has type 0."""
         if self.token_type is None:
             return summed
         types = tokens.token_type_ids
@@ -198,7 +205,8 @@ class TokenEmbeddings(nn.Module):
         return {name: module for name, module in modules.items() if module is not None}
 
     def zero_padding(self, pad_id: int) -> None:
-        """Set the rows of the padding to 0, as transformers does, in the table of positions too if it has one."""
+        """Set the word embedding of the padding to 0, as transformers does. Do the same with the position before
+        `first_position`, if there is one: it is the position of the padding."""
         with torch.no_grad():
             self.word.weight[pad_id].zero_()
             if self.position is not None and self.first_position:
@@ -302,10 +310,11 @@ class PostNormEncoder(StackedEncoder):
             num_positions=config.max_length + config.position_offset,
             num_types=getattr(config, "type_vocab_size", 0),  # RoBERTa has a table of types, but ignores types
             sizes=sizes,
-            first_position=vocabulary.pad_id + 1 if config.position_offset else 0,
+            first_position=vocabulary.pad_id + 1 if config.position_offset else 0,  # the padding's row precedes it
             factor_width=config.factor_width,
         )
         attention = sizes.hidden_size, sizes.num_heads, sizes.attention_dropout
+        # one module for each set of weights, which several layers may share
         layers = [PostNormLayer(SelfAttention(*attention), sizes) for _ in set(config.layer_weights)]
         super().__init__(embeddings, layers, sizes, vocabulary.pad_id, config.num_token_types)
         self.layer_weights = config.layer_weights

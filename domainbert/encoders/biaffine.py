@@ -36,6 +36,7 @@ class Biaffine(nn.Module):
         self.dropout = Dropout(dropout)
         self.project = nn.Linear(hidden_size, 2 * (arc_size + label_size))
         self.root = nn.Parameter(torch.randn(arc_size + label_size))
+        # the rows and columns for the 1 of `_append_one`, that is for a bias, are added to the sizes
         self.arc = nn.Parameter(torch.empty(arc_size + 1, arc_size))
         self.label = nn.Parameter(torch.empty(num_labels, label_size + 1, label_size + 1))
         for weight in (self.project.weight, self.arc, self.label):
@@ -49,9 +50,11 @@ class Biaffine(nn.Module):
     def arc_scores(self, words: Tensor, lengths: Tensor) -> Tensor:
         """Return the score h_d U h_h + u h_h of each head h for each word d: (E, W, P), lengths (E,) -> (E, W, 1 + W).
 
-        Head 0 is the root. The score is -inf for the word itself and for positions after the end of the sentence.
+        h_d and h_h are the projections of word and head for arcs; `arc` has U and u. Head 0 is the root. The score is
+        -inf for the word itself and for positions after the end of the sentence.
         """
-        (dependents, _), (heads, _) = self._dependents(words), self._heads(words)
+        dependents, _ = self._dependents(words)
+        heads, _ = self._heads(words)
         scores = _append_one(dependents) @ self.arc @ heads.transpose(1, 2)
         index = torch.arange(heads.shape[1], device=words.device)
         impossible = (index > lengths.view(-1, 1, 1)) | (index == index[1:].unsqueeze(1))  # (E, W, 1 + W)
@@ -59,7 +62,8 @@ class Biaffine(nn.Module):
 
     def label_scores(self, words: Tensor, heads: Tensor, selected: Tensor) -> Tensor:
         """Return the label scores (M, C) of the arcs from `heads` (E, W) to M words, selected by a mask (E, W)."""
-        (_, dependents), (_, all_heads) = self._dependents(words), self._heads(words)
+        _, dependents = self._dependents(words)
+        _, all_heads = self._heads(words)
         chosen = all_heads.gather(1, heads.unsqueeze(2).expand(-1, -1, self.label_size))
         return torch.einsum(
             "mi,cij,mj->mc", _append_one(dependents[selected]), self.label, _append_one(chosen[selected])
@@ -72,7 +76,8 @@ class Biaffine(nn.Module):
         the longest one.
         """
         arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
-        (_, dependents), (_, heads) = self._dependents(words), self._heads(words)
+        _, dependents = self._dependents(words)
+        _, heads = self._heads(words)
         sentences = []
         for index, length in enumerate(lengths.tolist()):
             factors = _append_one(dependents[index, :length]), self.label, _append_one(heads[index, : 1 + length])
@@ -86,12 +91,13 @@ class Biaffine(nn.Module):
             self.label.copy_(self.label[order])
 
     def _dependents(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the projections (E, W, A) and (E, W, L) of the words as dependents: the first half of (E, W, P)."""
+        """Return the projections of the words as dependents, (E, W, A) for arcs and (E, W, L) for labels: the first
+        half of `words` (E, W, P)."""
         return words[..., : self.arc_size], words[..., self.arc_size : len(self.root)]
 
     def _heads(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the projections (E, 1 + W, A) and (E, 1 + W, L) of the root, a parameter, and of the words as heads:
-        the second half of (E, W, P)."""
+        """Return the projections of the root and the words as heads, (E, 1 + W, A) for arcs and (E, 1 + W, L) for
+        labels. The root is a parameter; the words are the second half of `words` (E, W, P)."""
         root = self.root.to(words).expand(len(words), 1, -1)
         heads = torch.cat([root, words[..., len(self.root) :]], dim=1)
         return heads[..., : self.arc_size], heads[..., self.arc_size :]

@@ -126,7 +126,8 @@ class EncoderConfig(ABC):
         require(width % heads == 0, f"{self._field('hidden_size')}: {message}")
 
     def _field(self, size: str) -> str:
-        """Return the name of the attribute with this size of `Sizes`."""
+        """Return the name of the attribute with a size of `Sizes`: the name in `size_fields`, or the name of the size
+        if there is no such attribute."""
         field = self.size_fields.get(size, size)
         return field if hasattr(self, field) else size
 
@@ -285,6 +286,7 @@ class PostNormConfig(EncoderConfig):
         """Check that the values are consistent."""
         super().__post_init__()
         rows, offset = self.max_position_embeddings, self.position_offset
+        # a sequence has at least 3 tokens, as in `Length`
         require(
             not offset or rows >= offset + 3,
             f"max_position_embeddings: found {rows}; expected {offset + 3} or more, because the first {offset} are not "

@@ -66,7 +66,7 @@ class Crf(nn.Module):
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """Return whether the label sequence of each sentence is valid (see `constrain`): (E, L), (E,) -> (E,)."""
         first, allowed, last = self._allowed_on(labels.device)
-        ended = ~_word_mask(lengths, labels.shape[1])[:, 1:]  # (E, L - 1)
+        ended = ~_word_mask(lengths, labels.shape[1])[:, 1:]  # (E, L - 1), steps that lead beyond the last word
         steps = (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
         return first[labels[:, 0]] & steps & last[_last_labels(labels, lengths)]
 
@@ -124,9 +124,11 @@ class Crf(nn.Module):
         probabilities in distillation.
         """
         start, moves, end = self.scores(emissions)
+        # for each word and its label (E, C), log-sum-exp over all beginnings of a label sequence up to the word ...
         forward = [start + emissions[:, 0]]
         for step in range(1, emissions.shape[1]):
             forward.append(torch.logsumexp(forward[-1].unsqueeze(2) + moves, dim=1) + emissions[:, step])
+        # ... and over all ends after the word, from the last word to the first
         backward = [end.expand_as(forward[0])]
         for step in range(emissions.shape[1] - 1, 0, -1):
             previous = torch.logsumexp(moves + (emissions[:, step] + backward[-1]).unsqueeze(1), dim=2)
@@ -166,7 +168,8 @@ class SizedGrid:
     """
 
     def __init__(self, example: Tensor, outputs: Tensor, size: int, longest: int) -> None:
-        self.shape, predicts = (size, longest), outputs >= 0
+        self.shape = (size, longest)
+        predicts = outputs >= 0
         self.indices = example, outputs.where(predicts, longest)  # other positions go to an extra column
         self.lengths = example.new_zeros(size).index_add(0, example, predicts.long())
 
@@ -216,7 +219,7 @@ def crf_of(head: nn.Module) -> Crf | None:
 def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
     """Return logits (N, C) whose softmax is the label distribution: unchanged for a linear head, marginals for a CRF.
 
-    See `WordGrid` for `example` and `outputs`.
+    `example` (N,) is the index of the sentence of a position; `outputs` (N,) the index of the word it predicts, or -1.
     """
     crf = crf_of(head)
     return logits if crf is None else word_marginals(crf, logits, example, outputs)
@@ -225,7 +228,7 @@ def label_logits(head: nn.Module, logits: Tensor, example: Tensor, outputs: Tens
 def word_marginals(crf: Crf, logits: Tensor, example: Tensor, outputs: Tensor) -> Tensor:
     """Return the logits (N, C); the logits of words are replaced by a CRF's log-marginals.
 
-    See `WordGrid` for `example` and `outputs`.
+    `example` (N,) is the index of the sentence of a position; `outputs` (N,) the index of the word it predicts, or -1.
     """
     if not bool((outputs >= 0).any()):
         return logits

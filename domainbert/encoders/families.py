@@ -126,7 +126,7 @@ def build_model(
         biaffine = Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **head.sizes)
         head = replace(head, arc_size=biaffine.arc_size, label_size=biaffine.label_size)
         return EncoderWithHead(encoder, biaffine, head)
-    module = builder.head(family_kind(kind) or kind, config, encoder, num_labels)
+    module = builder.head(family_kind(kind) or kind, config, encoder, num_labels)  # a CRF extends a token head
     if kind == CRF:
         module.crf = Crf(num_labels)
     return EncoderWithHead(encoder, module, head)
@@ -139,8 +139,11 @@ def head_kinds(config: EncoderConfig) -> list[str]:
 
 
 def family_kind(kind: str | None) -> str | None:
-    """Return the kind of head that a family builds for `kind`: its base for a kind that domainbert adds, otherwise
-    `kind` itself; None for the encoder alone."""
+    """Return the kind of head that a family builds for `kind`.
+
+    For a kind that domainbert adds to all families, this is the kind that it extends, or None if it extends the encoder
+    alone. Any other kind, and None, is returned unchanged.
+    """
     return None if kind is None else _BASE_KIND.get(kind, kind)
 
 
@@ -155,7 +158,8 @@ def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
     """Return the name of the class in transformers for the encoder with a head of this kind (None: no head)."""
-    return config.architectures[family_kind(kind)][0]
+    written_class, *_ = config.architectures[family_kind(kind)]  # the others are only read
+    return written_class
 
 
 def head_kind_of(config: EncoderConfig, architecture: str) -> str | None:
@@ -172,6 +176,6 @@ def _registered() -> dict[str, type[EncoderConfig]]:
 
 
 def _in_own_folder(cls: type[EncoderConfig]) -> bool:
-    """Return whether a class is defined in a folder with the name of its family."""
+    """Return whether a class is defined in a folder with the name of its family (with _ for -)."""
     folder = cls.__module__.rpartition(".")[0].rpartition(".")[2]
     return bool(folder) and folder == cls.model_type.replace("-", "_")

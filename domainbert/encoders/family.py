@@ -79,7 +79,7 @@ class Family(Generic[C]):
         if kind is not None:
             names |= with_weight_and_bias(self.heads[kind])
         if kind in ("masked_lm", "pretraining"):
-            names["head.bias"] = (self.output_bias,)
+            names["head.bias"] = (self.output_bias,)  # a parameter of the head itself, not of a module in it
         return names
 
     def encoder_names(self, config: C) -> NameMap:
@@ -104,11 +104,13 @@ class Family(Generic[C]):
         return f"{self.prefix}embeddings.word_embeddings.weight", self.output_bias
 
     def canonical_name(self, name: str, config: C) -> str:
-        """Return the name in transformers of a tensor of a checkpoint, which another program may have written."""
+        """Return the name in transformers of a tensor of a checkpoint, by default the same name. Another program may
+        have written the checkpoint with other names."""
         return name
 
     def with_pad_id(self, tensors: Mapping[str, Tensor], config: C, pad_id: int) -> dict[str, Tensor]:
-        """Return the tensors for another padding id; changed only in families that count positions from it on."""
+        """Return the tensors for another padding id, by default unchanged. A family that counts positions from the
+        padding's id on changes them."""
         return dict(tensors)
 
 
@@ -130,11 +132,12 @@ class NativeFamily(Family[C]):
 
     @override
     def names(self, config: C, kind: str | None) -> NameMap:
+        """Return each parameter's own name as its name in a model folder; see `Family.names` for `kind`."""
         encoder = self._without_weights(config)
         names = [f"encoder.{name}" for name, _ in encoder.named_parameters()]
         if kind is not None:
             with shapes_only():
-                head = self.head(kind, config, encoder, num_labels=1)
+                head = self.head(kind, config, encoder, num_labels=1)  # the names do not depend on the number
             names += [f"head.{name}" for name, _ in head.named_parameters()]
         return {name: (name,) for name in names}
 
@@ -145,12 +148,14 @@ class NativeFamily(Family[C]):
 
     @override
     def vocabulary_tensors(self, config: C) -> Sequence[str]:
+        """Return the names of the word embeddings and of the bias of a masked-LM head."""
         encoder = self._without_weights(config)
         words = encoder.input_embeddings.weight
         (name,) = (name for name, parameter in encoder.named_parameters() if parameter is words)
         return f"encoder.{name}", "head.bias"
 
     def _without_weights(self, config: C) -> Encoder:
+        """Return an encoder for reading the names of parameters, which do not depend on the vocabulary."""
         with shapes_only():
             return self.encoder(config, VocabularyFacts(size=1, pad_id=0))
 
@@ -168,5 +173,6 @@ class _NoInitialisation(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if getattr(func, "__module__", None) == "torch.nn.init":
+            # such a function returns the tensor, its first argument
             return args[0] if args else kwargs["tensor"]
         return func(*args, **kwargs)

@@ -140,7 +140,8 @@ def build_head(
 def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
     """Return one state per text, pooled from the hidden states of its tokens: (B, S, H) -> (N, H).
 
-    `positions` (N,) are the positions of [CLS] of the texts in the flattened tokens.
+    `pooling` selects the state of [CLS], or the mean or maximum over all tokens of the text. `positions` (N,) are the
+    positions of [CLS] of the texts in the flattened tokens.
     """
     if pooling == "cls":
         return select(hidden, positions)
@@ -188,7 +189,7 @@ class EncoderWithHead(nn.Module):
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Return the input of the head (N, H) at `positions` (N,).
 
-        In training on a CPU, rows are appended, see `pad_positions`.
+        In training on a CPU, rows are appended, see `pad_positions`; not for a head that pools whole texts.
         """
         if self._pooling != "cls":
             return self.head_states(self.encoder(tokens), tokens, positions)
@@ -196,6 +197,7 @@ class EncoderWithHead(nn.Module):
         return self.encoder(tokens, pad_positions(positions) if pads else positions)
 
     def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the masked-LM logits (N, V) at `positions` (N,), and the logits (P, 2) at [CLS] of `pairs` (P,)."""
         assert isinstance(self.head, PretrainingHead)
         states = self.encoder(tokens, torch.cat([positions, pairs]))
         return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)

@@ -219,16 +219,17 @@ def choose_kernel(
     that have one; None if no layer has.
     """
     segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
-    supported = boundaries is not None and head_size % 8 == 0 and head_size <= 256
+    supported = boundaries is not None and head_size % 8 == 0 and head_size <= 256  # by flash attention
     if supported and not biased and _has_flash(segment_ids.device):
-        return Segments(None, boundaries)
+        return Segments(mask=None, boundaries=boundaries)
     mask = segment_mask(segment_ids)
     if window is None:
         return Segments(mask)
     # an exported graph is used for all lengths, so it must not depend on the length at export
     is_plain = not dropout_rate and not biased and not torch.compiler.is_exporting()
     in_blocks = segment_ids.device.type == "cpu" and is_plain and blocks_are_faster(segment_ids.shape[-1], window)
-    return Segments(mask, None, (block_mask if in_blocks else segment_mask)(segment_ids, window))
+    window_mask = block_mask(segment_ids, window) if in_blocks else segment_mask(segment_ids, window)
+    return Segments(mask, window_mask=window_mask)
 
 
 def _has_flash(device: torch.device) -> bool:
@@ -288,7 +289,11 @@ def attend(
 
 
 def _is_short(query: Tensor, has_bias: bool) -> bool:
-    """Return whether rows are short enough for explicit attention on a CPU."""
+    """Return whether a CPU computes attention explicitly for rows of this length.
+
+    With gradients: if there is a bias, or the rows are short. Without gradients: for several rows with few scores in a
+    type of 16 bits.
+    """
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
         return has_bias or length <= _EXPLICIT_LENGTH[query.itemsize]
@@ -304,6 +309,7 @@ def _variable_length_attention(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
+    """Return the result of flash attention within the texts of a batch: (B, heads, S, D) each -> (B, heads, S, D)."""
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
     assert segments.boundaries is not None

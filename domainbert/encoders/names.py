@@ -13,7 +13,7 @@ NameMap = dict[str, tuple[str, ...]]
 
 def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMap:
     """Return the map of the weights and biases of modules. `modules` has the Hugging Face name of each module, or the
-    names of several that are stacked."""
+    names of several Hugging Face modules that are stacked in one module here."""
     names: NameMap = {}
     for parameter in ("weight", "bias"):
         for module, hf_modules in modules.items():
@@ -25,8 +25,10 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
 def map_layers(
     prefix: str, hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str | tuple[str, ...]]:
-    """Return the Hugging Face names of the modules of all layers: `{prefix}.0.{part}` to
-    `{hf_layers[0]}.{parts[part]}`, and so on, for `with_weight_and_bias`."""
+    """Return the Hugging Face names of the modules of all layers, by name, for `with_weight_and_bias`.
+
+    Module `{prefix}.{index}.{part}` has the names `{hf_layers[index]}.{name}`, for each name in `parts[part]`.
+    """
     return {
         f"{prefix}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
         for index, layer in enumerate(hf_layers)

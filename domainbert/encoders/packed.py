@@ -92,9 +92,9 @@ def text_ids(segment_ids: Tensor) -> Tensor:
 def drop(values: Tensor, rate: float, *, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
     """Zero each element with probability `rate`, and scale the others by 1 / (1 - rate).
 
-    On a CPU the probability is `rate` to the nearest 1 / 65536. `by_text=False` is for values that belong to no text,
-    such as distance embeddings, and have the same shape in all micro-batches; `positions` (N,) are the positions of
-    values (N, W) in the flattened tokens.
+    On a CPU the probability is `rate`, rounded to a multiple of 1 / 65536. `by_text=False` is for values that belong to
+    no text, such as distance embeddings, and have the same shape in all micro-batches. `positions` (N,) are the
+    positions of values (N, W) in the flattened tokens; values of other shapes need none.
     """
     if not rate or values.device.type != "cpu":
         return functional.dropout(values, rate)
@@ -103,9 +103,10 @@ def drop(values: Tensor, rate: float, *, by_text: bool = True, positions: Tensor
 
 @without_compiler  # compiled code is slower here, and the compiler cannot trace the random numbers
 def _drop_on_cpu(values: Tensor, rate: float, by_text: bool, positions: Tensor | None) -> Tensor:
-    mask, scale = _keep_mask(values.shape, rate, by_text, positions), 1 / (1 - rate)
+    mask = _keep_mask(values.shape, rate, by_text, positions)  # int16: 0 or 1
+    scale = 1 / (1 - rate)
     if values.dtype.itemsize == mask.dtype.itemsize:
-        # The factors are built from their bits, because a conversion would be slow.
+        # 16 bits: the mask times the bits of `scale` are the bits of the factors 0 and `scale`; a conversion is slow
         return values * mask.mul_(_bits_of_float(scale, values.dtype)).view(values.dtype)
     return values * mask.to(values.dtype).mul_(scale)
 
@@ -233,7 +234,7 @@ def random_int16(shape: torch.Size, by_text: bool = True, positions: Tensor | No
     if draws is not None:
         return torch.from_numpy(draws.bits(shape, positions))[..., : shape[-1]]
     count = math.prod(shape)
-    words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)
+    words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)  # any 64 bits
     return words.view(torch.int16)[:count].view(shape)
 
 
@@ -279,5 +280,5 @@ def _mix_in_place(values: UInts) -> None:
         block = values[start : start + _BLOCK_LENGTH]
         for shift, factor in MIXING_ROUNDS:
             block ^= np.right_shift(block, shift, out=shifted[: len(block)])
-            if factor > 1:
+            if factor > 1:  # the last round only shifts
                 block *= factor

@@ -46,7 +46,10 @@ class Projections:
         return (self.scores + segment_mask(segment_ids, self.window)).softmax(dim=-1)
 
     def regrouped(self, num_heads: int) -> Projections:
-        """Return the projections with heads joined and split into `num_heads` new ones, each (B, num_heads, S, D)."""
+        """Return the projections with heads joined and split into `num_heads` new ones, each (B, num_heads, S, D).
+
+        Bias, scale and window, which belong to the attention with the old heads, are left out.
+        """
         parts = (heads.transpose(1, 2).flatten(2) for heads in (self.queries, self.keys, self.values))  # (B, S, H)
         return Projections(*(part.unflatten(2, (num_heads, -1)).transpose(1, 2) for part in parts))
 
@@ -69,7 +72,8 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
         """Record the inputs of an attention: query, key, value, segments and, in some families, a bias."""
         if (number := next(block_numbers)) in layers:
             queries, keys, values = (states.view_as(states) for states in inputs[:3])
-            bias = inputs[4] if len(inputs) > 4 else inputs[3].bias
+            segments, *biases = inputs[3:]
+            bias = biases[0] if biases else segments.bias  # of this layer, or shared by all layers
             bias = None if bias is None else bias.view_as(bias)
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 

@@ -14,7 +14,8 @@ function is called, because that takes a second."""
 
 
 def has_flash(index: int | None) -> bool:
-    """Return whether torch has flash attention and GPU number `index` supports it."""
+    """Return whether torch has flash attention and GPU number `index` (None: the current GPU) supports it."""
+    # compute capability 8.0 is Ampere
     return torch.backends.cuda.is_flash_attention_available() and torch.cuda.get_device_capability(index) >= (8, 0)
 
 
@@ -47,7 +48,9 @@ def flash_attention(
     before, after = window
     ends = (boundaries, boundaries, longest, longest)
     options = {"scale": scale, "window_size_left": before, "window_size_right": after}
-    mixed: Tensor = torch.ops.aten._flash_attention_forward(query, key, value, *ends, dropout, False, False, **options)[
-        0
-    ]
+    is_causal, return_debug_mask = False, False
+    results = torch.ops.aten._flash_attention_forward(
+        query, key, value, *ends, dropout, is_causal, return_debug_mask, **options
+    )
+    mixed: Tensor = results[0]  # the others are for the backward pass
     return mixed

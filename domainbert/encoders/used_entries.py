@@ -46,7 +46,8 @@ class UsedEntries:
         return self._all[self._ids.to(embeddings.device)]
 
     def restore_weights(self, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the weights of the model by name, with the embeddings of all entries, which are on the CPU."""
+        """Return the weights of the model by name, in which the word embeddings of all entries, on the CPU, replace
+        the embeddings of the used entries."""
         return {**weights, self.name: self.all_embeddings(weights[self.name])}
 
     def restore(self, model: EncoderWithHead) -> None:

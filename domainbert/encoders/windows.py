@@ -30,12 +30,14 @@ def _block_size(window: int) -> int:
 def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     """Return an additive mask for windows within segments: (B, S) -> (n, b, k), 0 for visible pairs, else -inf.
 
-    Padding sees padding, and tokens appended to fill the last block see themselves.
+    The B * S tokens are split into n blocks of b tokens; each block has k = b + 2 * window keys. Padding sees padding,
+    and tokens appended to fill the last block see themselves.
     """
     rows, length = segment_ids.shape
     size = _block_size(window)
     texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
-    keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)  # (n, k)
+    # (n, k); -2 is the id of no token, so no token sees the keys before the first and after the last block
+    keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)
     columns = torch.arange(size + 2 * window, device=segment_ids.device)
     in_window = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
     visible = in_window & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
@@ -45,8 +47,8 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
     """Return attention within windows: (B, heads, S, D) each -> (B, heads, S, D); `mask`: from `block_mask`."""
     rows, heads, length, width = query.shape
-    count, size, _ = mask.shape
-    window = (mask.shape[-1] - size) // 2
+    count, size, num_keys = mask.shape  # n blocks of b queries, which see k keys
+    window = (num_keys - size) // 2
     scaled = query / math.sqrt(width) if scale is None else query * scale
     query, key, value = (_concatenate_rows(part, count * size) for part in (scaled, key, value))
     scores = query.reshape(-1, size, width) @ _BlocksWithWindows.apply(key, size, window)  # (heads * n, b, k)
@@ -72,6 +74,7 @@ class _BlocksWithWindows(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, joined: Tensor, size: int, window: int) -> Tensor:
+        """Return the blocks of `size` states, each with a window: (heads, length, D) -> (heads * n, D, k)."""
         ctx.shape, ctx.size, ctx.window = joined.shape, size, window
         return functional.pad(joined.flatten(0, 1), (0, 0, window, window)).unfold(0, size + 2 * window, size)
 

@@ -50,11 +50,13 @@ class AlbertFamily(Family[AlbertConfig]):
 
     @override
     def encoder_names(self, config: AlbertConfig) -> NameMap:
+        """Return the Hugging Face names of BERT's parameters, and of the projection of the embeddings."""
         project = {"encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in"}
         return super().encoder_names(config) | with_weight_and_bias(project)
 
     @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:
+        """Return the Hugging Face names of the distinct layers; each group has `inner_group_num` layers."""
         inner = config.inner_group_num
         indices = [divmod(index, inner) for index in sorted(set(config.layer_weights))]
         return [f"albert.encoder.albert_layer_groups.{group}.albert_layers.{layer}" for group, layer in indices]

@@ -111,6 +111,7 @@ class DebertaV2Config(PostNormConfig):
         require(bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention")
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
         half = self.position_buckets // 2  # buckets of a single distance; larger distances share logarithmic buckets
+        # the scale of the logarithmic buckets, from `half` to `max_distance` - 1, must not be empty
         no_logarithmic_buckets = self.position_buckets < 1 or self.max_length <= half + 1
         require(
             no_logarithmic_buckets or half + 1 < self.max_distance,

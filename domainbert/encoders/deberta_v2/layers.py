@@ -37,7 +37,8 @@ class WordEmbeddings(TokenEmbeddings):
     def __init__(self, vocab_size: int, width: int, num_types: int, sizes: Sizes) -> None:
         super().__init__()
         self.word = nn.Embedding(vocab_size, width)
-        self.position, self.token_type = None, nn.Embedding(num_types, width) if num_types else None
+        self.position = None
+        self.token_type = nn.Embedding(num_types, width) if num_types else None
         has_full_width = width == sizes.hidden_size
         self.project = nn.Identity() if has_full_width else nn.Linear(width, sizes.hidden_size, bias=False)
         self.norm = nn.LayerNorm(sizes.hidden_size, eps=sizes.layer_norm_eps)
@@ -65,7 +66,8 @@ class DistanceEmbeddings(nn.Module):
         self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Return the embeddings (R, H), and their rows as in `Context` for packed rows of `length` tokens.
+        """Return the embeddings (R, H) of distances, and their rows for packed rows of S = `length` tokens: (2, 2 S), for
+        descending and for ascending distances, as `Context` describes.
 
         Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """
@@ -119,6 +121,7 @@ class DisentangledSelfAttention(MultiHead):
         descending, ascending = context.rows
         scores: list[Tensor] = []
         for term, table in zip(self.terms, self._project_distances(context.distances), strict=True):
+            # distances i - j between query i and key j: descending along the keys, ascending along the queries
             if term == "c2p":
                 products = distance_scores(query, table[:, descending])
             else:
@@ -132,7 +135,8 @@ class DisentangledSelfAttention(MultiHead):
             distances = drop(distances, self.distance_dropout, by_text=False)
         if self.distances is None:
             shared, width = self.query_key_value, distances.shape[-1]
-            starts = [width if term == "c2p" else 0 for term in self.terms]  # first row of the keys', or the queries'
+            # first row of the weights of the keys, for c2p, or of the queries, for p2c
+            starts = [width if term == "c2p" else 0 for term in self.terms]
             weight, bias = (torch.cat([rows[n : n + width] for n in starts]) for rows in (shared.weight, shared.bias))
             projected = functional.linear(distances, weight, bias)
         else:
@@ -181,6 +185,7 @@ class ConvolvedLayer(PostNormLayer):
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
+        # the convolution as a linear layer on the concatenated states around each token
         around = select(neighbours(hidden, context.segment_ids, self.conv.kernel_size[0]).flatten(-2), positions)
         convolved = self.conv_activation(
             self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias), positions)

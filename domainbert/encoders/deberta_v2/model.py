@@ -122,8 +122,9 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def names(self, config: DebertaV2Config, kind: str | None) -> NameMap:
+        """Return the Hugging Face names by parameter; Microsoft's names for a masked-LM head if not `legacy`."""
         names = super().names(config, kind)
-        return {name: tuple(_head_name(hf_name, config) for hf_name in hf_names) for name, hf_names in names.items()}
+        return {name: tuple(_saved_name(hf_name, config) for hf_name in hf_names) for name, hf_names in names.items()}
 
     @override
     def encoder_names(self, config: DebertaV2Config) -> NameMap:
@@ -150,11 +151,13 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def tied(self, config: DebertaV2Config) -> Mapping[str, str]:
+        """Return the names of originals by the names of their copies; {} if not `legacy`: that head has no copies."""
         return super().tied(config) if config.legacy else {}
 
     @override
     def vocabulary_tensors(self, config: DebertaV2Config) -> Sequence[str]:
-        return [_head_name(name, config) for name in super().vocabulary_tensors(config)]
+        """Return the names of the word embeddings and the output bias; the bias has another name if not `legacy`."""
+        return [_saved_name(name, config) for name in super().vocabulary_tensors(config)]
 
     @override
     def canonical_name(self, name: str, config: DebertaV2Config) -> str:
@@ -166,8 +169,11 @@ class DebertaV2Family(Family[DebertaV2Config]):
         return f"{_TRANSFORMERS}bias" if rest == "bias" else f"{_TRANSFORMERS}transform.{rest}"
 
 
-def _head_name(name: str, config: DebertaV2Config) -> str:
-    """Return the name of a tensor under this configuration, from its name in transformers' usual masked-LM head."""
+def _saved_name(name: str, config: DebertaV2Config) -> str:
+    """Return the name of a tensor in a model folder, from its name in a model with `legacy: true`.
+
+    With `legacy: false`, tensors of the masked-LM head have the names of Microsoft's checkpoints; other names are equal.
+    """
     if config.legacy or not name.startswith(_TRANSFORMERS):
         return name
     return _MICROSOFT + name.removeprefix(_TRANSFORMERS).removeprefix("transform.")

@@ -151,8 +151,8 @@ class ModernBertConfig(EncoderConfig):
     def with_layers(self, layers: Sequence[int]) -> Self:
         """Return a copy with a selection of layers, each with its type.
 
-        Raises `DomainbertError` if layer 0, which alone has no norm before its attention, does not stay the first one,
-        or if the types do not repeat regularly, which keys of transformers 4 cannot express.
+        Raises `DomainbertError` in two cases: layer 0, which alone has no norm before its attention, does not stay the
+        first one; or the types do not repeat regularly, and keys of transformers 4 cannot express such types.
         """
         require(
             layers[0] == 0 and 0 not in layers[1:],
@@ -203,13 +203,15 @@ def _layer_types(num_layers: int, interval: int) -> list[str]:
 
 
 def _global_interval(types: Sequence[str], preferred: int) -> int | None:
-    """Return the distance between global layers: `preferred` if it matches, else the smallest match or None."""
+    """Return the distance between global layers: `preferred` if it gives these types, otherwise the smallest distance
+    that does; None if there is none."""
     candidates = (preferred, *range(1, len(types) + 1))
     return next((n for n in candidates if _layer_types(len(types), n) == list(types)), None)
 
 
 def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
-    """Return the distance between global layers, from `layer_types` of a `config.json`."""
+    """Return the distance between global layers, from `layer_types` of a `config.json`. If several distances fit, the
+    distance that the file names (or `default`) is preferred. Raise `DomainbertError` if none fits."""
     types, preferred = fields["layer_types"], fields.get("global_attn_every_n_layers", default)
     count = fields.get("num_hidden_layers", ModernBertConfig.num_hidden_layers)
     valid = isinstance(types, list) and len(types) == count and type(preferred) is int and preferred > 0

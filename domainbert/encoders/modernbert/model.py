@@ -73,6 +73,7 @@ class ModernBertEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
+        """Return the segments, and the rotations for layers with global attention and for layers with a window."""
         config, head_size = self.config, self.hidden_size // self.num_heads
         rate = self.attention_dropout if self.training else 0.0
         thetas = config.global_rope_theta, config.local_rope_theta
@@ -187,6 +188,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
+        """Return the Hugging Face names by parameter of an encoder with all norms and biases; `names` selects."""
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
         layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
@@ -198,7 +200,8 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
 
 def _exists(parameter: str, config: ModernBertConfig) -> bool:
-    """Return whether a configuration has a parameter, by its name: layer 0 has no norm, and biases are optional."""
+    """Return whether a configuration has a parameter, by its name. Layer 0 has no attention norm, and most biases are
+    optional."""
     module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False

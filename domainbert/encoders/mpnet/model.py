@@ -63,7 +63,7 @@ class MPNetEncoder(PostNormEncoder):
 def relative_buckets(distance: Tensor, first_of_bucket: Tensor) -> Tensor:
     """Return T5's relative position buckets of `distance` = key position - query position, of any shape.
 
-    Half of the buckets are for positive distances. Small distances have a bucket each, larger ones share logarithmic
+    The upper half of the buckets is for positive distances. Small distances have a bucket each, larger ones share logarithmic
     buckets (Raffel et al. 2020, T5, section 2.1).
     """
     return torch.bucketize(distance.abs(), first_of_bucket, right=True) + _PER_DIRECTION * (distance > 0)
@@ -94,6 +94,7 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def encoder_names(self, config: MPNetConfig) -> NameMap:
+        """Return the Hugging Face names of BERT's parameters, and of the relative position bias."""
         table = {"encoder.relative_bias.weight": ("mpnet.encoder.relative_attention_bias.weight",)}
         return super().encoder_names(config) | table
 

@@ -40,8 +40,8 @@ class RobertaConfig(PostNormConfig):
     @classmethod
     @override
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the configuration in a `config.json`. Raises `DomainbertError` if positions, which are counted from
-        the padding's id on, would be missing."""
+        """Return the configuration in a `config.json`. Positions are counted from the padding's id on: raises
+        `DomainbertError` if fewer than three positions would be left after this id."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
