@@ -179,7 +179,7 @@ def _onnx_without_weights(folder: Path) -> Path | None:
 def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     """Return the kind of the head, or None for an encoder without a head.
 
-    `architectures` names a class of transformers; the key `HEAD_KEY` names a kind of domainbert that extends this class.
+    `architectures` names a class of transformers; `HEAD_KEY` names a kind of domainbert that extends this class.
     """
     names: list[str] = fields.get("architectures") or [""]
     kind = families.head_kind_of(config, names[0])

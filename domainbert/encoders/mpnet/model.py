@@ -63,8 +63,8 @@ class MPNetEncoder(PostNormEncoder):
 def relative_buckets(distance: Tensor, first_of_bucket: Tensor) -> Tensor:
     """Return T5's relative position buckets of `distance` = key position - query position, of any shape.
 
-    The upper half of the buckets is for positive distances. Small distances have a bucket each, larger ones share logarithmic
-    buckets (Raffel et al. 2020, T5, section 2.1).
+    The upper half of the buckets is for positive distances. Small distances have a bucket each, larger ones share
+    logarithmic buckets (Raffel et al. 2020, T5, section 2.1).
     """
     return torch.bucketize(distance.abs(), first_of_bucket, right=True) + _PER_DIRECTION * (distance > 0)
 
