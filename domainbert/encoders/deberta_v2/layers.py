@@ -66,8 +66,8 @@ class DistanceEmbeddings(nn.Module):
         self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Return the embeddings (R, H) of distances, and their rows (2, 2 S) for descending and for ascending distances,
-        as `Context` describes, in packed rows of S = `length` tokens.
+        """Return the embeddings (R, H) of distances, and their rows (2, 2 S) for descending and ascending distances, as
+        `Context` describes, in packed rows of S = `length` tokens.
 
         Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """

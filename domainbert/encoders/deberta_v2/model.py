@@ -172,8 +172,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
 def _saved_name(name: str, config: DebertaV2Config) -> str:
     """Return the name of a tensor in a model folder, from its name in a model with `legacy: true`.
 
-    With `legacy: false`, tensors of the masked-LM head have the names of Microsoft's checkpoints; other tensors have the
-    same names.
+    With `legacy: false`, tensors of the masked-LM head have the names of Microsoft's checkpoints; other tensors have
+    the same names.
     """
     if config.legacy or not name.startswith(_TRANSFORMERS):
         return name
