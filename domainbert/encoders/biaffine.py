@@ -36,7 +36,7 @@ class Biaffine(nn.Module):
         self.dropout = Dropout(dropout)
         self.project = nn.Linear(hidden_size, 2 * (arc_size + label_size))
         self.root = nn.Parameter(torch.randn(arc_size + label_size))
-        # the rows and columns for the 1 of `_append_one`, that is for a bias, are added to the sizes
+        # + 1: weights of a bias, for the 1 that `_append_one` appends
         self.arc = nn.Parameter(torch.empty(arc_size + 1, arc_size))
         self.label = nn.Parameter(torch.empty(num_labels, label_size + 1, label_size + 1))
         for weight in (self.project.weight, self.arc, self.label):

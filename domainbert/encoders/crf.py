@@ -66,7 +66,7 @@ class Crf(nn.Module):
     def allows(self, labels: Tensor, lengths: Tensor) -> Tensor:
         """Return whether the label sequence of each sentence is valid (see `constrain`): (E, L), (E,) -> (E,)."""
         first, allowed, last = self._allowed_on(labels.device)
-        ended = ~_word_mask(lengths, labels.shape[1])[:, 1:]  # (E, L - 1), steps that lead beyond the last word
+        ended = ~_word_mask(lengths, labels.shape[1])[:, 1:]  # (E, L - 1), true for steps beyond the last word
         steps = (allowed[labels[:, :-1], labels[:, 1:]] | ended).all(dim=1)
         return first[labels[:, 0]] & steps & last[_last_labels(labels, lengths)]
 

@@ -158,7 +158,7 @@ def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
     """Return the name of the class in transformers for the encoder with a head of this kind (None: no head)."""
-    written_class, *_ = config.architectures[family_kind(kind)]  # the others are only read
+    written_class, *_ = config.architectures[family_kind(kind)]  # the first class is written, all are read
     return written_class
 
 

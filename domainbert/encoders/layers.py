@@ -289,10 +289,10 @@ def attend(
 
 
 def _is_short(query: Tensor, has_bias: bool) -> bool:
-    """Return whether a CPU computes attention explicitly for rows of this length.
+    """Return whether rows are short enough for explicit attention on a CPU.
 
-    With gradients: if there is a bias, or the rows are short. Without gradients: for several rows with few scores in a
-    type of 16 bits.
+    In training, rows up to a limit are, and with a bias all rows. In prediction, several rows in a type of 16 bits are
+    if they have few scores.
     """
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
