@@ -159,8 +159,11 @@ class Encoder(nn.Module, ABC):
         positions: Tensor | None = None,
         embedded: Tensor | None = None,
     ) -> Tensor:
-        """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,). If `embedded` is not None, it replaces
-        the result of `embed`. If `block_inputs` is not None, the input of each block is appended to it."""
+        """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,).
+
+        If `embedded` is not None, it replaces the result of `embed`. If `block_inputs` is not None, the input of each
+        block is appended to it.
+        """
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
         context = self.context(tokens)

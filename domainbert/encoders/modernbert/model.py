@@ -188,7 +188,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
     @override
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
-        """Return the Hugging Face names by parameter as if all norms and biases existed; `names` removes the absent ones."""
+        """Return the Hugging Face names by parameter, if all norms and biases existed; `names` removes absent ones."""
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
         layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
