@@ -18,8 +18,8 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def segment_counts(lengths: NDArray[np.int64]) -> dict[str, int]:
-    """Return the numbers of segments, tokens and pairs of tokens in segments of `lengths` tokens (with special
-    tokens)."""
+    """Return the numbers of segments, tokens and pairs of tokens. `lengths` (segments,) are the tokens of each segment,
+    with special tokens."""
     return {
         "num_segments": len(lengths),
         "num_real_tokens": int(lengths.sum()),
@@ -38,8 +38,9 @@ def batch_counts(position_ids: Tensor, segment_ids: Tensor) -> dict[str, Tensor]
 
 
 def find_token_positions(batch: Batch) -> dict[str, NDArray[np.int64]]:
-    """Return `token_positions` and `cls_positions` of a batch of arrays, see `TokenPositions`."""
-    real = np.flatnonzero(batch["segment_ids"])
+    """Return the indices, in the flattened rows of a batch, of all tokens that are not padding (`token_positions`), and
+    of the first token of each segment (`cls_positions`)."""
+    real = np.flatnonzero(batch["segment_ids"])  # segment 0 is padding
     return {"token_positions": real, "cls_positions": real[batch["position_ids"].ravel()[real] == 0]}
 
 
@@ -55,12 +56,13 @@ class CountedRows(Dataset[Batch]):
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index`."""
+        """Return micro-batch `index` with the indices of its tokens and the counts of its global batch."""
         batch, plan = self.batches[index], self.batches.reader.plan
-        pieces = plan.pieces_of(self.batches.order.batch(batch["step"])[1])
         has_target = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
-        return batch | find_token_positions(batch) | segment_counts(plan.lengths[pieces] + plan.extra)
+        _, global_rows = self.batches.order.batch(batch["step"])
+        segments = plan.pieces_of(global_rows)
+        return batch | find_token_positions(batch) | segment_counts(plan.lengths[segments] + plan.extra)
 
 
 class DistillationBatches(LabelledTrainBatches):
@@ -88,19 +90,23 @@ class DistillationBatches(LabelledTrainBatches):
     def __getitem__(self, index: int) -> Batch:
         """Return micro-batch `index` from `collate`, with the counts of the *global* batch and these arrays:
 
-        output_index: (N,) index of the output, within the micro-batch, that a position of the head decides; or -1.
+        output_index: (N,) index, in the micro-batch, of the output that each position of the head decides; or -1.
         output_example: (outputs,) example of each output, or -1 if no position decides the output.
         teacher_logits: (outputs, labels), if `logits` is given.
         """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
         example_ids, global_indices, global_examples = list[int](), [], []
-        first_example = first_index = 0  # in the list of all examples, and in the global batch
+        first_example = 0  # of an order, in the list of all examples
+        first_index = 0  # of an order, in the global batch
         for order in self.orders:  # of the labelled, then of the unlabelled examples
-            order_ids = first_example + order.batch(step)[1]
+            _, numbers = order.batch(step)
+            order_ids = first_example + numbers
             example_ids += self.share.select(order_ids, micro_batch).tolist()
             global_indices.append(first_index + self.share.indices(len(order_ids), micro_batch))
             global_examples.append([self.examples[number] for number in order_ids.tolist()])
-            first_example, first_index = first_example + order.size, first_index + order.batch_size
+            first_example += order.size
+            first_index += order.batch_size
+
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]
         batch = collate(examples, example_ids, self.tokenizer, np.concatenate(global_indices))
@@ -116,7 +122,9 @@ class DistillationBatches(LabelledTrainBatches):
 
 
 def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """Return the index of the output of each position, counted over the outputs of all examples; -1 without output.
+    """Return the index (N,) of the output that each position decides, or -1.
+
+    Indices count the outputs of all examples, one example after the other.
 
     Args:
         example: (N,) example of each position.
@@ -128,7 +136,10 @@ def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: 
 
 
 def _global_counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:
-    """Return the numbers of outputs, targets, examples and tokens by which the sums of the losses are divided."""
+    """Return the numbers by which the sums of the losses are divided: outputs, targets, examples and tokens.
+
+    `num_examples` counts the labelled examples, `num_texts` all of them.
+    """
     examples = [*labelled, *unlabelled]
     windows = [window for example in examples for window in example.windows]
     return segment_counts(np.asarray([window.num_tokens for window in windows], dtype=np.int64)) | {

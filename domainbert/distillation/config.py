@@ -59,11 +59,14 @@ class LayerLossConfig(LossConfig):
     def pairs(
         self, student: Sizes, teacher: Sizes, default: Sequence[tuple[int, int]], lowest: int = 0
     ) -> list[tuple[int, int]]:
-        """Return the layers to compare as pairs (student, teacher), counted from 0; `default` if no layers are set.
+        """Return the layers to compare as pairs (student layer, teacher layer), or `default` if no layers are set.
+
+        Layer 0 is the output of the embeddings. `lowest` is 1 for losses on attention, which the embeddings do not
+        have.
 
         Raises:
             DomainbertError: only one side is set, the numbers of layers differ, a layer does not exist, or a layer is
-                below `lowest` (1 for losses on attention, which the embeddings do not have).
+                below `lowest`.
         """
         if self.student_layers is None and self.teacher_layers is None:
             return list(default)
@@ -89,8 +92,8 @@ def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
 def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int, int]]:
     """Return the pairs (student layer, teacher layer) of TinyBERT (Jiao et al. 2020, arXiv:1909.10351, section 3).
 
-    Layer m of M student layers learns from teacher layer m * N / M of N, rounded. `first` is 0 to include the output of
-    the embeddings, else 1.
+    With M student layers and N teacher layers, student layer m learns from teacher layer m * N / M, rounded. `first` is
+    0 to include the output of the embeddings, else 1.
     """
     ratio = teacher.num_layers / student.num_layers
     return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
@@ -103,8 +106,10 @@ def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
-    """Return the index of a layer from 0; negative layers count from the end. `DomainbertError` if the layer does not
-    exist or is below `lowest`."""
+    """Return the index of a layer from 0; a negative layer counts from the end.
+
+    Raise `DomainbertError` if the layer does not exist or is below `lowest`. `name` is its setting, for the message.
+    """
     index = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= index <= sizes.num_layers:
         raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")

@@ -118,7 +118,8 @@ class Distillation(DistillationModule, RowsModule):
         return [folder.path for folder in self.folders]
 
     def objective_for(self, corpus: PreparedCorpus) -> Any:
-        """Return the masked-LM objective; `DomainbertError` if the corpus has another vocabulary than a teacher."""
+        """Return the masked-LM objective; raise `DomainbertError` if the corpus has another vocabulary than a
+        teacher."""
         for folder in self.folders:
             if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
                 names = ", ".join(type(loss).__name__ for loss in self.loss_configs)
@@ -157,23 +158,23 @@ class Distillation(DistillationModule, RowsModule):
         """Load the teachers, build the student from the first of them, and set the losses."""
         with seeded(self.seed):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
-            folder, first = self.folders[0], teachers[0]
+            folder, first_teacher = self.folders[0], teachers[0]
             self.config = student_config(self.student, folder.config)
-            trained = self.config.with_dropout(self.dropout)
+            config = self.config.with_dropout(self.dropout)  # only for the training: `self.config` is saved
             # pad_id of config.json may differ from the tokenizer's
             vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
             model, copied = build_student(
-                trained, self.student, first, "masked_lm", num_labels=0, vocabulary=vocabulary
+                config, self.student, first_teacher, "masked_lm", num_labels=0, vocabulary=vocabulary
             )
             model.encoder.activation_checkpointing = self.activation_checkpointing
             print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
-            losses = self._build_losses(model, first)
+            losses = self._build_losses(model, first_teacher)
         # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
         self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
         self.begin(model, teachers if losses.needs_teacher else [], losses)
 
     def begin(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
-        """Set student, teachers and losses; see `DistillationModule.set_teachers_and_losses`."""
+        """Set student, teachers and losses, and the sums of a validation: of each loss, and of each count."""
         self.set_models(model)
         self.set_teachers_and_losses(teachers, losses)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
@@ -192,23 +193,26 @@ class Distillation(DistillationModule, RowsModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
+        # masked tokens are both the targets and the outputs of a corpus
         means = self.losses.means(self._loss_sums(batch), batch | {"num_outputs": batch["num_targets"]})
         return self.record_loss(self.losses.total(means), means)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Add the losses and counts of a batch to the sums of the validation."""
+        """Add the losses and counts of a batch to the sums of the validation, unless the batch is a copy."""
         has_target = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
-        targets = has_target.sum()
+        num_targets = has_target.sum()
         sums = {f"loss {name}": value for name, value in self._loss_sums(batch).items()}
         sums |= batch_counts(batch["position_ids"], batch["segment_ids"])
+        sums |= {"num_targets": num_targets, "num_outputs": num_targets}  # masked tokens are both
         if SPARE in batch:  # a second copy of a batch, so that all processes compute the same number of batches
             return
-        for name, value in (sums | {"num_targets": targets, "num_outputs": targets}).items():
+        for name, value in sums.items():
             self.sums[name].update(value)
 
     @override
     def report(self, stage: str) -> None:
+        """Log the mean of each loss over the validation, and their weighted sum; clear the sums."""
         sums = self.sums.compute()
         self.sums.reset()
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
@@ -232,14 +236,15 @@ class Distillation(DistillationModule, RowsModule):
         head = "masked_lm" if self.predicts else None
         text = self.card({}) if card is None else card
         names = [model_name(path) for path in self.paths]
-        trained = (self.model, self.config, self.tokenizer, head, text)
         with self.writing() as writes:
             if writes:
-                save_model(Path(folder), *trained, weights=weights, teachers=names)
+                save_model(
+                    Path(folder), self.model, self.config, self.tokenizer, head, text, weights=weights, teachers=names
+                )
 
     def card(self, facts: Mapping[str, Any], card_config: CardConfig | None = None) -> str:
-        """Return the text of a model card with `facts` added to its table; `card_config` has the user's settings of the
-        card."""
+        """Return the text of a model card. `facts` are further rows of its table; `card_config` has the settings of the
+        user."""
         title, names = "Domain student", ", ".join(path.name for path in self.paths)
         rows = {"encoder": self.config.model_type, "teacher": names, **facts}
         usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
@@ -248,12 +253,13 @@ class Distillation(DistillationModule, RowsModule):
         return model_card(title, "An encoder distilled with domainbert.", rows, usage, head)
 
     def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return each loss summed over a micro-batch, by name."""
+        """Return each loss summed over a micro-batch, by name. Models compute only the logits that a loss reads."""
         positions, reads = batch["positions"], self.losses.reads
         student_positions = positions if reads & {"predicted", "hard"} else None
         tokens = TokenPositions.of(batch)
         all_positions = tokens.token_positions if "all" in reads else None
-        student = compute_outputs(self.model, batch, self.losses.attention_layers(0), student_positions, all_positions)
+        layers = self.losses.attention_layers(side="student")
+        student = compute_outputs(self.model, batch, layers, student_positions, all_positions)
         if "hard" in reads:
             assert student.logits is not None
             hard = functional.cross_entropy(student.logits.float(), batch["targets"], reduction="sum")
@@ -261,7 +267,9 @@ class Distillation(DistillationModule, RowsModule):
         teacher = None
         if self.losses.needs_teacher:
             teacher_positions = positions if "predicted" in reads else None
-            arguments = batch, self.losses.attention_layers(1), teacher_positions, all_positions
+            layers = self.losses.attention_layers(side="teacher")
             with torch.no_grad():
-                teacher = mean_outputs([compute_outputs(model, *arguments) for model in self.teachers])
+                teacher = mean_outputs(
+                    [compute_outputs(model, batch, layers, teacher_positions, all_positions) for model in self.teachers]
+                )
         return self.losses.sums(student, teacher, tokens)

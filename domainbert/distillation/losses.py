@@ -61,8 +61,8 @@ class TokenPositions:
 
     @classmethod
     def of(cls, batch: Mapping[str, Any]) -> TokenPositions:
-        """Return the token positions of a batch."""
-        return cls(batch["position_ids"], batch["segment_ids"], batch)
+        """Return the token positions of a batch, which may contain the precomputed indices."""
+        return cls(batch["position_ids"], batch["segment_ids"], precomputed=batch)
 
     @property
     def real(self) -> Tensor:
@@ -71,12 +71,15 @@ class TokenPositions:
 
     @property
     def pairs(self) -> Tensor:
-        """Whether both tokens of a pair are of the same segment: (B, S, S)."""
+        """Whether both tokens of a pair are in the same segment, which excludes padding: (B, S, S)."""
         same = self.segment_ids.unsqueeze(-1) == self.segment_ids.unsqueeze(-2)
         return same & self.real.unsqueeze(-1)
 
     def hidden_pairs(self, window: int | None) -> Tensor:
-        """Return whether a pair has no attention: of two segments, or further apart than `window` (B, 1, S, S)."""
+        """Return whether the attention between two tokens is masked: (B, 1, S, S).
+
+        It is masked if the tokens are of different segments, or further apart than `window` (if not None).
+        """
         return segment_mask(self.segment_ids, window).isinf()
 
     @cached_property
@@ -190,8 +193,10 @@ class LayerLoss(DistillationLoss):
         return torch.stack(losses).sum()
 
     def layer_values(self, outputs: Outputs, layer: int, tokens: TokenPositions) -> Any:
-        """Return what the loss compares, of the student or the teacher: the hidden states (tokens, H) of the tokens
-        that are not padding."""
+        """Return the values of a layer that the loss compares, of the student or of the teacher.
+
+        By default these are the hidden states (tokens, H) of the tokens that are not padding.
+        """
         return at_least_fp32(select(outputs.hidden[layer], tokens.token_positions))
 
     @abstractmethod
@@ -260,8 +265,8 @@ class AttentionMSELoss(AttentionLoss):
 
     @override
     def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
-        hidden = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
-        difference = (student.scores - teacher.scores).masked_fill(hidden, 0)
+        masked = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
+        difference = (student.scores - teacher.scores).masked_fill(masked, 0)
         return (difference.square().mean(dim=1) * tokens.pairs).sum()  # `pairs` is 0 for padding
 
 
@@ -284,10 +289,12 @@ class RelationsLoss(AttentionLoss):
     def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
         models = student.regrouped(self.num_heads), teacher.regrouped(self.num_heads)
         losses = []
-        for name in self.relations:
-            vectors = [getattr(projections, name) for projections in models]
-            # attention of the vectors to themselves
-            student_scores, teacher_scores = (Projections(values, values, values).scores for values in vectors)
+        for name in self.relations:  # "queries", "keys" or "values"
+            vectors_by_model = [getattr(projections, name) for projections in models]
+            # A Aᵀ / sqrt(d): the scores of attention whose queries and keys are both A
+            student_scores, teacher_scores = (
+                Projections(vectors, vectors, vectors).scores for vectors in vectors_by_model
+            )
             losses.append(attention_divergence(student_scores, teacher_scores, tokens))
         return torch.stack(losses).sum()
 
@@ -301,12 +308,12 @@ def attention_divergence(
 ) -> Tensor:
     """Return KL(teacher || student) of the attention of each token, mean over heads, summed over tokens: a scalar.
 
-    The attention is the softmax of the scores (B, heads, S, S) over the segment. Scores outside a window are masked;
-    the student's window also masks the teacher.
+    The attention is the softmax of the scores (B, heads, S, S) over the segment. Scores outside a window are masked:
+    `window` masks the student and the teacher, so that both have the same tokens; `teacher_window` masks the teacher.
     """
     # padding attends to padding, so that no softmax is empty; the sum excludes padding
-    hidden = tokens.hidden_pairs(window)
-    student_scores = student.masked_fill(hidden, _MASKED_SCORE)
-    teacher_scores = teacher.masked_fill(hidden | tokens.hidden_pairs(teacher_window), _MASKED_SCORE)
+    masked = tokens.hidden_pairs(window)
+    student_scores = student.masked_fill(masked, _MASKED_SCORE)
+    teacher_scores = teacher.masked_fill(masked | tokens.hidden_pairs(teacher_window), _MASKED_SCORE)
     divergence = softmax_divergence(teacher_scores, student_scores).mean(dim=1)
     return divergence.flatten().index_select(0, tokens.token_positions).sum()

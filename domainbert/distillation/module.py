@@ -33,7 +33,7 @@ class DistillationModule(TrainedModule):
     teachers: tuple[EncoderWithHead, ...] = ()
 
     def set_loss_configs(self, losses: Sequence[LossConfig], num_teachers: int) -> None:
-        """Set the settings of the losses; `DomainbertError` if they cannot compare with several teachers."""
+        """Set the settings of the losses; raise `DomainbertError` if there are several teachers and a loss on layers."""
         self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(num_teachers, self.loss_configs)
 
@@ -55,7 +55,7 @@ class DistillationModule(TrainedModule):
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)
 
     def setup(self, stage: str) -> None:
-        """Move the teachers to the device of the training."""
+        """Move the teachers to the device of the training; raise `DomainbertError` if the training is sharded."""
         super().setup(stage)
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             raise DomainbertError(
@@ -79,9 +79,11 @@ class DistillationModule(TrainedModule):
 
 
 def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[torch.nn.Parameter]:
-    """Return the parameters that are frozen in an optimizer step (from 0): at first only the head is trained, then the
-    layers from the top, one more every `unfreeze_every` steps, and the embeddings last (Howard and Ruder 2018,
-    arXiv:1801.06146, section 3.3). 0 freezes nothing."""
+    """Return the parameters of an encoder that are frozen in optimizer step `step`, counted from 0.
+
+    At first only the head is trained. Every `unfreeze_every` steps one more layer is trained, from the top, and the
+    embeddings last (Howard and Ruder 2018, arXiv:1801.06146, section 3.3). If `unfreeze_every` is 0, nothing is frozen.
+    """
     if not unfreeze_every:
         return []
     return encoder.parameters_up_to(encoder.num_hidden_layers - step // unfreeze_every)

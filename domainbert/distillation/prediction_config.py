@@ -74,18 +74,20 @@ def check_one_vocabulary(
 
     Args:
         task, losses: settings of the distillation.
-        has_model: whether the student starts from a model given by the user, not from a teacher.
-        fingerprints: fingerprints of the vocabularies of that model (if `has_model`) and of the teachers; None if not
-            known yet.
+        has_model: whether the user gives a model from which the student starts. Otherwise it starts from a teacher.
+        fingerprints: fingerprints of the vocabularies of that model (if `has_model`) and then of each teacher; a
+            fingerprint that is not known yet is None.
     """
     if not task.distillation.shares_vocabulary or all(isinstance(loss, HardTargets) for loss in losses):
         return
-    names = [*(["model"] if has_model else []), *(f"teachers[{n}]" for n in range(len(fingerprints) - has_model))]
+    names = ["model"] if has_model else []
+    names += [f"teachers[{number}]" for number in range(len(fingerprints) - len(names))]
     by_name = {name: value for name, value in zip(names, fingerprints, strict=True) if value is not None}
     first_name = next(iter(by_name), "")
     for name, fingerprint in by_name.items():
         if fingerprint != by_name[first_name]:
+            setting, _, _ = first_name.partition("[")
             raise DomainbertError(
-                f"{first_name.partition('[')[0]}: {name} has another vocabulary than {first_name}; expected the same, "
+                f"{setting}: {name} has another vocabulary than {first_name}; expected the same, "
                 f"because {task.name} compares the outputs token by token"
             )

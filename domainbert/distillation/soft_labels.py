@@ -36,7 +36,7 @@ class SoftLabels:
 
     Args:
         folder: folder of the logits.
-        facts: `num_outputs`, `num_labels` and `kept`.
+        facts: `num_outputs`, `num_labels`, and `kept`, the number of logits per output in the folder.
         sizes: number of outputs of each item.
     """
 
@@ -50,10 +50,13 @@ class SoftLabels:
         self.starts = np.concatenate([[0], np.cumsum(np.asarray(sizes, dtype=np.int64))])
 
     def logits_of(self, items: Sequence[int]) -> NDArray[np.float32]:
-        """Return the logits of the outputs of some items, in the order of `items`: (outputs, labels)."""
+        """Return the logits of the outputs of some items, in the order of `items`: (outputs, labels).
+
+        If the folder has only the largest logits, the other labels get equal logits.
+        """
         outputs = np.concatenate([np.arange(self.starts[item], self.starts[item + 1]) for item in items])
         largest = self.logits[outputs].astype(np.float32)
-        if self.labels is None or self.rest is None:
+        if self.labels is None or self.rest is None:  # the folder has all logits
             return largest
         # each of the other labels has an equal share of the remaining probability
         num_others = self.facts["num_labels"] - self.facts["kept"]
@@ -66,7 +69,7 @@ class SoftLabels:
 def mean_logits(teachers: Sequence[SoftLabels], items: Sequence[int]) -> NDArray[np.float32]:
     """Return the logits of some items, in the order of `items`, as the mean over the teachers: (outputs, labels).
 
-    Their softmax is the geometric mean of the distributions (Hinton et al. 2015, section 2).
+    The softmax of the mean is the geometric mean of the teachers' distributions (Hinton et al. 2015, section 2).
     """
     return np.mean([teacher.logits_of(items) for teacher in teachers], axis=0, dtype=np.float32)
 
@@ -100,22 +103,22 @@ def cached_labels(
         if record is None:
             if reason:
                 print(f"{folder}: {reason}; computing the logits of the teacher again", flush=True)
-            partial = folder.with_name(folder.name + ".partial")
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
+            unfinished = folder.with_name(folder.name + ".partial")
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
             with report_full_disk(cache):
-                _write_blocks(partial, **facts, blocks=compute())
-                freshness.record(partial / _RECORD, facts)
+                _write_blocks(unfinished, **facts, blocks=compute())
+                freshness.record(unfinished / _RECORD, facts)
             shutil.rmtree(folder, ignore_errors=True)
-            partial.rename(folder)
+            unfinished.rename(folder)
     return SoftLabels(folder, facts, sizes)
 
 
 def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, blocks: Iterable[Block]) -> None:
-    """Write the `kept` largest logits of each output to logits.npy.
+    """Write the logits of each output to logits.npy: all of them if `kept` is `num_labels`.
 
-    If fewer than all are kept, they are log-probabilities; their labels are written to labels.npy, and the log of the
-    remaining probability to rest.npy. A block has the indices of outputs and their logits (outputs, labels).
+    Otherwise only the `kept` largest are written, as log-probabilities; their labels are written to labels.npy, and the
+    log of the remaining probability to rest.npy. A block has the indices of outputs and their logits (outputs, labels).
     """
     is_cut = kept < num_labels
     arrays = [_create_array(folder / "logits.npy", "float16", (num_outputs, kept))]
@@ -125,9 +128,9 @@ def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, bl
     num_written = 0
     for outputs, values in blocks:
         num_written += len(outputs)
-        rows = _largest_log_probabilities(values, kept) if is_cut else (values,)
-        for array, row in zip(arrays, rows, strict=True):
-            array[outputs] = row
+        columns = _largest_log_probabilities(values, kept) if is_cut else (values,)  # one for each array
+        for array, column in zip(arrays, columns, strict=True):
+            array[outputs] = column
     assert num_written == num_outputs, f"{num_written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()
@@ -144,10 +147,11 @@ def _create_array(path: Path, dtype: str, shape: tuple[int, ...]) -> np.memmap[A
 def _largest_log_probabilities(
     values: NDArray[np.float32], kept: int
 ) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Return the `kept` largest log-probabilities per row of logits, their labels, and the log of the remaining
-    probability."""
-    highest = values.max(axis=1, keepdims=True)
+    """Return three values for logits (n, labels): the `kept` largest log-probabilities of each row (n, kept), their
+    labels (n, kept), and the log of the remaining probability (n,)."""
+    highest = values.max(axis=1, keepdims=True)  # subtracted, so that exp does not overflow
     log_probabilities = values - (highest + np.log(np.exp(values - highest).sum(axis=1, keepdims=True)))
-    order = np.argsort(-values, axis=1, kind="stable")[:, :kept]
-    largest = np.take_along_axis(log_probabilities, order, axis=1)
-    return largest, order, np.log(np.maximum(1 - np.exp(largest).sum(axis=1), 1e-7))
+    labels = np.argsort(-values, axis=1, kind="stable")[:, :kept]
+    largest = np.take_along_axis(log_probabilities, labels, axis=1)
+    rest = np.maximum(1 - np.exp(largest).sum(axis=1), 1e-7)  # not 0, whose log is infinite
+    return largest, labels, np.log(rest)

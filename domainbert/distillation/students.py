@@ -16,27 +16,30 @@ from domainbert.encoders.families import build_model, config_class
 from domainbert.encoders.heads import EncoderWithHead
 
 
-def student_config(student: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
-    """Return the architecture of a student.
+def student_config(settings: StudentConfig, teacher: EncoderConfig) -> EncoderConfig:
+    """Return the architecture of a student, as its settings say.
+
+    It is `settings.encoder` if set. Otherwise it has the sizes of the teacher, with as many layers as are selected, in
+    the teacher's family or in `settings.family`.
 
     Raises:
         DomainbertError: a selected layer does not exist in the teacher, the number of selected layers differs from the
             student's, or selected layers share weights in the teacher or the student.
     """
     sizes = teacher.sizes
-    layers = student.chosen_layers(sizes.num_layers)
-    if student.encoder is not None:
-        config = student.encoder
+    layers = settings.chosen_layers(sizes.num_layers)
+    if settings.encoder is not None:
+        config = settings.encoder
         if layers is not None and len(layers) != config.sizes.num_layers:
             wanted = config.sizes.num_layers
             raise DomainbertError(
                 f"student.layers: found {len(layers)} layers; expected {wanted}, as in student.encoder"
             )
-    elif student.family in (None, teacher.model_type):
+    elif settings.family in (None, teacher.model_type):
         config = teacher if layers is None else teacher.with_layers(layers)
     else:
         count = sizes.num_layers if layers is None else len(layers)
-        config = config_class(str(student.family))().resized(dataclasses.replace(sizes, num_layers=count))
+        config = config_class(str(settings.family))().resized(dataclasses.replace(sizes, num_layers=count))
     if layers is not None:
         _check_separate_weights(teacher, layers)
         _check_separate_weights(config, range(len(layers)))
@@ -56,7 +59,7 @@ def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> Non
 
 def build_student(
     config: EncoderConfig,
-    student: StudentConfig,
+    settings: StudentConfig,
     teacher: EncoderWithHead,
     head: HeadConfig | str,
     num_labels: int,
@@ -66,61 +69,69 @@ def build_student(
 
     The copied parts are texts for a message, such as "embeddings" and "layers 0, 2, 4"; [] if nothing is copied.
 
-    Embeddings of equal width are copied. Token types are copied too; a family without token types adds the first type,
-    the only one in use here, to its positions. Narrower embeddings are the teacher's, projected on their principal
-    directions (Mukherjee and Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2). If the hidden states have
-    equal width, the selected layers, the head, and parameters outside embeddings and layers are copied.
+    - `init: random`: nothing is copied.
+    - Embeddings of equal width: copied.
+    - Narrower embeddings: the teacher's, projected on their principal directions (Mukherjee and Awadallah 2020,
+      XtremeDistil, arXiv:2004.05686, section 3.2), unless `embedding_projection` is "random".
+    - Hidden states of equal width: the selected layers, the head, and the parameters outside embeddings and layers are
+      copied.
 
     Args:
         config: architecture from `student_config`.
-        student: settings that select the weights to copy.
+        settings: settings that select the weights to copy.
         teacher: model with the same type of head.
         head, num_labels: see `encoders.families.build_model`.
-        vocabulary: vocabulary of the student; embeddings of another size are not copied.
+        vocabulary: vocabulary of the student; if its size differs from the teacher's, the embeddings of its entries
+            stay random.
     """
-    model = build_model(config, vocabulary, head, num_labels)
-    encoder = model.encoder
-    if student.init == "random":
-        return model, []
+    student = build_model(config, vocabulary, head, num_labels)
+    if settings.init == "random":
+        return student, []
+    encoder, source = student.encoder, teacher.encoder
     copied: list[str] = []
-    same_vocabulary = vocabulary.size == teacher.encoder.input_embeddings.num_embeddings
+    same_vocabulary = vocabulary.size == source.input_embeddings.num_embeddings
     with torch.no_grad():
-        width, teacher_width = (part.input_embeddings.embedding_dim for part in (encoder, teacher.encoder))
-        if width == teacher_width:
-            copied += _copy_embeddings(encoder, teacher.encoder, same_vocabulary)
-        elif student.embedding_projection != "random" and width < teacher_width and same_vocabulary:
-            copied += _narrow_embeddings(encoder, teacher.encoder, student.embedding_projection == "pca")
-        if encoder.hidden_size == teacher.encoder.hidden_size:
-            _copy_other_parameters(encoder, teacher.encoder)
-            copied += _copy_layers(encoder, teacher.encoder, student)
-            copied += _copy_head(model.head, teacher.head, same_vocabulary)
-    return model, copied
+        width, source_width = encoder.input_embeddings.embedding_dim, source.input_embeddings.embedding_dim
+        if width == source_width:
+            copied += _copy_embeddings(encoder, source, same_vocabulary)
+        elif settings.embedding_projection != "random" and width < source_width and same_vocabulary:
+            copied += _narrow_embeddings(encoder, source, centred=settings.embedding_projection == "pca")
+        if encoder.hidden_size == source.hidden_size:
+            _copy_other_parameters(encoder, source)
+            copied += _copy_layers(encoder, source, settings)
+            copied += _copy_head(student.head, teacher.head, same_vocabulary)
+    return student, copied
 
 
 def _copy_positions(student: Encoder, teacher: Encoder, directions: Tensor | None = None) -> bool:
     """Copy position and token type embeddings, projected on `directions` if given, to the student.
 
-    Without `directions` the norm is copied, too, and a projection of the same shape. A student with fewer positions
-    takes the first; a student with more keeps its initial values for the others. Return False, and copy nothing, if one
-    of the models has no such embeddings.
+    - Positions: a student with fewer positions takes the first ones of the teacher. A student with more keeps its
+      initial values for the further positions.
+    - Token types: a type that the teacher lacks becomes 0. If the student has no token types, type 0 of the teacher is
+      added to the positions.
+    - Without `directions`, the norm is copied too, and the embedding projection if both have the same shape.
+
+    Return True; or False, and copy nothing, if one of the models has no such embeddings.
     """
-    student_tables, teacher_tables = (_embedding_tables(encoder) for encoder in (student, teacher))
+    student_tables, teacher_tables = _embedding_tables(student), _embedding_tables(teacher)
     if student_tables is None or teacher_tables is None:
         return False
-    student_positions, positions = (
-        tables.position.weight[tables.first_position :] for tables in (student_tables, teacher_tables)
-    )
+    student_positions = student_tables.position.weight[student_tables.first_position :]
+    positions = teacher_tables.position.weight[teacher_tables.first_position :]
     teacher_types = teacher_tables.token_type
     types = torch.zeros_like(positions[:1]) if teacher_types is None else teacher_types.weight
     if directions is not None:
         positions, types = positions @ directions, types @ directions
+
     count = min(len(student_positions), len(positions))
     student_positions[:count] = positions[:count]
-    if student_tables.token_type is None:  # each token of a single text has type 0, so the positions include it
+    if student_tables.token_type is None:  # type 0 is the type of each token of a single text
         student_positions[:count] += types[0]
     else:
         student_types = student_tables.token_type.weight.zero_()
         student_types[: len(types)] = types[: len(student_types)]
+
     if directions is None:
         student_tables.norm.load_state_dict(teacher_tables.norm.state_dict())
         student_projection, projection = student_tables.project, teacher_tables.project
@@ -135,7 +146,10 @@ def _embedding_tables(encoder: Encoder) -> Embeddings | None:
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
-    """Copy the embeddings of equal shape; return the name of the copied part for the message, or []."""
+    """Copy the embeddings of equal shape, and return the name of what was copied, for the message.
+
+    This is ["embeddings"], ["position embeddings"] if the vocabularies differ, or [] if nothing was copied.
+    """
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     copies_entries = same_vocabulary and student_table.shape == teacher_table.shape
     if copies_entries:
@@ -159,20 +173,21 @@ def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
             parameter.copy_(source[name])
 
 
-def _copy_layers(encoder: Encoder, teacher: Encoder, student: StudentConfig) -> list[str]:
-    """Copy the selected layers; return their numbers for the message, or [] if they do not fit.
+def _copy_layers(encoder: Encoder, teacher: Encoder, settings: StudentConfig) -> list[str]:
+    """Copy the selected layers of the teacher; return their numbers for the message, or [] if they do not fit.
 
-    Without a selection, copy all layers if the numbers of layers are equal, or, where layers share weights, the numbers
-    of distinct layers.
+    Without a selection, copy all layers if student and teacher have equal numbers of layers, or equal numbers of
+    distinct layers (several layers can share weights).
     """
     student_layers, teacher_layers = encoder.blocks(), teacher.blocks()
-    chosen = student.chosen_layers(len(teacher_layers))
+    chosen = settings.chosen_layers(len(teacher_layers))
     if chosen is None:
-        if len(student_layers) != len(teacher_layers):  # then each distinct layer once
-            student_layers, teacher_layers = (list(dict.fromkeys(each)) for each in (student_layers, teacher_layers))
+        if len(student_layers) != len(teacher_layers):  # compare and copy distinct layers
+            student_layers, teacher_layers = list(dict.fromkeys(student_layers)), list(dict.fromkeys(teacher_layers))
         chosen = tuple(range(len(teacher_layers)))
     if len(student_layers) != len(chosen) or encoder.num_heads != teacher.num_heads:
         return []
+
     # distinct pairs: a layer whose weights several layers share occurs several times
     sources = [teacher_layers[number] for number in chosen]
     pairs = list(dict.fromkeys(zip(student_layers, sources, strict=True)))
@@ -206,7 +221,10 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
-    """Set the embeddings to the projected embeddings of the teacher; return their description for the message."""
+    """Set the embeddings to the embeddings of the teacher, projected on their principal directions.
+
+    `centred` is defined in `principal_directions`. Return a description of the embeddings for the message.
+    """
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     width = student_table.shape[1]
     directions = principal_directions(teacher_table, width, centred)
@@ -218,13 +236,13 @@ def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> lis
 def principal_directions(rows: Tensor, count: int, centred: bool) -> Tensor:
     """Return the directions (H, count) in which `rows` (N, H) have the largest variance.
 
-    If not `centred`, it is the variance about 0 (second moment). The directions are eigenvectors of the H x H matrix of
-    second moments, by decreasing eigenvalue. The sign makes the largest element of each positive, so that the result
-    does not depend on the library.
+    The variance is about the mean if `centred`, otherwise about 0. The directions are eigenvectors of the H x H matrix
+    of second moments, by decreasing eigenvalue. In each direction the element with the largest absolute value is
+    positive, so that the result does not depend on the library.
     """
     exact = rows.double()
     if centred:
         exact = exact - exact.mean(dim=0)
     vectors = torch.linalg.eigh(exact.T @ exact).eigenvectors.flip(-1)[:, :count]  # flipped: eigh sorts ascending
-    largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
+    largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))  # element of each direction: (1, count)
     return (vectors * largest.sign()).to(rows.dtype)

@@ -94,8 +94,7 @@ class TransferData(LabelledData):
         return TransferText(train, unlabelled)
 
     def examples(self, name: str) -> list[Example]:
-        """Return the examples of a data set (`train`, ...); in `train`, unlabelled examples follow the labelled
-        examples."""
+        """Return the examples of a data set (`train`, ...). In `train` the unlabelled examples come last."""
         if name == "train" and name not in self._examples:
             self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
         return super().examples(name)
@@ -103,9 +102,10 @@ class TransferData(LabelledData):
     @cached_property
     def orders(self) -> list[GlobalOrder]:
         """Order of the labelled examples and, if there are unlabelled examples, their order."""
-        if not (count := len(self.text.sentences)):
+        num_unlabelled = len(self.text.sentences)
+        if not num_unlabelled:
             return [self.order]
-        return [self.order, GlobalOrder(count, self.unlabelled_batch_size, self.seed or 0)]
+        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.seed or 0)]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""
@@ -194,8 +194,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         return self.given_teachers
 
     def default_window(self, task: Task[Any, Any]) -> int:
-        """Return the default window in tokens: the positions of the student, at most the length used to train the
-        teachers."""
+        """Return the default window in tokens: the positions of the student, but at most the length with which its
+        teachers were trained."""
         teachers = self.ensemble(task)
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
         return min(config.max_length, teachers.default_max_length)
@@ -204,34 +204,44 @@ class TaskDistillation(DistillationModule, FineTuning):
         return student_config(self.student, teachers.predictors[0].config)
 
     def initial_model(self, task: Task[Any, Any]) -> InitialModel:
-        """Return the student at the start: `model`, or a student of the first teacher if `model` is None."""
+        """Return the student at the start: the given `model`, or a student derived from the first teacher if the model
+        is None."""
         teachers = self.ensemble(task)
         names = tuple(map(model_name, teachers.paths))
         if self.own_model is not None:
             return replace(super().initial_model(task), teachers=names)
         teacher = teachers.predictors[0]
         config, tokenizer = self._student_config(teachers), teacher.tokenizer
-        vocabulary = VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id)
-        outputs = task.head_config, len(task.labels), vocabulary
-        model, copied = build_student(config.with_dropout(self.dropout), self.student, teacher.model, *outputs)
+        student, copied = build_student(
+            config.with_dropout(self.dropout),  # only for the training: `config` is saved
+            self.student,
+            teacher.model,
+            head=task.head_config,
+            num_labels=len(task.labels),
+            vocabulary=VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id),
+        )
         print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
-        return InitialModel(model, config, tokenizer, names)
+        return InitialModel(student, config, tokenizer, names)
 
     def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
-        """Set the student to train and its losses. Raises `DomainbertError` if `max_length` exceeds the positions of
-        the student, or the losses cannot compare student and teachers."""
+        """Set the student to train, and build the losses that compare the student with its teachers.
+
+        Raise `DomainbertError` if `max_length` exceeds the positions of the student, or if the losses cannot compare
+        student and teachers.
+        """
         if max_length > initial.config.max_length:
             raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
         super().set_initial_model(initial, task, max_length)
         teachers = self.ensemble(task)
-        teacher = teachers.predictors[0].model.encoder  # the only teacher, if there are losses on layers
-        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teacher)
+        # the sizes of the teacher matter only to losses on layers, which require a single teacher
+        teacher_encoder = teachers.predictors[0].model.encoder
+        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teacher_encoder)
         check_losses(weighted, self, initial, teachers, max_length)
         self.set_losses(weighted)
 
     def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers; losses on soft targets compare outputs with the `distillation_targets` of the
-        task."""
+        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit over which the task
+        averages it."""
         self.set_teachers_and_losses(teachers, losses)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
@@ -239,7 +249,8 @@ class TaskDistillation(DistillationModule, FineTuning):
                 loss.divergence, loss.unit = distillation_targets.divergence, distillation_targets.softmax_over
 
     def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """Build the models like `FineTuning`; with a cache, compute the teacher logits before a training."""
+        """Build the models like `FineTuning`. Before a training, compute the teacher logits if there is a cache for
+        them; also set the teachers if they run in each step."""
         if not self.is_built:
             self.ensemble(data.resolved_task)  # loads the teachers before random weights are drawn
         super().resolve(data, stage)
@@ -262,42 +273,50 @@ class TaskDistillation(DistillationModule, FineTuning):
         reads = self.losses.reads
         # the student may hold embeddings only for the ids in the data; teachers hold all
         student_batch = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
-        student = compute_outputs(
-            self.model, student_batch, self.losses.attention_layers(0), batch["positions"] if reads else None
-        )
+        layers = self.losses.attention_layers(side="student")
+        student = compute_outputs(self.model, student_batch, layers, batch["positions"] if reads else None)
         student = self._task_outputs(student, batch)
         teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, TokenPositions.of(batch))
+        # the task may divide its loss by the number of examples instead of the number of targets
         means = self.losses.means(sums, batch | {"num_targets": batch[self.task.loss_divisor]})
         return self.record_loss(self.losses.total(means), means)
 
     def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Return outputs with logits of words or texts in place of logits of positions, and with the loss of the
-        task."""
+        """Return the outputs of the student in the form that the losses read.
+
+        `hard_loss` is the loss of the task, if a loss reads it. `logits` become logits of words or texts instead of
+        positions, or None if no loss compares them with a teacher. Outputs without logits are returned unchanged.
+        """
         if student.logits is None:
             return student
-        hard = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
+        hard_loss = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
-            return replace(student, logits=None, hard_loss=hard)
-        logits = require_distillation_targets(self.task).teacher_logits(
-            self.task, self.model.head, student.logits, batch
-        )
-        return replace(student, logits=logits, hard_loss=hard, example=batch["output_example"])
+            return replace(student, logits=None, hard_loss=hard_loss)
+        targets = require_distillation_targets(self.task)
+        logits = targets.teacher_logits(self.task, self.model.head, student.logits, batch)  # for students too
+        return replace(student, logits=logits, hard_loss=hard_loss, example=batch["output_example"])
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
-        """Return the outputs of the ensemble for a batch, with logits from the cache if the batch has them."""
-        cached = batch.get("teacher_logits")
-        if cached is not None and not self.losses.needs_hidden:
-            return Outputs(hidden=[], projections={}, logits=cached)
-        needs_logits = "predicted" in self.losses.reads and cached is None
+        """Return the outputs of the ensemble for a batch, with logits from the cache if the batch has them.
+
+        The teachers run only if their logits are not in the batch, or if a loss reads their layers.
+        """
+        cached_logits = batch.get("teacher_logits")
+        if cached_logits is not None and not self.losses.needs_hidden:
+            return Outputs(hidden=[], projections={}, logits=cached_logits)
+        needs_logits = "predicted" in self.losses.reads and cached_logits is None
         positions = batch["positions"] if needs_logits else None
         with torch.no_grad():
-            teacher = mean_outputs([self._teacher_outputs(model, batch, positions) for model in self.teachers])
-        return replace(teacher, logits=cached) if teacher.logits is None else teacher
+            outputs = mean_outputs([self._teacher_outputs(teacher, batch, positions) for teacher in self.teachers])
+        return replace(outputs, logits=cached_logits) if outputs.logits is None else outputs
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Run one teacher on a batch; return logits of words or texts, or the log-marginals of a CRF."""
-        outputs = compute_outputs(teacher, batch, self.losses.attention_layers(1), positions)
+        """Run one teacher on a batch, and return its outputs.
+
+        The logits are of words or texts, or the log-marginals of a CRF; None if `positions` is None.
+        """
+        outputs = compute_outputs(teacher, batch, self.losses.attention_layers(side="teacher"), positions)
         if outputs.logits is None:
             return outputs
         logits = require_distillation_targets(self.task).teacher_logits(self.task, teacher.head, outputs.logits, batch)
@@ -307,7 +326,16 @@ class TaskDistillation(DistillationModule, FineTuning):
 def check_losses(
     weighted: WeightedLosses, module: TaskDistillation, start: InitialModel, teachers: Teachers, window: int
 ) -> None:
-    """Raise `DomainbertError` if the losses cannot compare student and teachers."""
+    """Raise `DomainbertError` if the losses cannot compare student and teachers.
+
+    Args:
+        weighted: the losses.
+        module: has the settings of the losses, and the task.
+        start: the student at the start.
+        teachers: the teachers.
+        window: tokens of a training window.
+    """
+    # logits of all labels
     task, has_cache = module.task, teachers.cache is not None
     heads = [start.model.head, *(teacher.model.head for teacher in teachers.predictors)]
     have_crf = any(crf_of(head) is not None for head in heads)  # the logits of a CRF are log-marginals
@@ -317,9 +345,12 @@ def check_losses(
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
         reason = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
         raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {reason}; expected SoftTargets")
-    student = [] if module.own_model is None else [start.tokenizer.fingerprint]
-    fingerprints = [*student, *(teacher.tokenizer.fingerprint for teacher in teachers.predictors)]
-    check_one_vocabulary(module.task_config, module.loss_configs, module.own_model is not None, fingerprints)
+
+    # vocabularies
+    has_model = module.own_model is not None  # a student without a given model has the vocabulary of the first teacher
+    fingerprints = [start.tokenizer.fingerprint] if has_model else []
+    fingerprints += [teacher.tokenizer.fingerprint for teacher in teachers.predictors]
+    check_one_vocabulary(module.task_config, module.loss_configs, has_model, fingerprints)
     if any(fingerprint != start.tokenizer.fingerprint for fingerprint in fingerprints):
         if weighted.needs_hidden:
             raise DomainbertError(
@@ -330,6 +361,8 @@ def check_losses(
             raise DomainbertError(
                 "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
             )
+
+    # window
     runs_teachers = weighted.needs_hidden or (weighted.needs_teacher and not has_cache)  # in each training step
     longest = min(teacher.config.max_length for teacher in teachers.predictors)
     if runs_teachers and window > longest:

@@ -52,10 +52,10 @@ class TransferText:
         max_sentences: int | None,
         splitting: WordSplitting | None,
     ) -> TransferText:
-        """Return the labelled items with at most `max_sentences` random sentences of a corpus, split into words by
-        `splitting`.
+        """Return the labelled items with at most `max_sentences` random sentences of the corpus `unlabelled`.
 
-        Without `unlabelled` there are no sentences; if `max_sentences` is None, all are taken.
+        If `unlabelled` is None there are no sentences; if `max_sentences` is None, all sentences are taken. `splitting`
+        splits the sentences into words if the labelled items are lists of words.
         """
         if unlabelled is None:
             return cls(labelled, [])
@@ -85,9 +85,12 @@ class TransferText:
 def unlabelled_contents(
     labelled: Labelled[Any], sentences: Sequence[str], splitting: WordSplitting | None
 ) -> Sequence[Content]:
-    """Return the contents of unlabelled sentences: lists of words if the labelled items are lists of words, so that
-    teachers and student with different vocabularies have the same outputs."""
-    if not any(isinstance(content, (list, tuple)) for content in labelled.contents[:1]):
+    """Return the contents of unlabelled sentences in the form of the labelled items: lists of words, or texts.
+
+    With lists of words, teachers and student with different vocabularies have the same outputs.
+    """
+    has_words = any(isinstance(content, (list, tuple)) for content in labelled.contents[:1])  # all are alike
+    if not has_words:
         return sentences
     words = split_words(sentences, splitting)
     return [[text[start:stop] for start, stop in spans] for text, spans in zip(sentences, words, strict=True)]
@@ -116,17 +119,21 @@ class Teachers:
 
     def num_kept(self, task: Task[Any, Any]) -> int:
         """Return the number of logits per output in the cache: at most `top_k` for a softmax, otherwise all."""
-        distillation_targets = require_distillation_targets(task)
-        columns = distillation_targets.num_outputs(task)
-        return min(self.top_k, columns) if distillation_targets.is_softmax else columns
+        targets = require_distillation_targets(task)
+        num_logits = targets.num_outputs(task)
+        return min(self.top_k, num_logits) if targets.is_softmax else num_logits
 
     def drops_logits(self, task: Task[Any, Any]) -> bool:
-        """Return whether the cache holds only the largest logits of each output."""
+        """Return whether the cache keeps only the largest logits of each word or text; False for a task without
+        logits."""
         targets = task.distillation_targets
-        return targets is not None and self.num_kept(task) < targets.num_outputs(task)
+        if targets is None:
+            return False
+        num_logits = targets.num_outputs(task)  # per word or text
+        return self.num_kept(task) < num_logits
 
     def check(self, examples: Sequence[Example]) -> Teachers:
-        """Return the teachers; raise `DomainbertError` if a logit of the first examples is not finite."""
+        """Return these teachers; raise `DomainbertError` if a logit for one of the first examples is not finite."""
         for teacher in self.predictors:
             checked = [example for example in examples[:_NUM_CHECKED] if example.num_outputs]
             deque(teacher.logits(checked), maxlen=0)  # consumes the iterator, which raises the error
@@ -144,7 +151,8 @@ class Teachers:
             DomainbertError: a teacher's vocabulary splits a text into other words than the student's.
         """
         assert self.cache is not None
-        labels, distillation_targets = [], require_distillation_targets(task)
+        targets = require_distillation_targets(task)
+        by_teacher = []
         for number, (path, teacher) in enumerate(zip(self.paths, self.predictors, strict=True), start=1):
             made_from = {
                 "teacher": HASHES.hash_path(open_model(path).path),
@@ -153,13 +161,13 @@ class Teachers:
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
-                **distillation_targets.facts(task),
+                **targets.facts(task),
             }
-            label = f"run teacher {number} of {len(self.paths)}"
-            compute = partial(_text_logits, teacher, path, text, task, sizes, label)
-            num_labels, num_kept = distillation_targets.num_outputs(task), self.num_kept(task)
-            labels.append(cached_labels(self.cache, made_from, sizes, num_labels, num_kept, compute))
-        return labels
+            title = f"run teacher {number} of {len(self.paths)}"  # of the progress bar
+            compute = partial(_text_logits, teacher, path, text, task, sizes, title)
+            num_labels, num_kept = targets.num_outputs(task), self.num_kept(task)
+            by_teacher.append(cached_labels(self.cache, made_from, sizes, num_labels, num_kept, compute))
+        return by_teacher
 
 
 def load_teachers(
@@ -192,7 +200,7 @@ def load_teachers(
             found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
             raise DomainbertError(f"teachers: {path} reads {found}; expected a model that reads {expected}")
         _reorder_labels(teacher, task.labels)
-        task.scaling.init_head(task, teacher.model.head)
+        task.scaling.init_head(task, teacher.model.head)  # outputs get the units of the student's training
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
 
@@ -213,26 +221,30 @@ def _reorder_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
 
 
 def _text_logits(
-    teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], label: str
+    teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], title: str
 ) -> Iterator[Block]:
-    """Yield the logits of one teacher for all texts, with a progress bar."""
+    """Yield the logits of one teacher for all texts that have outputs, with a progress bar.
+
+    `sizes` has the number of outputs of each text, and `title` names the progress bar. Raise `DomainbertError` if the
+    teacher has another number of outputs for a text.
+    """
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
     starts = np.concatenate([[0], np.cumsum(sizes)])  # first output of each text
-    numbers = [number for number, size in enumerate(sizes) if size]
+    numbers = [number for number, size in enumerate(sizes) if size]  # texts with outputs
     teacher_logits = require_distillation_targets(task).teacher_logits
     # counts tokens because the longest texts come first: counting texts would overestimate the remaining time
-    with Progress(label, sum(examples[number].num_tokens for number in numbers), "tokens") as progress:
+    with Progress(title, sum(examples[number].num_tokens for number in numbers), "tokens") as progress:
         for batch, logits in teacher.logits([examples[number] for number in numbers]):
-            items = [numbers[item] for item in batch["items"].tolist()]
-            item_sizes = [sizes[item] for item in items]
-            index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), item_sizes)
-            outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(item_sizes)}
+            batch_numbers = [numbers[item] for item in batch["items"].tolist()]  # texts of the batch
+            batch_sizes = [sizes[number] for number in batch_numbers]
+            index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), batch_sizes)
+            outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(batch_sizes)}
             with torch.no_grad():
                 values = teacher_logits(task, teacher.model.head, logits, batch | outputs)
-            output_numbers = np.concatenate([np.arange(starts[item], starts[item + 1]) for item in items])
+            output_numbers = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in batch_numbers])
             yield output_numbers, values.float().cpu().numpy()
-            progress.advance(sum(examples[item].num_tokens for item in items))
+            progress.advance(sum(examples[number].num_tokens for number in batch_numbers))
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,9 +62,10 @@ class WeightedLosses(nn.Module):
         self.needs_hidden = any(loss.pairs for loss in self.terms)
         self.reads: set[Reads] = {loss.reads for loss in self.terms} - {"none"}
 
-    def attention_layers(self, side: int) -> set[int]:
-        """Return the layers whose projections are compared: of the student (`side` 0) or of the teacher (1)."""
-        return {pair[side] for loss in self.terms if loss.needs_attention for pair in loss.pairs}
+    def attention_layers(self, side: Literal["student", "teacher"]) -> set[int]:
+        """Return the layers of the student or of the teacher whose projections are compared."""
+        pairs = [pair for loss in self.terms if loss.needs_attention for pair in loss.pairs]
+        return {student_layer if side == "student" else teacher_layer for student_layer, teacher_layer in pairs}
 
     def sums(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> dict[str, Tensor]:
         """Return each loss summed over a micro-batch, computed without autocast."""
@@ -73,7 +74,7 @@ class WeightedLosses(nn.Module):
         return dict(zip(self.names, values, strict=True))
 
     def means(self, sums: Mapping[str, Tensor], counts: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Return each loss divided by its number of units; `counts` has the keys of a batch."""
+        """Return each loss divided by its number of units, which `counts` has under the keys of `COUNTS`."""
         named = zip(self.names, self.terms, strict=True)
         return {name: sums[name] / max(counts[COUNTS[loss.unit]], 1) for name, loss in named}
 
@@ -129,7 +130,7 @@ def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
 
 
 def _mean_logits(logits: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean in fp32; None if the models did not compute these logits."""
+    """Return the mean of the models' logits in fp32; None if no model computed these logits."""
     computed = [tensor.float() for tensor in logits if tensor is not None]
     return torch.stack(computed).mean(dim=0) if computed else None
 
