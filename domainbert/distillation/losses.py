@@ -309,7 +309,7 @@ def attention_divergence(
     """Return KL(teacher || student) of the attention of each token, mean over heads, summed over tokens: a scalar.
 
     The attention is the softmax of the scores (B, heads, S, S) over the segment. Scores outside a window are masked:
-    `window` masks the student and the teacher, so that both have the same tokens; `teacher_window` masks the teacher.
+    `window` masks both models, because the student has no attention outside it; `teacher_window` masks the teacher.
     """
     # padding attends to padding, so that no softmax is empty; the sum excludes padding
     masked = tokens.hidden_pairs(window)

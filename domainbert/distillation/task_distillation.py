@@ -328,12 +328,7 @@ def check_losses(
 ) -> None:
     """Raise `DomainbertError` if the losses cannot compare student and teachers.
 
-    Args:
-        weighted: the losses.
-        module: has the settings of the losses, and the task.
-        start: the student at the start.
-        teachers: the teachers.
-        window: tokens of a training window.
+    `start` is the student before the training, and `window` the length of a training window in tokens.
     """
     # logits of all labels
     task, has_cache = module.task, teachers.cache is not None

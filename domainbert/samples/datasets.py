@@ -68,24 +68,27 @@ class SampleData:
         """Return `num_texts[split]` labelled texts by split; the three directions are equally likely."""
         examples: dict[str, list[LabelledText]] = {}
         for split in SPLITS:
-            writer, rng = self._writer("classification", split), self._rng(f"classification/{split}/directions")
+            writer = self._writer("classification", split)
+            rng = self._rng(f"classification/{split}/directions")
             examples[split] = [self._labelled_text(writer, rng) for _ in range(num_texts[split])]
         return examples
 
     def corpus(self, num_documents: int) -> Iterator[Abstract]:
         """Yield abstracts with words of both halves; call it after `ner` and `classification`."""
-        rng_of_words, memory = self._rng("corpus"), self._ner_entities
-        writer = Writer(rng_of_words, self._vocabulary, held_out_share=None, memory=memory, recall=CORPUS_RECALL)
+        memory = self._ner_entities
+        writer = Writer(self._rng("corpus"), self._vocabulary, held_out_share=None, memory=memory, recall=CORPUS_RECALL)
         rng = self._rng("corpus/directions")
         for _ in range(num_documents):
             writer.start_abstract()
             yield [self._new_sentence(writer, rule) for rule in writer.sentence_rules(rng.choice(DIRECTIONS))]
 
     def _rng(self, part: str) -> Random:
+        """Return the random number generator of a part of the data, such as "ner/train"."""
         return Random(f"{self._seed}/{part}")
 
     def _writer(self, task: str, split: str, memory: Memory | None = None) -> Writer:
-        """Return the writer of a labelled set; only validation and test text has held-out words."""
+        """Return the writer of a labelled set, which repeats entities of `memory` if given. Only validation and test
+        text has held-out words."""
         held_out_share = 0.0 if split == "train" else HELD_OUT_SHARE[task]
         return Writer(self._rng(f"{task}/{split}"), self._vocabulary, held_out_share, memory, NER_RECALL)
 
@@ -100,7 +103,8 @@ class SampleData:
         return abstracts
 
     def _labelled_text(self, writer: Writer, rng: Random) -> LabelledText:
-        """Return a finding, often with text before or after it that does not affect the label."""
+        """Return a finding with its direction as the label, often with a sentence before or after it that does not
+        affect the label."""
         writer.start_abstract()
         label = rng.choice(DIRECTIONS)
         rules = [*rng.choice(([], ["aim"], ["design"])), f"finding_{label}", *rng.choice(([], ["context"]))]
@@ -127,13 +131,14 @@ def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
             if token.tag.startswith("B-"):
                 following = takewhile(lambda token: token.tag.startswith("I-"), sentence[start + 1 :])
                 words = [token.word, *(token.word for token in following)]
-                strings.setdefault(token.tag[2:], []).append(" ".join(words).lower())
+                entity_type = token.tag.removeprefix("B-")
+                strings.setdefault(entity_type, []).append(" ".join(words).lower())
     return strings
 
 
 def unseen_strings(train: list[Abstract], other: list[Abstract]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
-    """Return the distinct entities of `other` as (entity type, text), only of `HELD_OUT_TYPES`, and the subset that
-    does not occur in `train`."""
+    """Return two sets of (entity type, text), both only of `HELD_OUT_TYPES`: the entities of `other`, and the entities
+    of `other` that do not occur in `train`."""
     in_train, in_other = (
         {(entity_type, text) for entity_type, texts in entity_strings(abstracts).items() for text in texts}
         for abstracts in (train, other)

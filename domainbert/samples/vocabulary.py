@@ -43,8 +43,8 @@ class Vocabulary:
         self.domains = tuple(data["domains"])
 
     def words(self, name: str, domain: str, half: Half) -> tuple[str, ...]:
-        """Return one half of the words in the list `name` of the domain, or in the general list if the domain has none;
-        raise `KeyError` if there is no such list."""
+        """Return one half of the words in the list `name` of the domain, or of the general list `name` if the domain
+        has no such list. Raise `KeyError` if neither exists."""
         halves = self._words.get(f"{domain}.{name}") or self._words[name]
         return halves[half]
 
@@ -55,7 +55,7 @@ def _split_lists(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
-    """Divide words at random into two halves; the familiar half has the odd word."""
+    """Divide words at random into two halves, and return both and all words. The familiar half has the odd word."""
     shuffled = rng.sample(words, len(words))
     middle = (len(words) + 1) // 2
     return {"familiar": tuple(shuffled[:middle]), "held_out": tuple(shuffled[middle:]), "all": words}
@@ -65,6 +65,7 @@ def _invent_names(syllables: dict[str, tuple[str, ...]], rng: Random) -> dict[st
     """Return distinct invented names for each list of `NAME_COUNTS`; each name has a start, a middle and an end
     syllable."""
     possible_names = {"".join(parts).capitalize() for parts in product(*syllables.values())}
+    # sorted: the order of a set is not the same in every process
     names = iter(rng.sample(sorted(possible_names), sum(NAME_COUNTS.values())))
     return {list_name: tuple(next(names) for _ in range(count)) for list_name, count in NAME_COUNTS.items()}
 
@@ -73,7 +74,7 @@ def _invent_titles(title_words: dict[str, tuple[str, ...]], rng: Random) -> tupl
     """Return long programme names, half of them with their initials: `Rural Harvest Fund ( RHF )`."""
     possible_titles = [" ".join(words) for words in product(*title_words.values())]
     titles = rng.sample(possible_titles, _NUM_TITLES)
-    for index in range(1, len(titles), 2):
+    for index in range(1, len(titles), 2):  # every second title
         initials = "".join(word[0] for word in titles[index].split())
         titles[index] += f" ( {initials} )"
     return tuple(titles)

@@ -77,9 +77,9 @@ class Writer:
         self._grammar = read_data_file("grammar.yaml")
         self.entities: Memory = defaultdict(list)
         self._domain = self._phrase_domain = vocabulary.domains[0]  # until `start_abstract` chooses a domain
-        self._half: Half | None = None  # None outside of a phrase
-        self._subjects: dict[str, Sentence] = {}
-        self._mentioned_subjects: set[str] = set()  # of the current sentence
+        self._half: Half | None = None  # of the words for the current phrase; None outside of a phrase
+        self._subjects: dict[str, Sentence] = {}  # of the current abstract, by rule
+        self._mentioned_subjects: set[str] = set()  # rules of the subjects in the current sentence
 
     def start_abstract(self) -> None:
         """Begin an abstract: choose a domain and clear the subjects."""
@@ -108,7 +108,8 @@ class Writer:
         return self._compose_phrase(name) if inside_phrase else self._write_phrase(name)
 
     def _write_phrase(self, name: str) -> Sentence:
-        """Return a noun phrase or verb with its tags. A subject of the abstract may be repeated, once per sentence."""
+        """Return a noun phrase or verb with its tags. A subject of the abstract may be repeated, but not in a sentence
+        that mentions it already."""
         is_repeatable = name in self._subjects and name not in self._mentioned_subjects
         if is_repeatable and self._rng.random() < _REPEAT_SUBJECT:
             self._mentioned_subjects.add(name)
@@ -129,12 +130,15 @@ class Writer:
         return tokens
 
     def _choose_half(self) -> Half:
+        """Return the half of the words for a new phrase: "held_out" with the probability `held_out_share`, otherwise
+        "familiar"; "all" words if `held_out_share` is None."""
         if self._held_out_share is None:
             return "all"
         return "held_out" if self._rng.random() < self._held_out_share else "familiar"
 
     def _recall_entity(self, name: str) -> Sentence | None:
-        """Return an entity of `memory` with the probability `recall`, otherwise None."""
+        """Return an entity of `memory` with the probability `recall`, otherwise None; always None for a phrase with
+        held-out words, or if `memory` has no entities of the rule."""
         if self._half == "held_out" or name not in self._memory or self._rng.random() >= self._recall:
             return None
         return self._rng.choice(self._memory[name])
@@ -148,7 +152,7 @@ class Writer:
 
     def _expand_rule(self, rule: str) -> Sentence:
         """Return the tokens of a rule: make its choices `<a|b>`, and expand each `{name}`."""
-        while "<" in rule:  # a choice may contain choices
+        while "<" in rule:  # innermost choices first: a choice may contain choices
             rule = _CHOICE.sub(lambda match: self._rng.choice(match[1].split("|")), rule)
         tokens: Sentence = []
         for word in rule.split():
@@ -178,7 +182,8 @@ def natural_text(sentence: Sentence) -> str:
 
 
 def text_with_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text of a sentence, as `natural_text` does, and the (start, end) characters of each word."""
+    """Return the text of a sentence, without spaces before commas and inside brackets, and the character offsets
+    (start, end) of each word."""
     text, offsets = "", []
     for token in sentence:
         if text and token.word[0] not in _CLOSING and not text.endswith("("):

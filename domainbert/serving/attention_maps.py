@@ -57,8 +57,9 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     if len(ids) > longest:
         raise DomainbertError(f"attention: the text has {len(ids):,} pieces; expected at most {longest:,}")
     device = encoder.input_embeddings.weight.device
-    row = torch.from_numpy(ids).unsqueeze(0).to(device)
-    tokens = Packed(row, torch.arange(len(ids), device=device).unsqueeze(0), torch.ones_like(row))
+    row = torch.from_numpy(ids).unsqueeze(0).to(device)  # (1, S)
+    positions = torch.arange(len(ids), device=device).unsqueeze(0)
+    tokens = Packed(row, positions, torch.ones_like(row))  # all tokens in segment 1
     layers = range(1, encoder.num_hidden_layers + 1)
     with torch.inference_mode():
         projections = record(encoder, tokens, layers).projections
@@ -69,7 +70,7 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
 
 
 def _encoder_parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
-    """Return the encoder, its tokenizer and its maximum length."""
+    """Return the encoder of a predictor or model folder, its tokenizer, and its maximum length in tokens."""
     if isinstance(model, Predictor):
         model.runtime.need_gradients()
         return model.model.encoder, model.tokenizer, model.runtime.config.max_length

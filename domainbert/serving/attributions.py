@@ -132,11 +132,12 @@ class _EncodedText:
             self.baseline = self.model.encoder.embed(self.tokens._replace(input_ids=masked_ids))
 
     def logits(self, embedded: Tensor) -> Tensor:
-        """Compute the logits (K, N, C) at the N output positions from K variants (K, S, H) of the embeddings."""
+        """Compute the logits (K, N, C) of C labels at the N output positions of the text, for each of K variants of its
+        embeddings, (K, S, H)."""
         count, length = embedded.shape[:2]
-        # without token types, which are part of the embeddings
+        # input ids, positions and segments, without token types, which are part of the embeddings
         tokens = Packed(*(values.expand(count, length) for values in self.tokens[:3]))
-        first_row = self.batch["positions"]
+        first_row = self.batch["positions"]  # output positions in the first variant
         positions = (first_row + length * torch.arange(count, device=first_row.device).unsqueeze(-1)).flatten()
         states = self.model.head_states(self.model.encoder.from_embedded(embedded, tokens), tokens, positions)
         return self.model.logits(states).unflatten(0, (count, -1))
@@ -144,17 +145,19 @@ class _EncodedText:
     def targets(self) -> list[AttributionTarget]:
         """Return the predictions to explain: entities, labels or a class."""
         with torch.no_grad():
-            return self.explainer.explanations(self.task, self.logits(self.embedded)[0], self.batch)
+            (logits,) = self.logits(self.embedded)  # of the only variant
+            return self.explainer.explanations(self.task, logits, self.batch)
 
     def attribute(self, target: AttributionTarget, integrated_gradients: type[IntegratedGradients]) -> Attribution:
-        """Return the attribution of one prediction, with the first of `STEPS` that is accurate enough."""
+        """Return the attribution of one prediction, with the first number of `STEPS` that is accurate enough, or with
+        the last if none is."""
 
         def target_outputs(embedded: Tensor) -> Tensor:
             """Return the output of the model for the target (K,), for K variants (K, S, H) of the embeddings."""
             return torch.stack([target.score(logits) for logits in self.logits(embedded)])
 
         with torch.no_grad():
-            output, baseline_output = (float(target_outputs(each)) for each in (self.embedded, self.baseline))
+            output, baseline_output = float(target_outputs(self.embedded)), float(target_outputs(self.baseline))
         attribute = integrated_gradients(target_outputs).attribute
         for steps in STEPS:
             values = self._integrated_gradients(attribute, steps)
@@ -164,7 +167,8 @@ class _EncodedText:
         return attribution
 
     def _integrated_gradients(self, attribute: Callable[..., Tensor], steps: int) -> NDArray[np.float64]:
-        """Return the contribution of each piece (n,): integrated gradients, summed over the embedding dimensions."""
+        """Return the contribution of each piece of the text (n,): its integrated gradients, summed over the embedding
+        dimensions. `attribute` is the method of captum."""
         batch_size = max(_MAX_TOKENS // self.embedded.shape[1], 1)
         gradients = attribute(self.embedded, self.baseline, n_steps=steps, internal_batch_size=batch_size)
         piece_gradients = gradients[0, 1 : 1 + len(self.words.input_ids)]  # without special tokens
@@ -174,19 +178,27 @@ class _EncodedText:
     def _attribution(
         self, target: AttributionTarget, values: NDArray[np.float64], outputs: tuple[float, float], steps: int
     ) -> Attribution:
-        """Sum the contributions of pieces (n,) by word; `outputs` are the output and the baseline's output."""
+        """Return the attribution of a prediction; `values` (n,) are the contributions of the pieces, and `outputs` the
+        output of the model and its output for the baseline."""
         offsets = self.words.word_offsets  # (first character, end) of each word
-        sums = np.bincount(self.words.word_index, values, minlength=len(offsets)).tolist()
-        words = [WordAttribution(self.text[a:b], a, b, value) for (a, b), value in zip(offsets, sums, strict=True)]
-        start, end = None, None
+        sums = np.bincount(self.words.word_index, weights=values, minlength=len(offsets)).tolist()
+        words = [
+            WordAttribution(self.text[start:end], start, end, value)
+            for (start, end), value in zip(offsets, sums, strict=True)
+        ]
+        span_start, span_end = None, None
         if target.words is not None:
             first_word, end_word = target.words
-            start, end = offsets[first_word][0], offsets[end_word - 1][1]
-        return Attribution(target.label, self.text, start, end, tuple(words), *outputs, target.unit, steps)
+            span_start, _ = offsets[first_word]
+            _, span_end = offsets[end_word - 1]
+        return Attribution(target.label, self.text, span_start, span_end, tuple(words), *outputs, target.unit, steps)
 
 
 def _check_one_window(words: AlignedText, windows: list[NDArray[np.int64]], max_length: int) -> None:
-    """Raise `DomainbertError` unless the words fill exactly one window."""
+    """Raise `DomainbertError` if there are no words, or if they do not fit into one window.
+
+    `windows` are the token ids of the windows into which the task has divided the text.
+    """
     if not words.input_ids:
         raise DomainbertError("attributions: the text has no words; expected at least one word")
     if len(windows) != 1 or windows[0].tolist() != words.input_ids:

@@ -52,6 +52,7 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
     for predict in predicts:
         predict(texts[:1])  # warm up: allocations at the first call are not measured
     latency_32 = _median_seconds(predicts, _slices(texts, 32))
+    # so many texts that the slowest model needs about `_SECONDS` for them
     many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
     num_words = sum(len(words_of_content(content)) for content in many)
     seconds = _median_seconds(predicts, [many] * _REPEATS)
@@ -80,22 +81,25 @@ def _folder_bytes(folder: Path | ModelFolder) -> int:
 
 
 def _slices(texts: Contents, size: int) -> list[Contents]:
-    """Return the inputs of `_PREDICTIONS[size]` predictions: runs of `size` texts, again from the start if there are
-    few texts."""
+    """Return the inputs of `_PREDICTIONS[size]` predictions, each `size` consecutive texts. If there are few texts, the
+    inputs begin again from the first text."""
     num_starts = max(len(texts) - size + 1, 1)
     starts = [index * size % num_starts for index in range(_PREDICTIONS[size])]
     return [texts[start : start + size] for start in starts]
 
 
 def _median_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
-    """Return the median seconds per prediction of each model; stop after `_SECONDS`, but not before the first input."""
-    seconds: list[list[float]] = [[] for _ in predicts]  # of each model
+    """Return the median seconds per prediction of each model, over `inputs`.
+
+    Stop after an input if a model has taken `_SECONDS` in total, so that each model predicts at least one input.
+    """
+    seconds_by_model: list[list[float]] = [[] for _ in predicts]
     for texts in inputs:
-        for times, predict in zip(seconds, predicts, strict=True):
-            times.append(_seconds(predict, texts))
-        if max(map(sum, seconds)) >= _SECONDS:
+        for seconds, predict in zip(seconds_by_model, predicts, strict=True):
+            seconds.append(_seconds(predict, texts))
+        if max(map(sum, seconds_by_model)) >= _SECONDS:
             break
-    return list(map(median, seconds))
+    return list(map(median, seconds_by_model))
 
 
 def _seconds(predict: Callable[[Contents], Any], texts: Contents) -> float:

@@ -55,7 +55,8 @@ class FineTuned:
             self.model, _, new_weights = load_model(folder, task.head)
             has_head = not new_weights
         else:
-            self.model, has_head = _model_without_weights(folder, task.head), folder.head == task.head
+            self.model = _model_without_weights(folder, task.head)
+            has_head = folder.head == task.head
         if not has_head or not folder.labels:
             raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
@@ -82,7 +83,8 @@ class FineTuned:
                     module.to(self.dtype)
 
     def need_gradients(self) -> None:
-        """Raise `DomainbertError` unless torch computes the model in full precision, as explanations require."""
+        """Raise `DomainbertError` if the model is exported or has 16 bits, because explanations need its gradients in
+        full precision."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
             raise DomainbertError(f"the model is {state}; expected a torch model, loaded with precision 32-true")
@@ -106,8 +108,10 @@ class FineTuned:
 
 
 def _device_of_process() -> torch.device:
-    """Return the CPU without a GPU, otherwise torch's current GPU, or, in a distributed training, the GPU of this
-    process (for teachers)."""
+    """Return the device for models of this process: the CPU if there is no GPU, otherwise torch's current GPU.
+
+    In the further processes of a distributed training (which load teachers), return the GPU of the process.
+    """
     if not torch.cuda.is_available():
         return torch.device("cpu")
     rank = local_rank()
@@ -115,7 +119,10 @@ def _device_of_process() -> torch.device:
 
 
 def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """Return the torch model of an exported folder without weights, except the weights of the decoder."""
+    """Return the torch model of an exported folder without weights, except the weights of the decoder.
+
+    `head` is built if config.json does not describe a head.
+    """
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
     decoder = find_decoder(model.head, folder.labels)
@@ -148,11 +155,15 @@ def load_predictor(
 def load_as(
     cls: type[AnyPredictor], path: Path | str | ModelFolder, precision: Precision, max_length: int | None
 ) -> AnyPredictor:
-    """Load a predictor as `load_predictor` does; raise `DomainbertError` if it is not an instance of `cls`."""
+    """Load and return the predictor of a fine-tuned model, with the arguments of `load_predictor`.
+
+    Raise `DomainbertError` if the predictor is not an instance of `cls`.
+    """
     folder = path if isinstance(path, ModelFolder) else open_model(Path(path))
     task = task_from_model_folder(folder)
     if not issubclass(task.predictor, cls):
-        labels = ", ".join(folder.labels[:_MAX_LABELS]) + (", ..." if len(folder.labels) > _MAX_LABELS else "")
+        labels = ", ".join(folder.labels[:_MAX_LABELS])
+        labels += ", ..." if len(folder.labels) > _MAX_LABELS else ""
         raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; load it with {task.predictor.loader}")
     model = FineTuned(folder, task, precision, max_length)
     task.attach_head(model.model.head)

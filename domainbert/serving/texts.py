@@ -29,10 +29,10 @@ Item = tuple[dict[str, Any], Content]
 def read_texts(
     path: Path, format: TextFormat, text_key: str, token_column: int | str, content_of: ContentOf = text_of
 ) -> tuple[FileKind, Iterator[Item]]:
-    """Return the kind of a file, and an iterator over its rows with the input of the model.
+    """Return the kind of a file, and an iterator over its rows, each with the input of the model.
 
-    The input is the result of `content_of(row, text_key)`, or the words of CoNLL. The file is opened once and read from
-    beginning to end, so that it may be a stream. Other keys of JSONL are kept in the rows.
+    A row is the object of JSONL with all its keys, or {`text_key`: text}. The input is `content_of(row, text_key)`, or
+    the list of words of CoNLL. The file is opened once and read from beginning to end, so that it may be a stream.
 
     Raises:
         DomainbertError: the kind of the file is unknown, or the file cannot be read; from the iterator: a broken line.
@@ -91,25 +91,28 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
 
 
 def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    for line, text in lines:
+    """Yield a row, and its input of the model, for each numbered line of text."""
+    for number, text in lines:
         row = {text_key: text}
         try:
             yield row, content_of(row, text_key)
         except DomainbertError as error:
-            raise DomainbertError(f"{path}:{line}: {error}") from error
+            raise DomainbertError(f"{path}:{number}: {error}") from error
 
 
 def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    problems = Problems(str(path), limit=1)  # rows are predicted while reading, so the first problem is raised
-    for line, row in json_rows(path, problems, lines):
+    """Yield the object of each numbered line of JSONL, and its input of the model; raise the first problem."""
+    problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
+    for number, row in json_rows(path, problems, lines):
         try:
             content = content_of(row, text_key)
-            json.dumps(row, ensure_ascii=False).encode()  # predictions are written with all keys of the row
+            # only tries it: predictions are written with all keys of the row
+            json.dumps(row, ensure_ascii=False).encode()
         except DomainbertError as error:
-            problems.add(f"{path}:{line}: {error}")
+            problems.add(f"{path}:{number}: {error}")
         except UnicodeEncodeError:
-            problems.add(f"{path}:{line}: {HALF_SURROGATE}")
+            problems.add(f"{path}:{number}: {HALF_SURROGATE}")
         except RecursionError:
-            problems.add(f"{path}:{line}: the object is nested too deeply; expected fewer levels")
+            problems.add(f"{path}:{number}: the object is nested too deeply; expected fewer levels")
         else:
             yield row, content

@@ -34,7 +34,8 @@ class Decoder(ABC):
 
     @abstractmethod
     def write(self, folder: Path) -> None:
-        """Write the file, with instructions for decoding. The head knows forbidden labels; see `Task.attach_head`."""
+        """Write the file, with instructions for decoding. `Task.attach_head` must have told the head which label
+        transitions are forbidden."""
 
     @abstractmethod
     def read(self, folder: Path) -> None:
@@ -67,6 +68,7 @@ class CrfDecoder(Decoder):
 
     @override
     def read(self, folder: Path) -> None:
+        """Set a CRF with the scores of the file in the head; raise `DomainbertError` if the file does not fit."""
         path, crf = folder / self.name, Crf(len(self.labels))
         check_outputs_unchanged(folder, self.name)
         try:
@@ -103,9 +105,10 @@ class BiaffineDecoder(Decoder):
 
     @override
     def write(self, folder: Path) -> None:
+        """Write the tensors of `_PARTS`, with instructions for decoding in the metadata."""
         tensors = {name: getattr(self.head, name).detach().contiguous() for name in self._PARTS}
         save_file(tensors, folder / self.name, metadata={"how": self._HOW})
-        (folder / self.name).chmod(0o644)
+        (folder / self.name).chmod(0o644)  # readable by everyone, like the other files of a model
 
     @override
     def read(self, folder: Path) -> None:
@@ -118,7 +121,8 @@ class BiaffineDecoder(Decoder):
             message = f"{path}: cannot be read ({error}); expected the tensors of an exported parser"
             raise DomainbertError(message) from error
         for name in self._PARTS:
-            expected, shape = getattr(self.head, name).shape, tensors[name].shape if name in tensors else None
+            expected = getattr(self.head, name).shape
+            shape = tensors[name].shape if name in tensors else None
             if shape != expected:
                 problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
                 raise DomainbertError(f"{path}: {name} {problem}; config.json implies {tuple(expected)}")

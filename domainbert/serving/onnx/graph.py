@@ -35,7 +35,8 @@ class PlainModel(nn.Module):
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs: `input_ids`, `attention_mask`, and `token_type_ids` if there are several token types."""
-        return ["input_ids", "attention_mask", *(["token_type_ids"] if self.model.encoder.num_token_types > 1 else [])]
+        names = ["input_ids", "attention_mask"]
+        return [*names, "token_type_ids"] if self.model.encoder.num_token_types > 1 else names
 
     @property
     def output_name(self) -> str:
@@ -43,15 +44,16 @@ class PlainModel(nn.Module):
         return "last_hidden_state" if isinstance(self.model.head, nn.Identity) else "logits"
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
-        """Map inputs (B, S) to outputs (B, S, K), with K labels, entries or hidden dimensions; (B, labels) for a
-        sequence head."""
-        texts, length = input_ids.shape
+        """Map inputs (B, S) to the output: (B, labels) for a sequence head, otherwise (B, S, K), where K is the number
+        of labels, of vocabulary entries (masked LM), or of hidden dimensions (no head)."""
+        num_texts, length = input_ids.shape
         positions = torch.arange(length, device=input_ids.device).expand_as(input_ids)
-        tokens = Packed(input_ids, positions, attention_mask, token_type_ids)  # mask: one segment 1, padding 0
+        # the mask serves as segment ids: each text is segment 1, and padding is 0
+        tokens = Packed(input_ids, positions, attention_mask, token_type_ids)
         hidden = self.model.encoder(tokens)
         if not isinstance(self.model.head, SequenceHead):
             return self.model.logits(hidden)
-        first_positions = torch.arange(texts, device=input_ids.device) * length  # of [CLS], in the flattened batch
+        first_positions = torch.arange(num_texts, device=input_ids.device) * length  # of [CLS], in the flattened batch
         return self.model.logits(self.model.head_states(hidden, tokens, first_positions))
 
 
@@ -80,8 +82,8 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
         )
     plain = PlainModel(model).eval()
     names = plain.input_names
-    shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}
-    # torch.export treats the sizes 0 and 1 as constants
+    dynamic_shape = {0: torch.export.Dim("batch"), 1: torch.export.Dim("sequence")}  # of each input
+    # (2, 3), because torch.export treats the sizes 0 and 1 as constants
     example = tuple(torch.ones(2, 3, dtype=torch.int64) for _ in names)
     with torch.no_grad(), _silence_warnings():
         program = torch.onnx.export(
@@ -90,7 +92,7 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
             input_names=names,
             output_names=[plain.output_name],
             opset_version=OPSET,
-            dynamic_shapes=(shape,) * len(names),
+            dynamic_shapes=(dynamic_shape,) * len(names),
             dynamo=True,
             external_data=False,
             verbose=False,
@@ -116,7 +118,7 @@ def quantize_int8(source: Path, path: Path) -> None:
 
 
 def _strip_origins(proto: ModelProto) -> None:
-    """Remove the source locations of nodes, which take up half of a small file."""
+    """Remove source locations and shapes of intermediate values, which take up half of a small file."""
     graph = proto.graph
     for part in (proto, graph, *graph.node, *graph.input, *graph.output, *graph.initializer):
         del part.metadata_props[:]

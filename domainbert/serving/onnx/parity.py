@@ -48,10 +48,11 @@ def random_texts(vocab_size: int, max_length: int) -> list[NDArray[np.int64]]:
 def single_window_example(
     input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int
 ) -> Example:
-    """Return an example with one window and no targets that reads the logits at every token of a text (n,), or only at
+    """Return an example with one window and no targets, which reads the logits at every token of a text, or only at
     [CLS] if `at_cls`.
 
-    The text is truncated to `max_length`, which includes `extra` special tokens; `input_ids` has no special tokens.
+    `input_ids` (n,) is the text without special tokens. It is truncated so that, with `extra` special tokens, it has at
+    most `max_length` tokens.
     """
     ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
     positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))  # -1: [CLS], before the text
@@ -68,8 +69,10 @@ def first_window(example: Example) -> Example:
 
 
 def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator[tuple[int, Tensor]]:
-    """Yield the index of each example and the logits (k, C) at its k predicted positions, on the CPU; the batches have
-    examples with a single window."""
+    """Yield the index of each example, and the logits (k, C) of C labels at its k predicted positions, on the CPU.
+
+    The examples in `batches` have a single window.
+    """
     for batch, logits in batches:
         for index, item in enumerate(batch["items"].tolist()):
             yield item, logits[batch["example"] == index].float().cpu()

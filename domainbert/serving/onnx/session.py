@@ -45,8 +45,9 @@ class OnnxModel:
             raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; {expected}")
 
     def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
-        """Return the output (B, S, C) or (B, C) for padded rows; each of `INPUTS` is (B, S)."""
-        output: NDArray[np.float32] = self.session.run([self.output], {name: rows[name] for name in self.inputs})[0]
+        """Return the output for B padded rows: (B, S, C), or (B, C) of a sequence head. Each of `INPUTS` is (B, S)."""
+        output: NDArray[np.float32]
+        (output,) = self.session.run([self.output], {name: rows[name] for name in self.inputs})
         return output
 
     def logits(
@@ -86,10 +87,10 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
 
 
 def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> dict[str, Ints]:
-    """Return a batch of padded rows, one per window of the examples: each of `INPUTS` is (R, S).
+    """Return a batch of R padded rows, one per window of the examples: each of `INPUTS` is (R, S).
 
-    `items` are the indices of the examples. The entries `items`, `positions`, `example`, `outputs` and `targets` are
-    defined as in `data.packing.collate`.
+    `items` are the indices of the examples. The batch also has `items`, `positions`, `example`, `outputs` and
+    `targets`, which `data.packing.collate` defines.
     """
     windows = [(index, window) for index, example in enumerate(examples) for window in example.windows]
     length = max(window.num_tokens for _, window in windows)
@@ -105,6 +106,7 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
 
 
 def _open_session(file: Path) -> Any:
+    """Return an ONNX Runtime session of a file; raise `DomainbertError` if it cannot be opened."""
     try:
         import onnxruntime
     except ImportError as error:
