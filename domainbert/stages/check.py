@@ -96,6 +96,7 @@ class Check:
 
 
 def _check_rules(settings: Check) -> None:
+    """Raise `DomainbertError` if `ignore` or `thresholds` name an unknown rule, or have an invalid value."""
     from domainbert.checks.corpus_rules import RULES
     from domainbert.checks.rules import LABELLED_SET_RULES
 
@@ -185,7 +186,7 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
 
 
 def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
-    """Return the message that the corpus was read in part: `num_cut` files were cut."""
+    """Return the message that the corpus was read in part, because the reading of `num_cut` files stopped early."""
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if num_cut == 1 else f"{num_cut:,} files"
     advice = "max_characters: null reads the whole corpus"
@@ -193,7 +194,10 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
-    """Return and print how well the corpora predict the texts of the first labelled set; None if either is missing."""
+    """Return and print how well each corpus predicts the texts of the first labelled set.
+
+    Return None, and print nothing, without a corpus or without a labelled set.
+    """
     from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
@@ -212,7 +216,7 @@ def _counts_by_rule(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def _leak_line(finding: Finding) -> str:
-    """Return the message of a leak, which raises test scores, with the reason if the rule is ignored."""
+    """Return the message of a leak, followed by the reason for ignoring its rule, if it is ignored."""
     return finding.message if finding.ignored is None else f"{finding.message} (ignored: {finding.ignored})"
 
 

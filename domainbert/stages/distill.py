@@ -116,6 +116,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
 
 
 def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, PretrainingData]:
+    """Return the LightningModule and the LightningDataModule that the settings describe."""
     from domainbert.data.prepared import open_prepared
     from domainbert.distillation.corpus_distillation import Distillation
     from domainbert.pretraining.data_module import PretrainingData

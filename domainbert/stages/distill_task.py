@@ -139,7 +139,7 @@ def check_arguments(arguments: StageArguments) -> None:
 
 
 def _check_vocabularies(arguments: StageArguments) -> None:
-    """Report different vocabularies of existing models if the task cannot compare such models."""
+    """Report models with different vocabularies if the task cannot compare them; skip models that do not exist yet."""
     paths = [path for path in (arguments["model"], *arguments["teachers"]) if path is not None]
     fingerprints: list[str | None] = []
     for path in paths:
@@ -162,6 +162,7 @@ def _train_seed(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
+    """Distil with a seed, write the model folder, and return the result of `fit_labelled`."""
     from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 
     model = None if settings.model is None else inputs.model(settings.model)

@@ -78,11 +78,12 @@ class StageArguments:
             for problem in error.problems:
                 name, _, rest = problem.partition(": ")
                 is_argument = name == key or name in self.arguments
-                is_file = name == str(self.get(name))  # a file with the name of an argument
+                is_file = name == str(self.get(name))  # the message begins with a file that has the name of an argument
                 self.problems.append((name, rest) if is_argument and not is_file else (key, problem))
 
     def check_declared(self, settings_class: type) -> None:
-        """Check the tokenizers and models that fields of `settings_class` declare; report missing packages."""
+        """Check the tokenizers and models that fields of `settings_class` declare, and report missing packages for
+        near-duplicates and loggers."""
         for key, expected in opened_settings(settings_class).items():
             paths = self[key] if isinstance(self[key], list) else [self[key]]
             for number, path in enumerate(paths):
@@ -99,7 +100,8 @@ class StageArguments:
                 check_logger_installed(name)
 
     def check_installed(self, key: str, packages: Sequence[str], extra: str) -> None:
-        """Report missing packages that a setting needs, or the stage if `key` is empty; `extra` installs them."""
+        """Report packages that are missing. The setting at `key` needs them, or the whole stage if `key` is empty;
+        `extra` is the optional dependency of domainbert that installs them."""
         missing = [name for name in packages if not is_installed(name)]
         if missing:
             self.problems.append((key, needs_package(", ".join(missing), extra)))
@@ -123,7 +125,10 @@ class StageArguments:
             folder.tokenizer()
 
     def check_task(self, key: str, path: Path | None = None, expected: str | None = None) -> None:
-        """Report a model that has no head for a task, or that is for another task than `expected`, if set."""
+        """Report a model that has no head for a task, or, if `expected` is set, is for another task.
+
+        `path` is the model folder; None takes the argument at `key`.
+        """
         path = path or self[key]
         with self.record_problems(key):
             task = self.task_of_model(path)
@@ -148,7 +153,10 @@ class StageArguments:
         return pending.task_of_model(model) if task is None and model is not None else None
 
     def check_pairs(self, key: str, path: Path | None = None) -> None:
-        """Report a tokenizer that cannot encode pairs (it has no template for them) if the task reads pairs."""
+        """Report a tokenizer that has no template for pairs, if the task reads pairs.
+
+        `path` is a tokenizer or model folder; None takes the argument at `key`.
+        """
         path = path or self[key]
         if path is None or not self.is_ready(path) or not self["task"].reads_pairs:
             return
@@ -156,7 +164,7 @@ class StageArguments:
         with suppress(DomainbertError):  # another check reports a tokenizer that cannot be read
             tokenizer = self.inputs.tokenizer(path) if folder is None else folder.tokenizer()
             with self.record_problems(key):
-                tokenizer.template.num_special_tokens(pair=True)
+                tokenizer.template.num_special_tokens(pair=True)  # raises the error
 
     def check_max_length(self, encoder: EncoderConfig | None) -> None:
         """Report a window or row that is longer than the positions of the encoder, if its architecture is known."""
@@ -164,9 +172,9 @@ class StageArguments:
             check_length(last_length(self["max_length"]), encoder)
 
     def check_prepared(self, models: Mapping[str, Path]) -> None:
-        """Report corpora of pending stages that do not fit.
+        """Report corpora that pending stages prepare with other row lengths, or with another tokenizer than a model.
 
-        They are prepared with other row lengths, or with another tokenizer than one of the existing `models` (by key).
+        `models` are model folders by the key of the setting; models that do not exist yet are skipped.
         """
         lengths = {phase.length for phase in phases_of(self["max_length"])}
         for path in (*self["prepared"], *(self.get("held_out") or {}).values()):
@@ -184,10 +192,14 @@ class StageArguments:
                     self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
 
     def has_tokenizer_of(self, model: Path) -> bool:
-        """Return whether the argument `tokenizer` is the tokenizer of a model; False if it is still to be trained."""
+        """Return whether the argument `tokenizer` is the tokenizer of a model.
+
+        A tokenizer that a pending stage `vocab` trains is not; a tokenizer of another pending stage, or one that cannot
+        be read, counts as the same.
+        """
         pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
         if pending is not None:
-            return "vocab_size" not in pending.arguments
+            return "vocab_size" not in pending.arguments  # a setting of `vocab`
         try:
             tokenizer = self.inputs.tokenizer(self["tokenizer"])
             return folder is None or folder.tokenizer().fingerprint == tokenizer.fingerprint
@@ -210,6 +222,7 @@ class StageArguments:
             return None if folder is None else folder.config
         if "student" in pending.arguments:  # the architecture depends on the teacher
             return None
+        # the stage has an encoder, or starts from a model
         encoder: EncoderConfig | None = pending.get("encoder")
         return encoder or pending.encoder_of(pending.get("init_from")) or pending.encoder_of(pending.get("model"))
 
@@ -233,9 +246,9 @@ class StageArguments:
         return tuple(sorted(set().union(*labels)))
 
     def check_labelled(self, key: str, task: TaskConfig | None, known_labels: tuple[str, ...] | None = None) -> None:
-        """Report errors in a labelled set, and labels that are not in `known_labels` (of the training set), if set.
+        """Report errors in the labelled set at `key`, and labels that are not in `known_labels`, if set.
 
-        Nothing is checked without a task, which defines the format of the files.
+        Nothing is checked without a task, because it defines the format of the files.
         """
         if task is None or not self.is_ready(self[key]):
             return

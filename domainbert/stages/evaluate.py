@@ -181,9 +181,12 @@ def check_arguments(arguments: StageArguments) -> None:
 
 
 def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[str, ...] | None:
-    """Check a system, and return its labels; None if a pending training has yet to determine them."""
+    """Return the labels of a system; None if a pending training has yet to determine them.
+
+    Raise `DomainbertError` if the system is for another task, or was trained with other settings of the task.
+    """
     pending, task = arguments.pending_stage(path), arguments["task"]
-    if pending is not None:
+    if pending is not None:  # check the settings of the training
         if (task_name := arguments.task_of_model(path)) is not None:
             _check_task_name(name, path, task_name, task)
         training = pending.get("task")
@@ -215,7 +218,7 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
     for setting in (*task.evaluation.training_settings, *task.evaluation.saved_settings):
         value = getattr(task, setting)
         if setting in task.evaluation.saved_settings and value == defaults[setting]:
-            continue
+            continue  # not set by the user: the saved value of the model counts
         if setting in training and training[setting] != value:
             raise DomainbertError(
                 f"task.{setting}: found {value!r}, but {system} was trained with {training[setting]!r}, which "
@@ -224,6 +227,7 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
 
 
 def _model_folders(models: Mapping[str, Path]) -> SystemFolders:
+    """Return the model folders of each system by seed name; raise all problems as one `DomainbertError`."""
     problems = Problems("models")
     folders: SystemFolders = {}
     for name, folder in models.items():
@@ -258,5 +262,6 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
 
 
 def _seed_order(seed: Path) -> tuple[int, str]:
+    """Return a sort key that orders the folders `seed-N` by N."""
     digits = seed.name.removeprefix("seed-")
     return (int(digits) if digits.isdecimal() else 0, seed.name)

@@ -105,7 +105,10 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
 
 
 def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Return a model in eval mode with its head, or without a head for hidden states, and its folder."""
+    """Return a model in eval mode, with the head that its folder names (or none), and the folder.
+
+    Raise `DomainbertError` if the head has no weights.
+    """
     from domainbert.models.loading import load_encoder, load_model
 
     missing: Sequence[str] = ()
@@ -170,7 +173,8 @@ def _max_tokens(folder: ModelFolder) -> int:
 
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
-    """Return generated texts of all lengths, and the first windows of items of the labelled file."""
+    """Return the examples whose logits are compared: generated texts of many lengths, and the first windows of items of
+    the labelled file, if there is one."""
     from domainbert.labelled.contents import located_errors
     from domainbert.serving.onnx.parity import first_window, random_texts, single_window_example
     from domainbert.tasks.task import task_from_model_folder
@@ -223,7 +227,7 @@ def _file_summary(facts: Mapping[str, Any]) -> str:
 
 
 def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: LabelledSet) -> str:
-    """Add the scores of the torch model and of each file to `report`, and return them in a line."""
+    """Score the torch model and each ONNX file, add the scores to `report`, and return them in a line."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
 

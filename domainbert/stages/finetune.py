@@ -88,10 +88,8 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
 
 
 def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
-    """Return the lines of the first `count` items of the first seed as the model reads them, for `--show`.
-
-    Write nothing.
-    """
+    """Return lines that show, for `--show`, the first `count` items in the training order of the first seed as the
+    model reads them."""
     from domainbert.tasks.task import format_items, read_task
     from domainbert.tokenization.extend import with_tokens
 
@@ -130,6 +128,7 @@ def _train_seed(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
+    """Fine-tune with a seed, write the model folder, and return the result of `fit_labelled`."""
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
 

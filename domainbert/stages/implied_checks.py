@@ -80,7 +80,8 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
 def _implied_check(
     stages: Mapping[str, RecipeStage], name: str, next_stage: str, node: Node, labelled: Sequence[str] = ()
 ) -> ImpliedCheck:
-    """Return a check that the trainings on its labelled sets need, and all later trainings on unlabelled text."""
+    """Return the check that runs before `next_stage`. The trainings that need it are `labelled`, the trainings on its
+    labelled sets, and all trainings on unlabelled text from `next_stage` on."""
     names = list(stages)
     later = names[names.index(next_stage) :]
     unlabelled = {other for other in later if stages[other].function in _UNLABELLED_TRAININGS}
@@ -88,9 +89,11 @@ def _implied_check(
 
 
 def _unused_name(name: str, names: Set[str]) -> str:
-    """Return `name`, with a number appended if it is in `names`."""
+    """Return `name`, or if it is in `names`, the first of `name`-2, `name`-3, ... that is not."""
+    if name not in names:
+        return name
     numbered = (f"{name}-{number}" for number in count(2))
-    return name if name not in names else next(candidate for candidate in numbered if candidate not in names)
+    return next(candidate for candidate in numbered if candidate not in names)
 
 
 def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
@@ -128,7 +131,7 @@ def _add_test_set(
 
 
 def _reading_key(task: Any) -> tuple[type, str]:
-    """Return the settings that decide how the files of a task are read, without the scoring settings."""
+    """Return the type of a task, and the settings that decide how its files are read, without scoring settings."""
     ignored = task.evaluation.scoring_settings
     return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
@@ -150,7 +153,10 @@ def _labelled_settings(group: _Group, first_stages: Set[str]) -> dict[str, Node]
 
 
 def _corpus_settings(stages: Mapping[str, RecipeStage], first: str) -> dict[str, Node]:
-    """Return corpus and tokenizer if a single stage `prepare` runs before the first training, otherwise {}."""
+    """Return the settings of `check` for the corpus: the corpus, its tokenizer, and the limit of characters to read.
+
+    Return {} unless exactly one stage `prepare` runs before `first`, the first training.
+    """
     first_stages = list(stages)[: list(stages).index(first)]
     prepared = [stages[name].node.value for name in first_stages if stages[name].function == "prepare"]
     if len(prepared) != 1:
@@ -160,13 +166,18 @@ def _corpus_settings(stages: Mapping[str, RecipeStage], first: str) -> dict[str,
 
 
 def _next_stage(stages: Mapping[str, RecipeStage], first: str, node: Node, group_first: str) -> str:
-    """Return the stage before which to check: `first`, or `group_first` if the check reads output of a training."""
+    """Return the name of the stage before which a check runs; `node` has the settings of the check.
+
+    This is `first`, the first training of the recipe. If the check reads output of `first` or of a later stage, it is
+    `group_first`, the first training on the labelled sets of the check.
+    """
     names = list(stages)
-    return first if all(names.index(name) < names.index(first) for name in _referred_stages(node)) else group_first
+    reads_earlier_stages = all(names.index(name) < names.index(first) for name in _referred_stages(node))
+    return first if reads_earlier_stages else group_first
 
 
 def _referred_stages(node: Node) -> set[str]:
-    """Return the names of the stages that a value refers to."""
+    """Return the names of the stages that a value, or a value in it, refers to (`@NAME` or `@NAME/path`)."""
     if isinstance(node.value, (dict, list)):
         children = node.value.values() if isinstance(node.value, dict) else node.value
         return set().union(*map(_referred_stages, children))

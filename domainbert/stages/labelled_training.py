@@ -106,7 +106,8 @@ class LabelledTraining(Training):
         return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
-        """Return a list with the callback that averages the weights over `num_steps` steps; [] without averaging."""
+        """Return a list of the callback that averages the weights of a training of `num_steps` steps; [] without
+        averaging."""
         from domainbert.training.averaging import Averaging
 
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
@@ -167,9 +168,10 @@ def _train_seed(
 
 
 def _prepare_folder(folder: Path, facts: Freshness, reason: str) -> None:
-    """Record the facts of a seed in its folder; delete an earlier folder that cannot be resumed.
+    """Record the facts of a seed in its folder, and first delete a folder that cannot be resumed.
 
-    A folder can be resumed if it has checkpoints with the same facts. `reason` says which facts differ; "" for none.
+    A folder can be resumed if it has checkpoints with the same facts. `reason` says why a finished result of the folder
+    is out of date; it is "" if there is none.
     """
     record = folder / FOLDER / MADE_FROM
     if not reason and any(folder.glob(f"{FOLDER}/step-*")):

@@ -190,6 +190,7 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, D
 
 
 def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
+    """Print the last validation losses, and how each `held_out` loss changed since the first validation."""
     first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]

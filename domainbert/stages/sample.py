@@ -90,6 +90,7 @@ class _CorpusRows:
         self.entities: set[tuple[str, str]] = set()  # (type, words)
 
     def rows(self, data: SampleData, documents: int) -> Iterator[dict[str, str]]:
+        """Yield a row for each of `documents` abstracts, and count its words and entities."""
         with Progress("sample", documents) as progress:
             for number, abstract in enumerate(data.corpus(documents), start=1):
                 self.documents += 1

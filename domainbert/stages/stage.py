@@ -53,7 +53,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import to_node
 
-        if isinstance(kwargs.get("inputs"), Inputs):
+        if isinstance(kwargs.get("inputs"), Inputs):  # already validated; functions without `inputs` do not get it
             return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
         if "settings" in kwargs or len(args) > 1:
             arguments = _as_keywords(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
@@ -67,6 +67,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         problems.raise_if_any()
 
         def facts() -> Freshness:
+            """Return the facts that decide the output; computed on demand, because it hashes the inputs."""
             name = function.__name__.replace("_", "-")
             return stage_facts(name, settings_class(function), settings, hashes_of_inputs(settings))
 
@@ -89,7 +90,7 @@ def _keyword_signature(settings: type) -> Signature:
 
 
 def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call with the settings dataclass as keyword arguments."""
+    """Return the keywords of a call: from `out` and an object of the settings class, one for each field."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")
@@ -183,16 +184,19 @@ class Inputs:
 
 
 def _reading_key(task: TaskConfig, file: Single) -> tuple[Any, ...]:
+    """Return the cache key of a labelled file: the file, and all settings that decide how it is read."""
     return type(task), repr(task.reading), repr(file)
 
 
 def _files_of(task: TaskConfig, file: Single) -> list[Path]:
+    """Return the files to read for a labelled file, with the file of label names of the task, if any."""
     names = getattr(task.reading, "label_names_file", None)
     return [*paths_of(file), *([Path(names)] if names else [])]
 
 
 def _file_stamps(path: Path) -> list[Any]:
-    """Return names, sizes and times of a file, or of the files in a folder, its seeds and the splits of a data set."""
+    """Return name, size and times of a file; or, for a folder, of each file in it, in its `seed-*` folders, and of each
+    Arrow file in a subfolder (the splits of a data set)."""
     entries = (*path.iterdir(), *path.glob("seed-*/*"), *path.glob("*/*.arrow")) if path.is_dir() else (path,)
     files = sorted(set(entries))
     return [(str(file), *quick_look(file.stat())) for file in files if file.exists() and not file.is_dir()]

@@ -112,8 +112,10 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
 
 
 def check_arguments(arguments: StageArguments) -> None:
-    """Check that the weights and the vocabulary of the model can be read; `extend` needs a tokenizer that domainbert
-    can open, the other methods only the texts of the entries."""
+    """Check that the weights and the vocabulary of the model can be read.
+
+    `extend` needs a tokenizer that domainbert can open. Otherwise the texts of the entries are enough.
+    """
     from domainbert.models.folder import need_weights
     from domainbert.tokenization.surfaces import load_vocabulary
 

@@ -85,6 +85,7 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     facts: dict[str, Any] = {}
 
     def on_selected(words: TrainingWords) -> None:
+        """Print and record the words that are trained on, with warnings, before the training begins."""
         print("\n".join(_training_lines(counters["train"], words, min_count, unknown)))
         facts["training"] = _training_facts(counters["train"], words)
         facts["warnings"] = _rare_character_warnings(words, min_count, unknown)
@@ -127,7 +128,7 @@ def check_arguments(arguments: StageArguments) -> None:
 def count_words(corpus: CorpusConfig, sample_bytes: int, splits: Sequence[str]) -> dict[str, WordCounter]:
     """Return a word counter for each of `splits`, from samples of about `sample_bytes`; print the corpus report.
 
-    In the training split, languages have the shares of `corpus.languages`, by bytes.
+    In the training split, the languages have the shares of bytes that `corpus.languages` sets, if set.
     """
     from domainbert.base.progress import Progress
     from domainbert.corpus.documents import read_documents
