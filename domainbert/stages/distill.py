@@ -85,19 +85,22 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     languages, language_warnings = passes_by_language(train)
     print_warnings(language_warnings)
     models = (module.model, *module.teachers)
-    counts = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
-    print(", ".join(f"teacher: {count:,} parameters" for count in counts[1:]) or "no teacher")
+    num_parameters, *teacher_parameters = (
+        sum(parameter.numel() for parameter in model.parameters()) for model in models
+    )
+    print(", ".join(f"teacher: {count:,} parameters" for count in teacher_parameters) or "no teacher")
     fitted, throughput = fit_rows("distill", module, data, steps, settings.runtime(out))
     last = fitted.validation
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *weighted.names))}")
     warnings = distillation_warnings(fitted.history)
     if "HardTargets" in last:  # the loss of masked LM
-        warnings += masked_lm.judge(data.corpus, {"loss": last["HardTargets"]})[1]
+        _, masked_lm_warnings = masked_lm.judge(data.corpus, {"loss": last["HardTargets"]})
+        warnings += masked_lm_warnings
     print_warnings(warnings)
     metrics = {
         "num_steps": steps.total,
-        "num_parameters": counts[0],
-        "teacher_parameters": counts[1:],
+        "num_parameters": num_parameters,
+        "teacher_parameters": teacher_parameters,
         "micro_batch_size": fitted.micro_batch_size,
         "tokens_per_second": throughput.tokens_per_second,
         **fitted.facts,
@@ -106,7 +109,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
         "tokens_seen": tokens_seen(train),
     }
     facts = {
-        "encoder": f"{module.config.model_type}, {counts[0]:,} parameters with its head",
+        "encoder": f"{module.config.model_type}, {num_parameters:,} parameters with its head",
         "training": f"{steps.total:,} steps, {metrics['tokens_seen']:,} tokens",
         "validation loss": f"{last['loss']:.4f}, a weighted sum",
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),

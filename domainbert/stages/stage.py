@@ -163,22 +163,23 @@ class Inputs:
     def _open_once(self, key: tuple[Any, ...], paths: list[Path], open_input: Callable[[], Any]) -> Any:
         """Return the result of `open_input`, or raise its error; reuse it while the files in `paths` are unchanged."""
         stamps = [stamp for path in paths for stamp in _file_stamps(path)]
-        opened = self._opened.get(key)
-        if opened is None or opened[0] != stamps:
+        recorded_stamps, result = self._opened.get(key, (None, None))
+        if recorded_stamps != stamps:
             try:
                 result = open_input()
             except DomainbertError as error:
                 result = error
-            opened = self._opened[key] = (stamps, result)
-        if isinstance(opened[1], DomainbertError):
-            raise opened[1].with_traceback(None)
-        return opened[1]
+            self._opened[key] = (stamps, result)
+        if isinstance(result, DomainbertError):
+            raise result.with_traceback(None)
+        return result
 
     def _limit_memory(self) -> None:
         """Drop the least recently used labelled files beyond `_MAX_KEPT_BYTES`."""
         total = 0
-        for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:
-            total += sum(size for _, size, *_ in self._opened[key][0])
+        for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:  # the most recently used first
+            stamps, _ = self._opened[key]
+            total += sum(size for _, size, *_ in stamps)
             if total > _MAX_KEPT_BYTES:
                 del self._opened[key]
 
