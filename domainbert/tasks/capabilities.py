@@ -59,22 +59,25 @@ class ExampleFormatter(Generic[AnyTask]):
     """Text rendering of targets, for `--show`."""
 
     def notes(self, task: AnyTask, item: Any, window: Window) -> list[tuple[str, str]]:
-        """Return a pair (description, target) for each position (k,) of a window that the head reads.
+        """Return a pair of strings (description, target) for each position of a window that the head reads.
 
-        Both are strings; the target is empty for a position without anything to show.
+        The description is empty for a position without output, such as a position inside a word.
         """
         names = self.output_names(task, item)
-        # a position without output has the index -1
+        # the index of the output is -1 at a position without output
         descriptions = [names[output] if 0 <= output < len(names) else "" for output in window.outputs.tolist()]
         targets = [self.format_target(task, target) for target in window.targets]
         return list(zip(descriptions, targets, strict=True))
 
     def output_names(self, task: AnyTask, item: Any) -> Sequence[str]:
-        """Return a description of each output of an item, such as the words of a sentence."""
+        """Return a description of each output of an item; by default the words of a list, or "the whole text"."""
         return item.content if isinstance(item.content, list) else ["the whole text"]
 
     def format_target(self, task: AnyTask, target: Any) -> str:
-        """Return one element of `Window.targets` as text; by default the name of the label."""
+        """Return one element of `Window.targets` as text, "" to omit it in the output.
+
+        By default the name of the label, or "none" for a target that the loss ignores.
+        """
         return task.labels[int(target)] if int(target) != IGNORE_INDEX else "none"
 
 
@@ -101,27 +104,30 @@ class DistillationTargets(Generic[AnyTask]):
     temperature; the third argument (M,) is the example of each output, or -1 where no window reads the output."""
 
     def num_outputs(self, task: AnyTask) -> int:
-        """Return the number of columns of `teacher_logits`."""
+        """Return the number of columns of `teacher_logits`; by default one for each label."""
         return len(task.labels)
 
     def teacher_logits(self, task: AnyTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
-        """Return logits (M, columns), or log-probabilities, of each output of one example after the other.
+        """Return the logits or log-probabilities (M, columns) of all M outputs in a batch, ordered by example.
 
-        The default is the label logits, averaged over the windows that decide an output. For a CRF these are its
-        log-marginals: posterior distillation (Wang et al. 2020, arXiv:2004.03846).
+        By default the logits of the labels, averaged over the windows that decide an output. For a CRF, the
+        log-marginals of the labels: posterior distillation (Wang et al. 2020, arXiv:2004.03846).
 
         Args:
             task: task of the student.
             head: head of the model that computed the logits.
             logits: (N, C) at the positions of the batch.
-            batch: with `output_index` (N,), the index of each position among the outputs of all examples (-1 for
-                none), and the number of outputs, `num_outputs_here`.
+            batch: with `output_index` (N,), the index of the output of each position among the M outputs (-1 for a
+                position without output), and M as `num_outputs_here`.
         """
         labels = label_logits(head, logits, batch["example"], batch["outputs"])
         return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
 
     def facts(self, task: AnyTask) -> dict[str, Any]:
-        """Return the cache key of teacher logits: the settings they depend on, in addition to model and texts."""
+        """Return the settings that teacher logits depend on besides model and texts, as part of their cache key.
+
+        By default the output scale, or {} without one.
+        """
         scale = task.scaling.output_scale(task)
         return {} if scale is None else {"scale": scale}
 
@@ -153,14 +159,20 @@ class Scaling(Generic[AnyTask]):
     """Whether models always predict in full precision; 16-bit floats keep only about three digits."""
 
     def output_scale(self, task: AnyTask) -> tuple[float, float] | None:
-        """Return (shift, factor) from training outputs to the outputs of a model folder; None if they are equal."""
+        """Return (shift, factor) from training outputs to the outputs of a model folder.
+
+        None if these have the same units, as by default.
+        """
         return None
 
     def init_head(self, task: AnyTask, head: nn.Module) -> None:
-        """Rescale the head of a finished model in place so that its outputs have the units of training."""
+        """Rescale the head of a finished model in place to the units of training; by default do nothing."""
 
     def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights of a trained `EncoderWithHead` as its folder saves them; the inverse of `init_head`."""
+        """Return the weights of a trained model in the units of its folder, the inverse of `init_head`.
+
+        By default unchanged.
+        """
         return weights
 
 
@@ -168,7 +180,10 @@ class Inputs(Generic[AnyTask]):
     """Contents that the models of a task read."""
 
     def kinds(self, task: AnyTask) -> tuple[str, ...]:
-        """Return the kinds of content, as plural nouns; teacher and student must read the same kinds."""
+        """Return the kinds of content that models read, as plural nouns.
+
+        Teacher and student must read the same kinds.
+        """
         return ("texts",)
 
     def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:
@@ -176,7 +191,7 @@ class Inputs(Generic[AnyTask]):
         return text_of(row, text_key)
 
     def added_tokens(self, task: AnyTask) -> Sequence[str]:
-        """Return tokens that the vocabulary must contain; training adds missing tokens."""
+        """Return tokens that the vocabulary must contain, by default none; training adds missing tokens."""
         return ()
 
 
@@ -188,16 +203,16 @@ class TrainingHooks(Generic[AnyTask]):
         return GlobalOrder(len(items), batch_size, seed)
 
     def metric_of_slice(self, task: AnyTask) -> Metric:
-        """Return a metric for one slice, whose result `score_of_slice` reads."""
+        """Return a metric for one slice of the items; `score_of_slice` reads its scores."""
         metric: Metric = task.metric()
         return metric
 
     def score_of_slice(self, task: AnyTask, scores: Mapping[str, Any], whole: Mapping[str, Any]) -> float:
-        """Return the score of a slice, which the headline averages over slices.
+        """Return the score of a slice, by default its value of the metric in the headline, a mean over slices.
 
         `scores` are the results of `metric_of_slice`; `whole` are the scores of the whole set.
         """
-        assert task.headline is not None
+        assert task.headline is not None  # as only a headline asks for slices
         return float(scores[task.headline.averaged_key])
 
     def remarks(self, task: AnyTask, scores: Mapping[str, float]) -> list[str]:

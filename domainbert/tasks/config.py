@@ -46,7 +46,7 @@ class FormatDetector(ABC, Generic[AnyConfig]):
 
     @abstractmethod
     def detect(self, kind: type[AnyConfig], sample: Sample) -> DetectedTask | None:
-        """Return the task with the columns of a labelled file, or None if the file does not match `kind`.
+        """Return the task, of the class `kind`, with the columns of a labelled file; None if the file does not match.
 
         Raise `DomainbertError` if the file matches only with an option, which the message names.
         """
@@ -56,7 +56,10 @@ class FormatDetector(ABC, Generic[AnyConfig]):
         return None
 
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder without a task name fits this task, by its head and `config.json` fields."""
+        """Whether a model folder without a task name fits this task, by its head and the fields of `config.json`.
+
+        By default False.
+        """
         return False
 
 
@@ -91,7 +94,7 @@ class Evaluation:
     """Whether scores distinguish items seen in the training set from unseen items."""
 
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings in a model's `config.json` that test scores depend on."""
+        """Return the settings that test scores depend on, from the fields of a model's `config.json`; by default {}."""
         return {}
 
 
@@ -100,12 +103,15 @@ class NullLabelEvaluation(Evaluation):
 
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        (setting,) = self.training_settings
+        (setting,) = self.training_settings  # name of the setting for the null label
         return {setting: read_null_label(fields)} if NULL_LABEL_KEY in fields else {}
 
 
 def read_null_label(fields: Mapping[str, Any]) -> str | None:
-    """Return the null label of training; None if there was none or the folder does not record it."""
+    """Return the null label of training, from the fields of `config.json`.
+
+    None if training had none or the folder does not record it. Raise `DomainbertError` if the value is not a string.
+    """
     null_label = fields.get(NULL_LABEL_KEY)
     if null_label is not None and not isinstance(null_label, str):
         raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label")
@@ -161,7 +167,7 @@ class TaskConfig(ABC):
         return labelled
 
     def check_window(self, max_length: int) -> None:
-        """Raise `DomainbertError` if windows of `max_length` tokens are too short for the task."""
+        """Raise `DomainbertError` if windows of `max_length` tokens are too short for the task; by default never."""
         return None
 
     @property
@@ -181,7 +187,7 @@ class TaskConfig(ABC):
         return keys
 
     def check_labels(self, labels: Collection[str]) -> None:
-        """Raise `DomainbertError` if the settings name labels that training does not have."""
+        """Raise `DomainbertError` if the settings name labels that training does not have; by default never."""
         return None
 
     @property
@@ -211,12 +217,12 @@ class TextTaskConfig(TaskConfig):
     `transformers` ignores the setting and uses the default of the family."""
 
     def __post_init__(self) -> None:
-        key, keys = self.mean_over, self.slice_keys
-        if key is not None and key not in keys:
-            expected = (
-                f"expected one of {format_names(keys)}" if keys else "expected a key that format.slice_keys names"
-            )
-            raise DomainbertError(f"mean_over: found {key!r}; {expected}")
+        if self.mean_over is None or self.mean_over in self.slice_keys:
+            return
+        expected = (
+            f"one of {format_names(self.slice_keys)}" if self.slice_keys else "a key that format.slice_keys names"
+        )
+        raise DomainbertError(f"mean_over: found {self.mean_over!r}; expected {expected}")
 
     @property
     @abstractmethod
@@ -226,6 +232,7 @@ class TextTaskConfig(TaskConfig):
     @property
     @override
     def headline(self) -> Headline:
+        """Return the main metric, as its mean over slices if `mean_over` is set."""
         return self.whole.mean_over(self.mean_over)
 
     @property
@@ -253,7 +260,8 @@ class DetectedTask:
 
 def folder_name(kind: type) -> str:
     """Return the name of the folder that defines a task class; raise `DomainbertError` if it is in no package."""
-    name = kind.__module__.rpartition(".")[0].rpartition(".")[2]
+    package = kind.__module__.rpartition(".")[0]
+    name = package.rpartition(".")[2]
     if not name:
         raise DomainbertError(
             f"{kind.__module__}.{kind.__name__}: in no folder; expected a folder with config.py and task.py"
@@ -262,9 +270,10 @@ def folder_name(kind: type) -> str:
 
 
 def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """Return the class that writes predictions as JSONL, or in a format from `WRITERS` of the task's `writers.py`.
+    """Return the class that writes predictions of a task in a format.
 
-    Raise `DomainbertError` if the task has no such format.
+    The format is `jsonl`, or a key of `WRITERS` in `writers.py`, an optional file in the folder of the task. Raise
+    `DomainbertError` for another format.
     """
     writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
     if format not in writers:
@@ -279,7 +288,10 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
 
 
 def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
-    """Return the `TaskConfig` class of a model folder, by its head and `config.json`; None if it has no task.
+    """Return the `TaskConfig` class of a model folder; None if it has no task.
+
+    The task is named in `fields`, the content of `config.json`. Without a name, it is the first task whose detector
+    accepts `head` and `fields`.
 
     Raises:
         DomainbertError: unknown task name; two tasks with the same name.
@@ -287,7 +299,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     tasks = _tasks_by_name()
     name = fields.get(TASK_KEY)
     if name is None:
-        built_in_first = reversed(tasks.values())
+        built_in_first = reversed(tasks.values())  # `tasks` has them last
         matches = (
             task for task in built_in_first if task.format_detector and task.format_detector.matches_model(head, fields)
         )
@@ -301,9 +313,9 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
 
 
 def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
-    """Return the configuration of a task with the settings in `config.json`, otherwise defaults.
+    """Return the configuration of a task with the settings in `config.json`, and defaults for other settings.
 
-    None if a setting is missing and has no default.
+    None if another setting has no default.
     """
     try:
         return kind(**kind.evaluation.settings_from_model_config(fields))
@@ -312,17 +324,19 @@ def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> Tas
 
 
 def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return the `TaskConfig` classes by name, built-in tasks last.
+    """Return the `TaskConfig` classes by folder name, built-in tasks last.
 
-    Raise `DomainbertError` if two modules define a task with the same name.
+    Raise `DomainbertError` if two modules define a task with the same name. If one module does, the last class counts,
+    as a notebook cell that runs again defines its class again.
     """
     choices_of(TaskConfig)  # imports the built-in tasks
     tasks: dict[str, type[TaskConfig]] = {}
     for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):
         name = folder_name(task)
-        if tasks.setdefault(name, task).__module__ != task.__module__:
+        other = tasks.get(name)
+        if other is not None and other.__module__ != task.__module__:
             raise DomainbertError(
-                f"{tasks[name].__module__}: found the folder name {name}, which {task.__module__} has too; "
+                f"{other.__module__}: found the folder name {name}, which {task.__module__} has too; "
                 "expected another name, because a model folder stores the task under this name"
             )
         tasks[name] = task

@@ -87,10 +87,16 @@ def decode_words(
 ) -> list[tuple[Ints, NDArray[np.float32]]]:
     """Return the best label ids of the words of each example and their probabilities, both (words,).
 
-    With a CRF, probabilities are marginals. For the arguments see `decode_labels`.
+    With a CRF, probabilities are marginals, otherwise a softmax of the logits.
+
+    Args:
+        logits: (N, labels) at the batch's `positions`.
+        batch: with `items`, `example` and `outputs`.
+        crf: CRF of the head; None for a linear head.
     """
     best = _best_labels(logits, batch, crf)
-    if crf is not None and bool((batch["outputs"] >= 0).any()):
+    has_words = bool((batch["outputs"] >= 0).any())
+    if crf is not None and has_words:
         sentences = WordGrid(batch["example"], batch["outputs"])
         marginals = crf.log_marginals(sentences.fill(logits.float()), sentences.lengths).exp()
         probabilities = sentences.scatter(marginals, logits.float())
@@ -101,27 +107,37 @@ def decode_words(
 
 
 def _split_by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
-    """Return for each tensor (N,) of values at positions one array (words,) per example, in the order of the words."""
-    outputs, owners = batch["outputs"].cpu().numpy(), batch["example"].cpu().numpy()
+    """Return for each tensor of values (N,) a list with an array (words,) per example.
+
+    The values are at the positions of the batch; an array has the values at the words of an example, in their order.
+    """
+    outputs = batch["outputs"].cpu().numpy()  # index of the word of each position, or -1
+    examples = batch["example"].cpu().numpy()
     has_output = outputs >= 0
-    order = np.lexsort((outputs[has_output], owners[has_output]))
-    ends = np.cumsum(np.bincount(owners[has_output], minlength=len(batch["items"])))
+    order = np.lexsort((outputs[has_output], examples[has_output]))  # by example, then by word
+    ends = np.cumsum(np.bincount(examples[has_output], minlength=len(batch["items"])))
     return [np.split(tensor.cpu().numpy()[has_output][order], ends[:-1]) for tensor in values]
 
 
 def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, valid: Crf | None = None) -> Tensor:
-    """Return the best label id (N,) at each position; for the arguments see `decode_labels`."""
+    """Return the best label ids (N,) at the positions of a batch, from logits (N, labels).
+
+    With `crf`, the CRF of the head, the words of a sentence get its best label sequence. With `valid`, a CRF that
+    gives all valid sequences the same score, an invalid sequence is replaced by the best valid one.
+    """
     best = logits.float().argmax(dim=-1)
-    if not bool((batch["outputs"] >= 0).any()):
+    if not bool((batch["outputs"] >= 0).any()):  # no words
         return best
     sentences = WordGrid(batch["example"], batch["outputs"])
     if crf is not None:
         return sentences.scatter(crf.decode(sentences.fill(logits.float()), sentences.lengths), best)
-    return best if valid is None else _decode_invalid(logits.float(), best, sentences, valid)
+    if valid is not None:
+        return _decode_invalid(logits.float(), best, sentences, valid)
+    return best
 
 
 def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
-    """Return the best labels (N,), where each invalid sequence is replaced by the sentence's best valid sequence.
+    """Return the labels `best` (N,), with each invalid sequence replaced by the sentence's best valid sequence.
 
     Best labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi.
     """

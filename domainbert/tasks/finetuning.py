@@ -127,16 +127,20 @@ class FineTuning(TaskModule):
 
         Raise `DomainbertError` if there is no model folder.
         """
-        open_model(Path(model))
+        open_model(Path(model))  # raises the error
         return cls(model, task, **arguments)
 
     def open(self) -> ModelFolder:
         """Return the opened model folder; later calls return the same object."""
-        self.folder = self.folder if isinstance(self.folder, ModelFolder) else open_model(Path(self.folder))
+        if not isinstance(self.folder, ModelFolder):
+            self.folder = open_model(Path(self.folder))
         return self.folder
 
     def default_window(self, task: Task[Any, Any]) -> int | None:
-        """Return the default window length in tokens; None if the tokenizer folder does not define it."""
+        """Return the default window length in tokens; None if the tokenizer folder does not define it.
+
+        `task` is unused: in a distillation, the default depends on it.
+        """
         if self.encoder is not None:
             return self.encoder.max_length
         return self.open().config.max_length
@@ -148,7 +152,7 @@ class FineTuning(TaskModule):
             model, folder, new_weights = load_model(self.open(), task.head_config, task.labels, self.dropout)
             config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
             has_new_head = bool(new_weights)
-            if not has_new_head:
+            if not has_new_head:  # the head of the folder may have other units than training
                 task.scaling.init_head(task, model.head)
         else:
             has_new_head = True
@@ -165,7 +169,7 @@ class FineTuning(TaskModule):
         Raises:
             DomainbertError: the data has another vocabulary; the stage is not `fit` and the folder has no head.
         """
-        self.exclude_unused_embeddings(None)
+        self.exclude_unused_embeddings(None)  # restore all entries, as other data may need other entries
         if not self.is_built:
             with seeded(self.seed):
                 initial = self.initial_model(data.resolved_task)
@@ -179,6 +183,7 @@ class FineTuning(TaskModule):
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
             found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
             raise DomainbertError(f"model: {found}; expected the same")
+
         if stage == "fit":
             self.replace_task(data.resolved_task)
             examples = [*data.examples("train"), *data.examples("validation")]
@@ -192,7 +197,8 @@ class FineTuning(TaskModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
         means = {name: value / batch[self.task.loss_divisor] for name, value in self._loss_sums(batch).items()}
-        return self.record_loss(torch.stack([*means.values()]).sum(), means if len(means) > 1 else {})
+        terms = means if len(means) > 1 else {}  # a single term is the loss itself
+        return self.record_loss(torch.stack([*means.values()]).sum(), terms)
 
     def _loss_sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
         """Return the terms of the loss by name, summed over a micro-batch: loss of the task and additional losses."""
@@ -211,12 +217,13 @@ class FineTuning(TaskModule):
         return sums
 
     def _adversarial_losses(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the logits, and the losses by name: without and with perturbed embeddings.
+        """Return the logits without perturbation, and two losses by name: of the task, and with perturbed embeddings.
 
         The perturbation is a constant in the gradient.
         """
         embeddings = self.model.encoder.input_embeddings
         size = (*batch["input_ids"].shape, embeddings.embedding_dim)
+        # a perturbation of 0: the gradient for it is the gradient for the embeddings of each token
         zeros = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
         with perturbed_embeddings(embeddings, zeros):
             logits = self._logits(batch)
@@ -235,10 +242,11 @@ class FineTuning(TaskModule):
         self.slices.update(logits, batch)
         if self.measures_loss:
             self.loss_sum.update(self.task.loss(logits, batch))
-            self.loss_count.update(len(batch["items" if self.task.loss_divisor == "num_examples" else "targets"]))
+            counted = "items" if self.task.loss_divisor == "num_examples" else "targets"
+            self.loss_count.update(len(batch[counted]))
 
     def on_validation_epoch_end(self) -> None:
-        """Log the validation metrics."""
+        """Log the validation metrics, reset them, and record the step in `unusable` if logits were not finite."""
         whole = self.metric.compute()
         scores = {**whole, **self.slices.compute(whole)}
         self.metric.reset()
@@ -255,7 +263,7 @@ class FineTuning(TaskModule):
     def _logits(self, batch: dict[str, Any]) -> Tensor:
         """Return the logits (N, labels) at the positions of a batch."""
         tokens = Packed.of(batch)
-        if self.row is not None:
+        if self.row is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
             tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
         return self.model(tokens, batch["positions"])
 
@@ -277,7 +285,7 @@ def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> T
     afterwards. Each window of a long text counts as a text. `segment_ids` (B, S): see `Packed`.
     """
     texts = text_ids(segment_ids).flatten()
-    num_ids = segment_ids.numel() + segment_ids.shape[0]  # see `text_ids`
+    num_ids = segment_ids.numel() + segment_ids.shape[0]  # all ids of `text_ids` are below
     squares = gradient.square().sum(dim=-1).flatten()
     norms = squares.new_zeros(num_ids).index_add(0, texts, squares).sqrt()
     return epsilon * gradient / norms.clamp(min=_SMALLEST_NORM)[texts].view(*segment_ids.shape, 1)
@@ -286,9 +294,12 @@ def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> T
 def symmetric_divergence(output_comparison: OutputComparison, first: Tensor, second: Tensor) -> Tensor:
     """Return (KL(p || q) + KL(q || p)) / 2 of two predictions, summed over the outputs, from their logits (M, C).
 
+    `output_comparison` may define another divergence than KL.
+
     Source: Wu et al. 2021, arXiv:2106.14448, equation 2.
     """
     if output_comparison.divergence is not None:
         return (output_comparison.divergence(first, second) + output_comparison.divergence(second, first)).sum() / 2
+    # of softmax distributions p and q
     log_p, log_q = (logits.float().log_softmax(dim=-1) for logits in (first, second))
     return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2

@@ -159,14 +159,15 @@ class LabelledData(TrainingData):
         source = self._sources["predict"]
         if source is None:
             return self.labelled("test").contents
+        if isinstance(source, Labelled):
+            return source.contents
         if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
             text_key = getattr(self.task.reading, "text_key", "text")
             return [self.resolved_task.inputs.content_of(self.resolved_task, row, text_key) for row in source]
         is_list_of_files = isinstance(source, list) and all(isinstance(item, (Path, LabelledFile)) for item in source)
-        if isinstance(source, list) and not is_list_of_files:
+        if isinstance(source, list) and not is_list_of_files:  # texts or lists of words
             return as_contents(source)
-        labelled = source if isinstance(source, Labelled) else read_labelled(self.task, source, name="predict")
-        return labelled.contents
+        return read_labelled(self.task, source, name="predict").contents
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -181,13 +182,14 @@ class LabelledData(TrainingData):
         return self._build_scoring(replace(test, items=[test.items[index] for index in indices]))
 
     def _build_scoring(self, test: Labelled[Any]) -> Scoring:
+        """Return the scoring of a test set, with the training set if the scoring reads it and it is given."""
         reads_training = self.task.evaluation.uses_training_set and self._sources["train"] is not None
         return build_scoring(self.task, test, self.labelled("train") if reads_training else None)
 
     @property
     def tokenizer_name(self) -> str:
-        """Return the folder of the tokenizer, for messages."""
-        return str(getattr(self.model, "path", self.model))
+        """Return the folder of the model or tokenizer, for messages."""
+        return str(getattr(self.model, "path", self.model))  # `model` may be a path, too
 
     def _open_tokenizer(self, module: FineTuning | None) -> None:
         """Set `tokenizer` from `model`, or from the folder of the module; do nothing if it is set."""
@@ -207,7 +209,7 @@ class LabelledData(TrainingData):
             self.tokenizer = load_tokenizer(Path(self.model))
 
     def _resolve_window(self, module: FineTuning | None, stage: str) -> None:
-        """Set `window` unless it is set: `max_length`, the window of the built model, or the positions of the encoder.
+        """Set `window` unless it is set: `max_length`, the window of the built model, or the default of the encoder.
 
         Outside of training, the window is at most the length that the tokenizer folder records.
         """
@@ -228,22 +230,27 @@ class LabelledData(TrainingData):
         self.window = window
 
     def _resolve_task(self, module: FineTuning | None, stage: str) -> None:
-        """Set `resolved_task`, with the labels of the training set in `fit`, otherwise of the model; check the labels
-        of the sets that the stage reads."""
+        """Set `resolved_task`, the task with the labels of the training set in `fit`, otherwise of the model.
+
+        Check the labels in the sets that the stage reads, and add the tokens of the task to `tokenizer`.
+        """
         built = None if module is None or not module.is_built else module.task
         previous = vars(self).get("resolved_task")  # None before the first stage
         if stage == "fit":
             self.resolved_task = self._task_of_training(built)
         else:
             self.resolved_task = built or self._task_of_folder(self.model if module is None else module.open())
-        if self.resolved_task is not previous:
+        if self.resolved_task is not previous:  # both depend on the task
             self._examples.clear()
             self._order = None
+
         known = self.task.known_labels(self.resolved_task.labels)
         self.task.check_labels(known)
-        for name in {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}.get(stage, ()):
+        sets_of_stage = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
+        for name in sets_of_stage.get(stage, ()):
             if self._sources[name] is not None:
                 check_set_known(self.labelled(name), known)
+
         needed = self.resolved_task.inputs.added_tokens(self.resolved_task)
         if missing := [token for token in needed if token not in self.tokenizer.tokens]:
             self.tokenizer = with_tokens(self.tokenizer, missing)
@@ -261,7 +268,10 @@ class LabelledData(TrainingData):
         return self._train_task
 
     def _task_of_folder(self, folder: Any) -> Task[Any, Any]:
-        """Return the task of a model folder; raise `DomainbertError` if it has no head for the task."""
+        """Return the task of a model folder, or the task of the training set if `folder` is only a tokenizer.
+
+        Raise `DomainbertError` if the model has no head for the task.
+        """
         if not isinstance(folder, ModelFolder):
             return self._task_of_training(None)
         task = task_from_model_folder(folder)
@@ -279,7 +289,8 @@ class LabelledData(TrainingData):
     def order(self) -> GlobalOrder:
         """Return the order of the training examples, by optimizer step."""
         if self._order is None:
-            task, seed = self.resolved_task, 1 if self.seed is None else self.seed
+            task = self.resolved_task
+            seed = 1 if self.seed is None else self.seed
             self._order = task.training_hooks.order(task, self.items("train"), self.batch_size, seed)
         return self._order
 
@@ -296,7 +307,8 @@ class LabelledData(TrainingData):
     def describe(self, step: int) -> dict[str, Any]:
         """Return the file lines of the examples of a step, under the key "lines"."""
         train = self.labelled("train")
-        return {"lines": [train.line_or_location(item) for item in self.order.batch(step)[1].tolist()]}
+        _, indices = self.order.batch(step)
+        return {"lines": [train.line_or_location(index) for index in indices.tolist()]}
 
     def test_dataloader(self) -> Batches:
         """Return batches of indices of test items, distributed over ranks."""
@@ -315,6 +327,7 @@ class LabelledData(TrainingData):
         batches = [
             {"items": indices[start : start + self.batch_size]} for start in range(0, len(indices), self.batch_size)
         ]
+        # batch_size=None: an element of `batches` is a complete batch
         return Batches(lambda: DataLoader(batches, batch_size=None), len(batches))  # type: ignore[arg-type]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -20,7 +20,9 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
 
     `setting` is the key of the weights in the message.
     """
-    unknown = sorted(set(weights or ()) - set(labels)) if not isinstance(weights, str) else []
+    if weights is None or isinstance(weights, str):  # "balanced" names no labels
+        return
+    unknown = sorted(set(weights) - set(labels))
     if unknown:
         expected = f"expected some of {format_names(sorted(labels))}"
         raise DomainbertError(f"{setting}: training has no label {format_names(unknown)}; {expected}")
@@ -31,12 +33,13 @@ def resolve_weights(
 ) -> list[float] | None:
     """Return the weight of each label, 1 if the settings do not name it; None without weights.
 
-    `balanced` returns the weight of a label for the setting "balanced".
+    For the setting "balanced", `balanced` returns the weight of a label.
     """
     if weights is None:
         return None
-    by_name: Mapping[str, float] = {label: balanced(label) for label in labels} if isinstance(weights, str) else weights
-    return [by_name.get(label, 1.0) for label in labels]
+    if isinstance(weights, str):
+        return [balanced(label) for label in labels]
+    return [weights.get(label, 1.0) for label in labels]
 
 
 @dataclass(frozen=True)

@@ -61,15 +61,17 @@ class Mistake:
     """Labels for filtering; None takes the labels of the wrong marks."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return a JSON object; a long text is reduced to excerpts around the errors, and marks are shifted.
+        """Return a JSON object with the text, its marks and the kinds of error.
 
-        Correct marks outside the excerpts are omitted.
+        A long text is reduced to excerpts around the errors; the marks have positions in the reduced text. Correct
+        marks outside the excerpts are omitted.
         """
         marks = [*self.gold, *self.predicted]
         wrong = [mark for mark in marks if mark.is_wrong]
         ranges = _char_ranges(marks)
-        cut = excerpt(self.text, _char_ranges(wrong) or ranges, ranges)
-        pair = {} if self.text_pair is None else {"text_pair": excerpt(self.text_pair, []).text}
+        centres = _char_ranges(wrong) or ranges  # an error of the whole text has no range
+        cut = excerpt(self.text, centres, uncut=ranges)
+        pair = {} if self.text_pair is None else {"text_pair": excerpt(self.text_pair, centres=[]).text}
         return {
             "text": cut.text,
             **pair,
@@ -82,8 +84,10 @@ class Mistake:
 
 
 def compare_labels(gold: str, predicted: str, null_label: str | None = None) -> str:
-    """Return `CORRECT`, or the kind of error: `TYPE`, or if one of the labels is the null label, `MISSED` or
-    `SPURIOUS`."""
+    """Return the kind of error, or `CORRECT` for equal labels.
+
+    It is `MISSED` if the predicted label is the null label, `SPURIOUS` if the gold label is, otherwise `TYPE`.
+    """
     if gold == predicted:
         return CORRECT
     if null_label is not None and null_label in (gold, predicted):
@@ -94,7 +98,7 @@ def compare_labels(gold: str, predicted: str, null_label: str | None = None) -> 
 def label_marks(
     gold: str, predicted: str, scores: Mapping[str, float], null_label: str | None = None
 ) -> tuple[list[Mark], list[Mark]]:
-    """Return the gold and the predicted marks of a text with one label: one mark each, [] for the null label.
+    """Return the gold marks and the predicted marks of a text with one label: a mark each, or [] for the null label.
 
     `scores` are the probabilities of the labels.
     """
@@ -109,13 +113,13 @@ def _char_ranges(marks: Sequence[Mark]) -> list[Stretch]:
 
 
 def _marks_in_excerpt(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
-    """Return the marks of the whole text and those inside an excerpt as JSON objects."""
+    """Return marks as JSON objects, with positions in the excerpt `cut`; marks outside of the excerpt are omitted."""
     objects = []
     for mark in marks:
         shifted = mark.char_range and cut.shift(mark.char_range)
         if shifted:
             mark = replace(mark, start=shifted[0], end=shifted[1])
-        if shifted or not mark.char_range:
+        if shifted or not mark.char_range:  # without a range: a label of the whole text
             objects.append({key: value for key, value in asdict(mark).items() if value is not None})
     return objects
 
@@ -129,7 +133,7 @@ class Excerpt:
     """Ranges of the whole text that the excerpt keeps, in order, each with the offset in `text` at which it starts."""
 
     def shift(self, char_range: Stretch) -> Stretch | None:
-        """Return the range of the excerpt for a range of the whole text; None if it is omitted."""
+        """Return the range in the excerpt for a range of the whole text; None if the excerpt omits it."""
         for (start, end), offset in self.kept:
             if start <= char_range[0] and char_range[1] <= end:
                 return char_range[0] - start + offset, char_range[1] - start + offset
@@ -137,9 +141,9 @@ class Excerpt:
 
 
 def excerpt(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch] = ()) -> Excerpt:
-    """Return the parts of a long text around the ranges `centres`, or its beginning without ranges.
+    """Return the parts of a long text around the ranges `centres`; without ranges, its beginning.
 
-    A range of `uncut` is in the excerpt as a whole or not at all.
+    A short text is kept as a whole. A range of `uncut` is in the excerpt as a whole or not at all.
     """
     excerpt_text, previous_end = "", 0
     kept = []
@@ -164,7 +168,7 @@ def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]
 
 
 def _extend_to_words(text: str, start: int, end: int) -> Stretch:
-    """Return a range extended to the next spaces, if there are any within `_MAX_WORD` characters."""
+    """Return a range of `text`, extended at each end to the next space within `_MAX_WORD` characters, if any."""
     start, end = max(start, 0), min(end, len(text))
     space_before = text.rfind(" ", max(start - _MAX_WORD, 0), start)  # -1 if there is none
     space_after = text.find(" ", end, end + _MAX_WORD)

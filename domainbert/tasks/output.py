@@ -75,6 +75,7 @@ class JsonlWriter(FileWriter):
 
     @override
     def write(self, row: Row, result: Row) -> None:
+        """Write the row with its prediction; a key that the row has already is prefixed, and counted in `renamed`."""
         output = dict(row)
         for key, value in result.items():
             name = key

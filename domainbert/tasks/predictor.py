@@ -51,6 +51,7 @@ class Predictor(Generic[Prediction]):
     def _predict(self, texts: Sequence[Content]) -> list[Prediction]:
         """Return a prediction for each content; `predict` has validated the contents."""
         predicted = self._decode_examples(self.task.encode_contents(texts, self.tokenizer, self.max_length))
+        # in the order of the texts; an example of a text always has an output
         return [predicted[index] for index in range(len(texts))]
 
     def as_json(self, prediction: Prediction) -> dict[str, Any]:
@@ -60,9 +61,9 @@ class Predictor(Generic[Prediction]):
     def _decode_examples(
         self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None
     ) -> dict[int, Any]:
-        """Return predictions by index of the example; an example without outputs, such as an empty text, has none.
+        """Return predictions by index of the example; an example without outputs, such as an empty sentence, has none.
 
-        `decode` takes the logits and the batch; None decodes with `task.decode`.
+        `decode` returns the predictions for logits and a batch; None takes `task.decode`.
         """
         decoded: dict[int, Any] = {}
         with_outputs = [index for index, example in enumerate(examples) if example.num_outputs]

@@ -35,7 +35,8 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
             f"(docs/reference/labelled-files.md){_first_row(sample)}"
         )
     matches.sort(key=lambda match: -match.specificity)
-    best, names = matches[0], [type(match.task).__name__ for match in matches]
+    best = matches[0]
+    names = [type(match.task).__name__ for match in matches]
     if len(matches) > 1 and matches[1].specificity == best.specificity:
         reasons = "; ".join(f"{name}: {match.reason}" for name, match in zip(names[:2], matches, strict=False))
         raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({reasons}); expected --task NAME")
@@ -53,7 +54,10 @@ def _first_row(sample: Sample) -> str:
 
 
 def _task_classes(name: str | None) -> list[type[TaskConfig]]:
-    """Return the class of the task `name`, or all tasks; raise `DomainbertError` if there is no such task."""
+    """Return a list with the class of the task `name`; for None, the classes of all tasks.
+
+    Raise `DomainbertError` if there is no such task.
+    """
     choices = list(choices_of(TaskConfig))  # imports the built-in tasks
     if name is None:
         return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)

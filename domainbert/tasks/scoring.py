@@ -68,16 +68,20 @@ class Scoring(ABC):
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
     def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Predict all items with a model, store the predictions, and write them with gold labels to `path`."""
+        """Predict all items with the model of a system and seed, and store the predictions to be scored later.
+
+        The predictions are also written to `path`, with the gold labels. Raise `DomainbertError` if the settings or the
+        test set contain labels that the model does not have.
+        """
         labels = self.config.known_labels(predictor.labels)
         self.config.check_labels(labels)
         check_set_known(self.test, labels)
         self.labels.update(labels)
         with located_errors(self.test.location):
             predictions = self.predict(predictor)
-        if len(predictions) != len(self.test.items):
-            counts = f"{len(self.test.items):,} items, but {len(predictions):,} predictions"
-            raise DomainbertError(f"{self.test.path}: {counts}")
+        num_items = len(self.test.items)
+        if len(predictions) != num_items:
+            raise DomainbertError(f"{self.test.path}: {num_items:,} items, but {len(predictions):,} predictions")
         self.predictions.setdefault(system, {})[seed] = predictions
         path.parent.mkdir(parents=True, exist_ok=True)
         self.write(path, predictions)
@@ -101,7 +105,7 @@ class Scoring(ABC):
                 stream.write(row)
 
     def mistake(self, item: Any, prediction: Any) -> Mistake | None:
-        """Return the errors of a model on an item; None without errors, and by default."""
+        """Return the errors of a model on an item; None if it has no errors, and by default."""
         return None
 
     def confusion_pairs(self, item: Any, prediction: Any) -> Iterable[Pair]:
@@ -113,12 +117,13 @@ class Scoring(ABC):
         return ()
 
     def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
-        """Return the scores of one model with the labels `known` from its predictions for all items.
+        """Return the scores of one model, whose labels are `known`, from its predictions for all items.
 
-        They are nested as in `metrics.json`, without intervals and slices.
+        The scores are nested as in `metrics.json`, without intervals and slices. The stored predictions are replaced.
         """
         self.labels = set(known)
         self.predictions = {"model": {"model": list(predictions)}}
+        # the fewest resamples possible, as the intervals are omitted; keys of slices begin with "by_"
         scores = self.summary(Resampling(resamples=1, seed=0))["systems"]["model"]
         omitted = {"seeds", "errors", f"{self.headline.key}_by_seed"}
         return {name: score for name, score in scores.items() if name not in omitted and not name.startswith("by_")}
@@ -144,9 +149,13 @@ class Scoring(ABC):
         return type(self).mistake is not Scoring.mistake
 
     def facts(self, system: str) -> dict[str, Any]:
-        """Return facts about a system in addition to scores: `confusion`, and if predictions have probabilities,
-        `reliability` and `by_words`, the share of items without errors by length."""
-        runs, facts = list(self.predictions[system].values()), {}
+        """Return facts about a system in addition to scores, each if the task defines what it needs.
+
+        `confusion` needs `confusion_pairs`. `reliability` needs `confidences`. `by_words`, the share of items without
+        errors by length, needs `confidences` and `mistake`.
+        """
+        facts = {}
+        runs = list(self.predictions[system].values())
         pairs = [list(self._chain_items(self.confusion_pairs, run)) for run in runs]
         confidences = [pair for run in runs for pair in self._chain_items(self.confidences, run)]
         if any(pairs):
@@ -162,11 +171,11 @@ class Scoring(ABC):
     def _chain_items(
         self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]
     ) -> Iterator[Value]:
-        """Iterate over the results of `values(item, prediction)` of all items."""
+        """Iterate over all results of `values(item, prediction)`, for one item after the other."""
         return chain.from_iterable(map(values, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:
-        """Return the slices of the test set by the keys of the format; `score` is the name of the score of a slice."""
+        """Return the slices of the test set by the values of `slice_keys`; slices have the score named `score`."""
         values = {key: [item.slices[key] for item in self.test.items] for key in self.config.slice_keys}
         return Slices.from_values(values, score, self.headline.over, self.headline.key)
 
@@ -211,11 +220,14 @@ class CountedScoring(Scoring):
         return {name: score_once(statistic, counts) for name, statistic in self.statistics.items()}
 
     def warnings(self) -> list[str]:
-        """Return a warning for each system with trivial predictions; by default []."""
+        """Return a warning for each system with trivial predictions, such as a single label; by default []."""
         return []
 
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
-        """Return a reason by name for the statistics that are undefined for counts (items, labels, counts)."""
+        """Return the reason, by name, for each statistic that is undefined for counts (items, labels, counts).
+
+        By default, all statistics are undefined if all counts are 0.
+        """
         return {} if counts.any() else dict.fromkeys(self.statistics, "neither the test set nor the model has a label")
 
     @override
@@ -225,10 +237,10 @@ class CountedScoring(Scoring):
             self.count,
             self.scores,
             self.statistics,
-            self.headline.key,
-            replace(resampling, units=self.test.unit_ids),
-            self.slices(self.headline.averaged_key),
-            self.undefined,
+            headline=self.headline.key,
+            resampling=replace(resampling, units=self.test.unit_ids),
+            slices=self.slices(self.headline.averaged_key),
+            undefined=self.undefined,
         )
         undefined = [
             f"{name}: {score} is undefined: {reason}"
@@ -241,7 +253,7 @@ class CountedScoring(Scoring):
     def lines(self, summary: Summary) -> list[str]:
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key and name not in self.further}
-        names = {headline.key: headline.name, **others, **self.titles}
+        names = {headline.key: headline.name, **others, **self.titles}  # title by score; `titles` overrides others
         lines = score_lines(summary, names, headline.percent, self.further)
         lines += slice_lines(summary, headline.averaged_key, headline.percent)
         return lines + [line for table in self.breakdowns for line in table.lines(summary["systems"])]
@@ -269,7 +281,8 @@ class MeanScoring(CountedScoring):
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
         """Return counts (items, 1, 2): the score of each item, and 1."""
         scores = [self.item_score(*pair) for pair in zip(self.test.items, predictions, strict=True)]
-        return np.stack([scores, np.ones(len(scores))], axis=-1)[:, None]
+        counts = np.stack([scores, np.ones(len(scores))], axis=-1)
+        return counts[:, np.newaxis]  # one row in place of a row per label
 
 
 class NullLabelScoring(CountedScoring):
@@ -284,7 +297,7 @@ class NullLabelScoring(CountedScoring):
     @property
     def null_label(self) -> str | None:
         """Return the null label, the value of the setting that `NullLabelEvaluation` names; None if there is none."""
-        (setting,) = self.config.evaluation.training_settings
+        (setting,) = self.config.evaluation.training_settings  # name of the setting
         label: str | None = getattr(self.config, setting)
         return label
 

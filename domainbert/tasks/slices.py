@@ -24,7 +24,8 @@ class SlicedMetric(nn.Module):
         super().__init__()
         self.task, self.items, self.headline = task, items, task.headline
         key = None if task.headline is None else task.headline.over
-        values, self.slice_of = np.unique([item.slices[key] for item in items] if key else [], return_inverse=True)
+        value_of_item = [item.slices[key] for item in items] if key else []
+        values, self.slice_of = np.unique(value_of_item, return_inverse=True)  # index of the value of each item
         self.metrics = [task.training_hooks.metric_of_slice(task) for _ in values]
         self.modules_of_slices = nn.ModuleList(self.metrics)  # moves them to the device of the module
 
@@ -33,10 +34,11 @@ class SlicedMetric(nn.Module):
         for index, metric in enumerate(self.metrics):
             is_in_slice = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
             if is_in_slice.any():
-                self.task.update(metric, *select_examples(logits, batch, is_in_slice.to(logits.device)), self.items)
+                slice_logits, slice_batch = select_examples(logits, batch, is_in_slice.to(logits.device))
+                self.task.update(metric, slice_logits, slice_batch, self.items)
 
     def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
-        """Return the mean score over slices by the key of the headline, or {} without slices, and reset the metrics.
+        """Return {headline key: mean of the scores of the slices}, or {} without slices, and reset the metrics.
 
         `whole` are the scores of the whole set.
         """
@@ -50,7 +52,10 @@ class SlicedMetric(nn.Module):
 
 
 def select_examples(logits: Tensor, batch: Batch, is_selected: Tensor) -> tuple[Tensor, Batch]:
-    """Return the logits, and the batch fields that validation reads, of the examples in the mask `is_selected` (E,)."""
+    """Return the logits and the batch of the examples in the mask `is_selected` (E,).
+
+    The batch has only the fields that validation reads.
+    """
     positions = is_selected[batch["example"]]  # mask of the positions of these examples
     new_index = is_selected.cumsum(0) - 1  # by index of the example in the whole batch
     fields = {name: batch[name][positions] for name in ("positions", "outputs", "targets")}

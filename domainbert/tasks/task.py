@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from torch import Tensor, nn
@@ -96,9 +97,9 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @classmethod
     def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Return the task with `outputs` as labels, or with the labels of a training set.
+        """Return the task with the labels of a training set, or with `outputs` as labels if the class defines them.
 
-        Raise `DomainbertError` if there are none.
+        Raise `DomainbertError` if there are no labels.
         """
         labels = cls.outputs or label_set(train.items)
         if not labels:
@@ -128,7 +129,7 @@ class Task(ABC, Generic[Item, Prediction]):
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Return inputs without labels as token ids, for prediction; the loss ignores their targets."""
+        """Return contents without labels as token ids, one example per content, with targets that the loss ignores."""
 
     @abstractmethod
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
@@ -148,7 +149,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
 
 def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
-    """Return a validation metric that stores a row of `width` numbers per item, see `RowScores`."""
+    """Return a validation metric that stores `width` numbers per item; `scores` computes its results from all rows."""
     from domainbert.metrics.modules import RowScores
 
     return RowScores(scores, width)
@@ -191,11 +192,15 @@ def read_task(
 
 
 def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
-    """Return the task with the labels of a training set; raise `DomainbertError` if its settings name other labels."""
+    """Return the task with the labels of a training set and the splitting that matches its words.
+
+    Raise `DomainbertError` if the settings of the task name other labels.
+    """
     config.check_labels(tuple(find_labels(train.items)))
     task = task_class(type(config)).from_training_set(config, train)
     task.headline = config.headline
-    if sentences := [content for content in train.contents if isinstance(content, list)]:
+    sentences = [content for content in train.contents if isinstance(content, list)]  # lists of words
+    if sentences:
         task.word_splitting = infer_splitting(sentences)
     return task
 
@@ -216,9 +221,10 @@ def format_items(
 ) -> list[str]:
     """Return lines that show the first `count` training items in training order: windows, and targets by position.
 
-    `window` is the window length in tokens. Raise `DomainbertError` as `encode_file`, for these items.
+    `window` is the window length in tokens. Raise `DomainbertError` with the lines of items that cannot be encoded.
     """
-    batches = (order.batch(step)[1] for step in range(-(-count // order.batch_size)))
+    num_batches = ceil(count / order.batch_size)
+    batches = (order.batch(step)[1] for step in range(num_batches))  # [1]: the indices of the items
     indices = [int(index) for batch in batches for index in batch][:count]
     with located_errors(lambda position: train.location(indices[position])):
         examples = task.encode([train.items[index] for index in indices], tokenizer, window)
@@ -230,6 +236,7 @@ def format_items(
 
 
 def _format_item(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainTokenizer) -> list[str]:
+    """Return lines that show the windows of an item, each with a table of the targets at its positions."""
     lines = []
     for number, window in enumerate(example.windows, 1):
         if len(example.windows) > 1:

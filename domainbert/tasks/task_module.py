@@ -96,7 +96,7 @@ class TaskModule(TrainedModule):
         self.register_load_state_dict_pre_hook(_reduce_entries)
 
     def initial_model(self, task: Task[Any, Any]) -> InitialModel:
-        """Return the initial model with a head for a task."""
+        """Return the initial model with a head for a task; a subclass defines it."""
         raise NotImplementedError
 
     def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
@@ -130,6 +130,7 @@ class TaskModule(TrainedModule):
         if task is self.task:
             return
         if task.scaling.output_scale(task) != self.task.scaling.output_scale(self.task):
+            # to the units of a model folder, then to the units of the new task
             self.model.load_state_dict(dict(self.task.scaling.folder_weights(self.task, self.model.state_dict())))
             task.scaling.init_head(task, self.model.head)
         self.task, self._facts = task, None
@@ -148,10 +149,11 @@ class TaskModule(TrainedModule):
         self.num_excluded = 0
         if self.row is not None:
             num_excluded_entries = int((self.row < 0).sum())
+            # in parameters
             self.num_excluded = num_excluded_entries * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
-        """Restore all vocabulary entries after training."""
+        """Restore all vocabulary entries after training; a sharded model keeps its reduced embedding matrix."""
         if stage == "fit" and self.is_built and not is_sharded(self):
             self.exclude_unused_embeddings(None)
 
@@ -166,7 +168,8 @@ class TaskModule(TrainedModule):
         """Log the scores of the predicted test items."""
         predictions = gather_predictions(self._tested)
         self._tested.clear()
-        indices, labels = sorted(predictions), self.task_config.known_labels(self.task.labels)
+        indices = sorted(predictions)
+        labels = self.task_config.known_labels(self.task.labels)
         scores = self._data.scoring_of(indices).scores_of([predictions[index] for index in indices], labels)
         self.log_dict({f"test/{name}": value for name, value in flatten_scores(scores).items()})
 
@@ -179,7 +182,7 @@ class TaskModule(TrainedModule):
     @property
     def predictor(self) -> Any:
         """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
-        if self._saved_task is None:
+        if self._saved_task is None:  # the task that would be read from the saved `config.json`
             self._saved_task = self._task_from_fields(self.task.labels, self._fields(self._task_facts(self.scores)))
             self._saved_task.attach_head(self.model.head)
         return self._saved_task.predictor(self._saved_task, self)
@@ -191,7 +194,8 @@ class TaskModule(TrainedModule):
         """
         precision = cast(Precision, self.trainer.precision) if self._trainer is not None else "32-true"
         scaling = self.task.scaling
-        dtype, scale = None if scaling.full_precision else autocast_dtype(precision), scaling.output_scale(self.task)
+        scale = scaling.output_scale(self.task)
+        dtype = None if scaling.full_precision else autocast_dtype(precision)
         was_training = self.model.training
         self.model.eval()
         try:
@@ -209,11 +213,12 @@ class TaskModule(TrainedModule):
     def _task_from_fields(self, labels: Sequence[str], fields: Mapping[str, Any]) -> Task[Any, Any]:
         """Return the task of a `config.json`, as saved with the model or in a checkpoint."""
         task = task_from_fields(type(self.task_config), labels, fields)
-        task.headline, task.head_config = self.task_config.headline, HeadConfig.from_json(task.head, fields)
+        task.headline = self.task_config.headline
+        task.head_config = HeadConfig.from_json(task.head, fields)
         return task
 
     def _fields(self, facts: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the `config.json` of the model."""
+        """Return the content of the `config.json` of the model; `facts` are the entries of its task."""
         return folder_fields(
             self.model, self.config, self.tokenizer, self.task.head, self.task.labels, self.teacher_names, facts
         )
@@ -246,7 +251,9 @@ class TaskModule(TrainedModule):
     def _write_folder(
         self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]
     ) -> None:
-        weights = weights if self.entries is None else self.entries.restore_weights(weights)
+        """Write a model folder; `weights` may lack the vocabulary entries that are excluded in training."""
+        if self.entries is not None:
+            weights = self.entries.restore_weights(weights)
         save_model(
             folder,
             self.model,
@@ -254,11 +261,11 @@ class TaskModule(TrainedModule):
             self.tokenizer,
             self.task.head,
             card,
-            self.task.labels,
-            self.max_length,
-            self.task.scaling.folder_weights(self.task, weights),
-            self.teacher_names,
-            self._task_facts(scores),
+            labels=self.task.labels,
+            max_length=self.max_length,
+            weights=self.task.scaling.folder_weights(self.task, weights),
+            teachers=self.teacher_names,
+            facts=self._task_facts(scores),
         )
 
     def _default_card(self, scores: Mapping[str, float]) -> str:
@@ -269,7 +276,10 @@ class TaskModule(TrainedModule):
         return model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage, head)
 
     def _task_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the `config.json` entries of the task."""
+        """Return the `config.json` entries of the task: of the folder or checkpoint of the model, or of this training.
+
+        `scores` are the validation scores.
+        """
         if self._facts is not None:
             return self._facts
         facts = {TASK_KEY: self.task.name, **self.task.model_config_fields(scores)}
@@ -308,6 +318,7 @@ class TaskModule(TrainedModule):
         if not self.is_built:
             task = self._task_from_fields(labels, saved["fields"])
             self.set_initial_model(self.initial_model(task), task, saved["max_length"])
+            # `task` has the units of a model folder
             checkpoint["state_dict"] |= saved["finished"]
         is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         self._facts = None if is_fit else saved["facts"]  # None: `fit` computes the facts of its own training
@@ -320,7 +331,10 @@ class TaskModule(TrainedModule):
 
 
 def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Expand the embeddings in a state dict to all vocabulary entries; a state-dict hook."""
+    """Expand the embeddings in a state dict to all vocabulary entries; a state-dict hook with an unused argument.
+
+    Sharded embeddings (`DTensor`) are left as they are.
+    """
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and not isinstance(state[name], DTensor):
@@ -328,7 +342,10 @@ def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: An
 
 
 def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Reduce the embeddings in a state dict to the entries in training; the inverse of `_expand_entries`."""
+    """Reduce the embeddings of all entries in a state dict to the entries in training, before the dict is loaded.
+
+    It is the inverse of `_expand_entries`, a hook with unused arguments.
+    """
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and len(state[name]) == len(entries.row):

@@ -43,9 +43,15 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
 
     @override
     def content_of(self, task: TextTask[Any, Any], row: Mapping[str, Any], text_key: str) -> Content:
-        first, pair_key = text_of(row, text_key), task.pair_key or _DEFAULT_PAIR_KEY
-        second, readable = row.get(pair_key), self.kinds(task)
+        """Return the text of a row, or the pair of texts if the row has a second text.
+
+        Raise `DomainbertError` for a single text or a pair that the model cannot read.
+        """
+        first = text_of(row, text_key)
+        pair_key = task.pair_key or _DEFAULT_PAIR_KEY
+        second = row.get(pair_key)
         is_pair = isinstance(second, str)
+        readable = self.kinds(task)
         if (_PAIRS if is_pair else _SINGLE) not in readable:
             problem = "a second text" if is_pair else "no string"
             raise DomainbertError(f"{problem} under {pair_key!r}; expected {readable[0]} for this model")
@@ -70,6 +76,7 @@ class TextTask(Task[Item, Prediction]):
     @override
     def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
         task = super().from_training_set(config, train)
+        # both settings are None in tasks without them
         task.pair_key = getattr(config.reading, "text_pair_key", None)
         task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))
         return task
@@ -78,10 +85,12 @@ class TextTask(Task[Item, Prediction]):
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Return the task of a model folder; raise `DomainbertError` if the key of the second text is not a string."""
-        task, key = super().from_model_folder(labels, fields), fields.get(_PAIR_KEY)
+        task = super().from_model_folder(labels, fields)
+        key = fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
             raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
-        task.pair_key, task.reads_both = key, TASK_KEY not in fields
+        task.pair_key = key
+        task.reads_both = TASK_KEY not in fields  # a folder that is not from domainbert
         return task
 
     @override
@@ -99,6 +108,7 @@ class TextTask(Task[Item, Prediction]):
 
     @override
     def encode(self, items: Sequence[Item], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """Return labelled texts or pairs as token ids, each with its target."""
         targets = [self.target(item) for item in items]
         return self._encode([item.content for item in items], targets, tokenizer, max_length)
 
@@ -122,14 +132,15 @@ class TextTask(Task[Item, Prediction]):
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned = iter(align_text(tokenizer, list(chain(*texts))))  # all texts in one call, which is faster
-        num_special = tokenizer.template.num_special_tokens(pair=True) if any(len(pair) > 1 for pair in texts) else 0
+        has_pairs = any(len(text_or_pair) > 1 for text_or_pair in texts)
+        num_special = tokenizer.template.num_special_tokens(pair=True) if has_pairs else 0
         room_for_text(max_length, num_special)  # raises an error of the settings before the errors of pairs
         examples, problems = [], {}
         for index, (text_or_pair, target) in enumerate(zip(texts, map(np.asarray, targets), strict=True)):
             if len(text_or_pair) == 1:
                 examples.append(text_example(next(aligned), target, max_length))
                 continue
-            try:
+            try:  # the two texts of a pair are adjacent in `aligned`
                 examples.append(pair_example(next(aligned), next(aligned), target, max_length, num_special))
             except DomainbertError as error:
                 problems[index] = str(error)

@@ -42,7 +42,7 @@ class TaggedWords(NamedTuple):
 def aligned_contents(
     tokenizer: DomainTokenizer, contents: Sequence[Content], splitting: WordSplitting | None
 ) -> list[AlignedWords]:
-    """Return the pieces and words of each content; `splitting` defines the words of a text."""
+    """Return the pieces and words of each content, in order; `splitting` defines the words of a text."""
     texts = [content for content in contents if isinstance(content, str)]
     words = [words_of_content(content) for content in contents if not isinstance(content, str)]
     from_texts, from_words = iter(align_raw(tokenizer, texts, splitting)), iter(align_words(tokenizer, words))
@@ -71,6 +71,7 @@ class WordTask(Task[Item, list[Part]]):
 
     @override
     def attach_head(self, head: nn.Module) -> None:
+        """Store the CRF of the head, or None for a linear head."""
         self.crf = crf_of(head)
 
     @abstractmethod
@@ -88,8 +89,9 @@ class WordTask(Task[Item, list[Part]]):
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the loss summed over a micro-batch, a scalar, from logits (N, labels) at the positions.
 
-        It is the cross-entropy of the pre-tokens, or for a CRF the negative log-likelihood of the words' labels plus
-        the cross-entropy of positions that continue a word, which are not part of the CRF's sequence.
+        For a linear head, it is the cross-entropy of all pre-tokens. For a CRF, it is the negative log-likelihood of
+        the words' labels, plus the cross-entropy of the positions that continue a word: they are not part of the CRF's
+        sequence.
         """
         targets = batch["targets"]
         if self.crf is None:
@@ -121,11 +123,13 @@ class WordPredictor(Predictor[list[Part]]):
 
     @override
     def _predict(self, texts: Sequence[Content]) -> list[list[Part]]:
+        """Return the predicted parts of each content, built from the tags of its words."""
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
-        return [
-            self.build(*text_and_offsets(content, words), tagged)
-            for content, words, tagged in zip(texts, aligned, self._tag(aligned), strict=True)
-        ]
+        predictions = []
+        for content, words, tagged in zip(texts, aligned, self._tag(aligned), strict=True):
+            text, offsets = text_and_offsets(content, words)
+            predictions.append(self.build(text, offsets, tagged))
+        return predictions
 
     def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
         """Return the tags of the words of each sentence."""
@@ -136,6 +140,7 @@ class WordPredictor(Predictor[list[Part]]):
         return self._tag(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
+        """Return the tags of the words of each sentence; a sentence without words has none."""
         decoded = self._decode_examples(self.task.encode_aligned(aligned, self.max_length))
         return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
 
@@ -151,7 +156,8 @@ class TaggedScoring(Scoring):
 
     def predict(self, predictor: Any) -> list[TaggedWords]:
         """Return the tags of every sentence; a sentence without words has none and is not given to the model."""
-        sentences, empty = self.test.items, TaggedWords([], [])
+        sentences = self.test.items
+        empty = TaggedWords([], [])
         remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
         tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
         for sentence, (tags, _) in zip(sentences, tagged, strict=True):
