@@ -74,10 +74,7 @@ class ExampleFormatter(Generic[AnyTask]):
         return item.content if isinstance(item.content, list) else ["the whole text"]
 
     def format_target(self, task: AnyTask, target: Any) -> str:
-        """Return one element of `Window.targets` as text, "" to omit it in the output.
-
-        By default the name of the label, or "none" for a target that the loss ignores.
-        """
+        """Return one element of `Window.targets` as text; by default the label, or "none" for an ignored target."""
         return task.labels[int(target)] if int(target) != IGNORE_INDEX else "none"
 
 
@@ -124,10 +121,7 @@ class DistillationTargets(Generic[AnyTask]):
         return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
 
     def facts(self, task: AnyTask) -> dict[str, Any]:
-        """Return the settings that teacher logits depend on besides model and texts, as part of their cache key.
-
-        By default the output scale, or {} without one.
-        """
+        """Return the settings that teacher logits depend on besides model and texts, as part of their cache key."""
         scale = task.scaling.output_scale(task)
         return {} if scale is None else {"scale": scale}
 
@@ -159,20 +153,14 @@ class Scaling(Generic[AnyTask]):
     """Whether models always predict in full precision; 16-bit floats keep only about three digits."""
 
     def output_scale(self, task: AnyTask) -> tuple[float, float] | None:
-        """Return (shift, factor) from training outputs to the outputs of a model folder.
-
-        None if these have the same units, as by default.
-        """
+        """Return (shift, factor) from training outputs to outputs of a model folder; None (default) if equal."""
         return None
 
     def init_head(self, task: AnyTask, head: nn.Module) -> None:
         """Rescale the head of a finished model in place to the units of training; by default do nothing."""
 
     def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights of a trained model in the units of its folder, the inverse of `init_head`.
-
-        By default unchanged.
-        """
+        """Return the weights of a trained model in units of its folder, by default unchanged; inverts `init_head`."""
         return weights
 
 
@@ -180,10 +168,7 @@ class Inputs(Generic[AnyTask]):
     """Contents that the models of a task read."""
 
     def kinds(self, task: AnyTask) -> tuple[str, ...]:
-        """Return the kinds of content that models read, as plural nouns.
-
-        Teacher and student must read the same kinds.
-        """
+        """Return the kinds of content that models read, as nouns; teacher and student must read the same kinds."""
         return ("texts",)
 
     def content_of(self, task: AnyTask, row: Mapping[str, Any], text_key: str) -> Content:

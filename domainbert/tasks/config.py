@@ -56,10 +56,7 @@ class FormatDetector(ABC, Generic[AnyConfig]):
         return None
 
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether a model folder without a task name fits this task, by its head and the fields of `config.json`.
-
-        By default False.
-        """
+        """Whether a model folder without a task name fits this task, by its head and `config.json` (default: False)."""
         return False
 
 
@@ -108,10 +105,7 @@ class NullLabelEvaluation(Evaluation):
 
 
 def read_null_label(fields: Mapping[str, Any]) -> str | None:
-    """Return the null label of training, from the fields of `config.json`.
-
-    None if training had none or the folder does not record it. Raise `DomainbertError` if the value is not a string.
-    """
+    """Return the null label in `config.json`; None if training had none or the folder does not record it."""
     null_label = fields.get(NULL_LABEL_KEY)
     if null_label is not None and not isinstance(null_label, str):
         raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label")

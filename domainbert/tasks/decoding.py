@@ -87,12 +87,8 @@ def decode_words(
 ) -> list[tuple[Ints, NDArray[np.float32]]]:
     """Return the best label ids of the words of each example and their probabilities, both (words,).
 
-    With a CRF, probabilities are marginals, otherwise a softmax of the logits.
-
-    Args:
-        logits: (N, labels) at the batch's `positions`.
-        batch: with `items`, `example` and `outputs`.
-        crf: CRF of the head; None for a linear head.
+    `logits` (N, labels) are at the positions of the batch. With the CRF of a head, probabilities are its marginals,
+    otherwise a softmax of the logits.
     """
     best = _best_labels(logits, batch, crf)
     has_words = bool((batch["outputs"] >= 0).any())
@@ -107,10 +103,7 @@ def decode_words(
 
 
 def _split_by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
-    """Return for each tensor of values (N,) a list with an array (words,) per example.
-
-    The values are at the positions of the batch; an array has the values at the words of an example, in their order.
-    """
+    """Return for each tensor of values (N,) at the positions a list with one array (words,) of values per example."""
     outputs = batch["outputs"].cpu().numpy()  # index of the word of each position, or -1
     examples = batch["example"].cpu().numpy()
     has_output = outputs >= 0

@@ -137,10 +137,7 @@ class FineTuning(TaskModule):
         return self.folder
 
     def default_window(self, task: Task[Any, Any]) -> int | None:
-        """Return the default window length in tokens; None if the tokenizer folder does not define it.
-
-        `task` is unused: in a distillation, the default depends on it.
-        """
+        """Return the default window in tokens; None if the tokenizer folder has none. A distillation reads `task`."""
         if self.encoder is not None:
             return self.encoder.max_length
         return self.open().config.max_length

@@ -54,10 +54,7 @@ def _first_row(sample: Sample) -> str:
 
 
 def _task_classes(name: str | None) -> list[type[TaskConfig]]:
-    """Return a list with the class of the task `name`; for None, the classes of all tasks.
-
-    Raise `DomainbertError` if there is no such task.
-    """
+    """Return [class of the task `name`], or the classes of all tasks; raise `DomainbertError` for an unknown name."""
     choices = list(choices_of(TaskConfig))  # imports the built-in tasks
     if name is None:
         return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)

@@ -52,10 +52,7 @@ class SlicedMetric(nn.Module):
 
 
 def select_examples(logits: Tensor, batch: Batch, is_selected: Tensor) -> tuple[Tensor, Batch]:
-    """Return the logits and the batch of the examples in the mask `is_selected` (E,).
-
-    The batch has only the fields that validation reads.
-    """
+    """Return the logits of the examples in the mask `is_selected` (E,), and a batch with the fields for validation."""
     positions = is_selected[batch["example"]]  # mask of the positions of these examples
     new_index = is_selected.cumsum(0) - 1  # by index of the example in the whole batch
     fields = {name: batch[name][positions] for name in ("positions", "outputs", "targets")}

@@ -149,7 +149,6 @@ class TaskModule(TrainedModule):
         self.num_excluded = 0
         if self.row is not None:
             num_excluded_entries = int((self.row < 0).sum())
-            # in parameters
             self.num_excluded = num_excluded_entries * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
@@ -276,10 +275,7 @@ class TaskModule(TrainedModule):
         return model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage, head)
 
     def _task_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the `config.json` entries of the task: of the folder or checkpoint of the model, or of this training.
-
-        `scores` are the validation scores.
-        """
+        """Return the `config.json` entries of the task: from the loaded folder or checkpoint, or of this training."""
         if self._facts is not None:
             return self._facts
         facts = {TASK_KEY: self.task.name, **self.task.model_config_fields(scores)}
@@ -331,10 +327,7 @@ class TaskModule(TrainedModule):
 
 
 def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
-    """Expand the embeddings in a state dict to all vocabulary entries; a state-dict hook with an unused argument.
-
-    Sharded embeddings (`DTensor`) are left as they are.
-    """
+    """Expand the embeddings in a state dict, unless they are sharded, to all vocabulary entries; a state-dict hook."""
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and not isinstance(state[name], DTensor):
@@ -342,10 +335,7 @@ def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: An
 
 
 def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Reduce the embeddings of all entries in a state dict to the entries in training, before the dict is loaded.
-
-    It is the inverse of `_expand_entries`, a hook with unused arguments.
-    """
+    """Reduce the embeddings in a state dict to load to the entries in training; the inverse of `_expand_entries`."""
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and len(state[name]) == len(entries.row):

@@ -37,7 +37,8 @@ class Lattice:
         self._words = _concat_ranges(np.zeros_like(self.lengths), self.lengths)
         scores = emissions.detach().double().cpu()
         start, self._transitions, end = (part.detach().exp().numpy() for part in crf.scores(scores))
-        self._emissions = (scores - scores.amax(dim=2, keepdim=True)).exp().numpy()  # (E, L, C)
+        # (E, L, C); the maximum is subtracted against overflow: a factor of all labels of a word cancels out
+        self._emissions = (scores - scores.amax(dim=2, keepdim=True)).exp().numpy()
         self._forward, self._scale = self._forward_sums(start)
         self._backward = self._backward_sums(end)
 
@@ -47,7 +48,7 @@ class Lattice:
         A word in an entity has the probability of the entity: its words have these tags, and the next word does not
         continue it. A word outside of entities has the probability of the label O.
         """
-        sentence_starts = np.cumsum([0, *map(len, tags)])
+        sentence_starts = np.cumsum([0, *map(len, tags)])  # in words; the last one is the number of all words
         spans = [
             (sentence_start + start, sentence_start + stop)
             for sentence_start, sentence_tags in zip(sentence_starts.tolist(), tags, strict=False)
@@ -122,4 +123,5 @@ class Lattice:
 def _concat_ranges(starts: Ints, stops: Ints) -> Ints:
     """Return the concatenated ranges `starts[i]` to `stops[i]` (exclusive)."""
     sizes = stops - starts
-    return np.arange(sizes.sum()) + np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    positions = np.cumsum(sizes) - sizes  # of each range in the result
+    return np.arange(sizes.sum()) + np.repeat(starts - positions, sizes)

@@ -27,6 +27,7 @@ class NerDetector(FormatDetector["Ner"]):
 
     @override
     def detect(self, kind: type[Ner], sample: Sample) -> DetectedTask | None:
+        """Return the task for files with tags, rows with lists of entities, or an export; None for other files."""
         if (tagged := tagged_sample(sample)) is not None:
             has_typed_tags = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
             if not has_typed_tags and not is_without_types(tagged.tags):
@@ -42,7 +43,10 @@ class NerDetector(FormatDetector["Ner"]):
 
     @override
     def with_repair(self, config: Ner) -> Ner | None:
-        """Return a task that repairs invalid tags as conlleval does, or if it does already, one that trims entities."""
+        """Return the task with the first of these repairs that is not enabled; None if both are.
+
+        `repair` reads invalid tags as conlleval does, `trim` removes white space at the ends of entities.
+        """
         format = config.format
         repaired = replace(format, repair=True, trim=format.trim or format.repair)
         return None if format == repaired else replace(config, format=repaired)
@@ -83,6 +87,7 @@ class Ner(TaskConfig):
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:
+        """Raise `DomainbertError` if `format.types` names no entity type of the training set."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             types = format_names(self.format.types)
             raise DomainbertError(f"format.types: found {types}; expected types of entities in the training set")

@@ -61,12 +61,13 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
 
 
 def _read_all_types(path: Path | Rows, format: NerFormat) -> NerFile:
+    """Return the sentences with the entities of all types, also of types that `format.types` does not select."""
     if isinstance(path, Rows):
         return read_ner_jsonl(path, format)
     check_regular(path)
     if tool := _detect_tool(path, format):
         return read_export(path, tool, format)
-    requested = format.kind if format.kind == "conll" or format.kind == "jsonl" else "auto"
+    requested = format.kind if format.kind == "conll" or format.kind == "jsonl" else "auto"  # not a tool
     if file_kind(path, requested, ("conll", "jsonl"), "format.kind").kind == "jsonl":
         return read_ner_jsonl(path, format)
     return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
@@ -90,7 +91,7 @@ def _select_types(file: NerFile, format: NerFormat) -> NerFile:
         return file
     sentences = []
     for sentence in file.sentences:
-        selected = [span for span in sentence.spans if format.keeps(span[2])]
+        selected = [(start, end, label) for start, end, label in sentence.spans if format.keeps(label)]
         sentences.append(replace(sentence, tags=tags_from_spans(selected, len(sentence.words))))
         file.notes.left_out.update(_left_out(label) for label in sentence.labels if not format.keeps(label))
     return replace(file, items=sentences)
@@ -114,7 +115,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     if not export.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
-    if tool == "json":
+    if tool == "json":  # rows have the keys of the file
         problems.raise_if_any()
         line, first_row = export.rows[0]
         keys = _detect_keys(f"{path}:{line}", first_row, format)
@@ -124,7 +125,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
 
 
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
-    """Return texts with entities as tagged sentences; raise one `DomainbertError` for all invalid rows."""
+    """Return rows of texts with entities as tagged sentences; raise one `DomainbertError` for all invalid rows."""
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     notes = ReaderCounts(table.left_out)
@@ -133,6 +134,7 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
     words = dict(zip(texts, basic_words(texts), strict=True))  # all texts in one call, which is faster
     tagged = []
     for document, (line, row) in enumerate(rows):
+        # function from the index of an entity to its path and line
         if table.locate_entity:
             locate = partial(table.locate_entity, line)
         else:
@@ -145,7 +147,8 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    file = tagged_file(path_of(path), _row_kind(path), tagged, "IOB2", False, f"{table.layout}, {where}")
+    layout = f"{table.layout}, {where}"
+    file = tagged_file(path_of(path), _row_kind(path), tagged, scheme="IOB2", repair=False, layout=layout)
     return replace(file, export="" if table.layout == rows_layout(path) else table.layout, notes=notes)
 
 
@@ -185,7 +188,10 @@ def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
 
 
 def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
-    """Return the keys that the format sets, otherwise the keys of the first row."""
+    """Return the keys in the format, otherwise the keys of the first row (words and tags, or text and entities).
+
+    Raise `DomainbertError` if the first row has several keys of labels.
+    """
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, is_text=True)
     words, tags = list_keys(where, first_row, format)
@@ -198,7 +204,8 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
             f"{where}: found the keys {found}; expected one, or tag_column or entity_key to select one"
         )
     has_entities = bool(label_keys) and tags not in label_keys
-    lacks_entities = not label_keys and format.text_key in first_row and words not in first_row  # an error, later
+    # a text without labels: the reader of texts raises the error
+    lacks_entities = not label_keys and format.text_key in first_row and words not in first_row
     if has_entities or lacks_entities:
         return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], is_text=True)
     return _Keys(words, tags, is_text=False)
@@ -241,7 +248,8 @@ def _words_of_text(
     problems += _overlap_problems(text, entities, locate)
     for entity in entities:
         try:
-            spans.append((*words_inside(text, entity[:2], words), entity.type))
+            first_word, end_word = words_inside(text, (entity.start, entity.end), words)
+            spans.append((first_word, end_word, entity.type))
         except DomainbertError as error:
             inside = text[entity.start : entity.end]
             hint = " (or format.trim: true)" if inside != inside.strip() else ""
@@ -251,7 +259,7 @@ def _words_of_text(
 
 
 def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[int], str]) -> Iterator[str]:
-    """Yield an error for each two neighbours in `entities`, sorted by position, that overlap."""
+    """Yield an error for each two neighbours that overlap; `entities` are sorted by position."""
     for left, right in pairwise(entities):
         if right.start < left.end:
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity[:2])}" for entity in (left, right))

@@ -56,7 +56,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None = None) -> None:
         super().__init__(config, test, train)
-        self._gold, self._seen = [sentence.spans for sentence in test.sentences], None
+        self._gold = [sentence.spans for sentence in test.sentences]
+        self._seen = None  # surfaces of the entities in the training set
         if train is not None:
             print(train.describe())
             self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
@@ -76,18 +77,19 @@ class EntityScoring(TaggedScoring, CountedScoring):
     @override
     def predict(self, predictor: Any) -> list[TaggedWords]:
         """Return the tags of each sentence, without entities of types that `format.types` does not select."""
-        predictions, format = super().predict(predictor), self.config.format
+        predictions = super().predict(predictor)
+        format = self.config.format
         if format.types is None:
             return predictions
-        selected = [[span for span in spans if format.keeps(span[2])] for spans in _spans(predictions)]
-        return [
-            tagged._replace(tags=tags_from_spans(spans, len(tagged.tags)))
-            for tagged, spans in zip(predictions, selected, strict=True)
-        ]
+        selected = []
+        for tagged in predictions:
+            spans = [(start, end, label) for start, end, label in spans_from_tags(tagged.tags) if format.keeps(label)]
+            selected.append(tagged._replace(tags=tags_from_spans(spans, len(tagged.tags))))
+        return selected
 
     @override
     def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """Predict all items, count repaired tags, and score raw text."""
+        """Predict all items and store the predictions, the number of repaired tags, and the scores on raw text."""
         super().score(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
         if isinstance(predictor, Tagger):
@@ -108,14 +110,18 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict no entity although gold has entities; otherwise []."""
-        gold, description = label_set(self.test.items), "predicts no entity at all"
+        gold = label_set(self.test.items)
         return collapse_warnings(
-            self.predictions, lambda tagged: spans_from_tags(tagged.tags), gold, description, max_values=0
+            self.predictions,
+            lambda tagged: spans_from_tags(tagged.tags),
+            gold,
+            description="predicts no entity at all",
+            max_values=0,
         )
 
     @override
     def summary(self, resampling: Resampling) -> Summary:
-        """Return the scores of all systems; raise `DomainbertError` if the file has another number of gold entities."""
+        """Return the scores of all systems; raise `DomainbertError` if they do not count every gold entity once."""
         all_predictions = [run for runs_by_seed in self.predictions.values() for run in runs_by_seed.values()]
         predicted_types = {span[2] for run in all_predictions for spans in _spans(run) for span in spans}
         self._types = sorted(predicted_types.union(label_set(self.test.items)))
@@ -127,7 +133,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
                     f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
                 )
             system["repaired_tags"] = self._repaired[name]
-            # by seed; without entities in gold and predictions, F1 is undefined
+            # means over seeds; without entities in gold and predictions, F1 is undefined
             if (raw_text := self._raw_text.get(name)) and system["f1"] is not None:
                 system["raw_text"] = {
                     key: sum(scores[key] for scores in raw_text) / len(raw_text) for key in raw_text[0]
@@ -138,7 +144,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors of a sentence, or None; the severity of a missed entity is its words' probability of O."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
-        wrong_spans = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]
+        wrong_spans = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]  # gold: a missed entity
         if not wrong_spans:
             return None
         scores = prediction.scores  # all words of an entity have the score of the entity
@@ -157,6 +163,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def confidences(self, item: Sentence, prediction: TaggedWords) -> Iterator[tuple[float, bool]]:
+        """Return the probability of each predicted entity, and whether it is a gold entity."""
         gold = set(item.spans)
         return ((prediction.scores[span[0]], span in gold) for span in spans_from_tags(prediction.tags))
 
@@ -170,6 +177,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def lines(self, summary: Summary) -> list[str]:
+        """Return the tables, the kinds of error, and notes on raw text and repaired tags."""
         systems = summary["systems"]
         notes = [f"{name}: {raw_text_line(system)}" for name, system in systems.items() if "raw_text" in system]
         repair_note = "stray I- tags in the predictions were read as B-"
@@ -233,8 +241,10 @@ def raw_text_scores(
 
 
 def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
-    """Return entities in characters, grouped as by `transformers.pipeline`: adjacent labels of the same type, unless
-    the label is B-X."""
+    """Return entities in characters, grouped as by `transformers.pipeline`.
+
+    A label continues the entity before it if both have the same type, unless the label is B-X.
+    """
     groups: list[Span] = []
     for (start, stop), label in zip(offsets, labels, strict=True):
         kind = label[2:] if label.startswith(("B-", "I-")) else label
@@ -246,6 +256,7 @@ def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
 
 
 def _text_and_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
+    """Return the text of a sentence, or running text of its words, and the character ranges of the words."""
     if sentence.text is None:
         return running_text(sentence.words)
     return sentence.text, basic_words([sentence.text])[0]

@@ -65,6 +65,7 @@ class Tagger(WordPredictor[Entity]):
         """Return the tags of `predict_words`, each with the probability of the word's entity, or of O."""
         decoded = super().tag_words(sentences)
         valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in decoded]
+        # repaired tags: without a beginning, read as B-
         self.num_repaired = sum(
             tag[0] in "IEL" and valid_tag[0] == "B"
             for sentence, valid_sentence in zip(decoded, valid, strict=True)
@@ -86,7 +87,7 @@ class Tagger(WordPredictor[Entity]):
 
     def argmax_labels(self, aligned: Sequence[AlignedWords]) -> list[list[str]]:
         """Return the most probable label of each word, without tag scheme and CRF."""
-        examples = encode_words(aligned, None, self.labels, self.max_length)
+        examples = encode_words(aligned, tags=None, labels=self.labels, max_length=self.max_length)
         decoded = self._decode_examples(examples, decode_labels)  # label ids by index of the example
         return [[self.labels[label_id] for label_id in decoded.get(index, ())] for index in range(len(aligned))]
 

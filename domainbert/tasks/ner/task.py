@@ -69,6 +69,7 @@ class EntityExplainer(Explainer["NerTask"]):
 
     @override
     def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
+        """Return the entities of the only sentence in a batch, each with its log-probability."""
         (tags,) = task.best_tags(logits, batch)
         targets = []
         for start, stop, entity_type in spans_from_tags(tags):
@@ -85,6 +86,7 @@ class TagFormatter(ExampleFormatter["NerTask"]):
 
     @override
     def output_names(self, task: NerTask, item: Sentence) -> Sequence[str]:
+        """Return the words; in BIOES, a word for its first pre-token and "" for its other pre-tokens."""
         if task.scheme != "BIOES":
             return super().output_names(task, item)
         assert task.tokenizer is not None  # set by `encode`
@@ -142,6 +144,7 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
+        """Return sentences as token ids with the tags of their words, in BIOES of their pre-tokens."""
         self.tokenizer = tokenizer  # for `update` and `TagFormatter`
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
@@ -158,17 +161,17 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @override
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
-        """Return words as token ids, for prediction; outputs are words, in BIOES pre-tokens, see `tags_of_words`."""
+        """Return sentences as examples without tags, for prediction; the outputs are words, in BIOES pre-tokens."""
         if self.scheme == "BIOES":
             aligned = [split_words(words)[0] for words in aligned]
-        return encode_words(aligned, None, self.labels, max_length)
+        return encode_words(aligned, tags=None, labels=self.labels, max_length=max_length)
 
     def tags_of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
-        """Return the tags and scores of a sentence's words, given those of its outputs from `decode`."""
-        if self.scheme != "BIOES":
+        """Return the tags and scores of a sentence's words; `tagged` are the tags and scores of its outputs."""
+        if self.scheme != "BIOES":  # the outputs are the words
             return tagged
-        (tags, scores), (_, firsts) = tagged, split_words(words)
-        return TaggedWords(word_tags(tags, firsts), [scores[first] for first in firsts])
+        _, firsts = split_words(words)
+        return TaggedWords(word_tags(tagged.tags, firsts), [tagged.scores[first] for first in firsts])
 
     def metric(self) -> Metric:
         """Return the metric of strict entity F1."""
@@ -184,13 +187,14 @@ class NerTask(WordTask[Sentence, Entity]):
         if self.scheme == "BIOES":
             assert self.tokenizer is not None  # set by `encode`
             aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
-            tags = [word_tags(pretokens, split_words(words)[1]) for pretokens, words in zip(tags, aligned, strict=True)]
+            firsts = [split_words(words)[1] for words in aligned]  # index of the first pre-token of each word
+            tags = list(map(word_tags, tags, firsts))
         metric.update([spans_from_tags(sentence) for sentence in tags], [sentence.spans for sentence in sentences])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """Return the tag of each output, with the probability of its entity, or of O."""
         tags = self.best_tags(logits, batch)
-        if not any(tags):
+        if not any(tags):  # no words
             return [TaggedWords([], []) for _ in tags]
         sentences = WordGrid(batch["example"], batch["outputs"])
         lattice = Lattice(self.decoding_crf, sentences.fill(logits.float()), sentences.lengths, self.labels)
@@ -199,7 +203,10 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @property
     def decoding_crf(self) -> Crf:
-        """Return the CRF that scores tag sequences: the CRF of the head, or a uniform CRF over valid sequences."""
+        """Return the CRF that scores tag sequences: the CRF of the head, or for a linear head a uniform CRF.
+
+        The uniform CRF is over the valid sequences, or over all sequences if the tag scheme is unknown.
+        """
         return self.crf or self.valid or Crf(len(self.labels))
 
     def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
@@ -214,10 +221,11 @@ class CrfDistillationTargets(DistillationTargets["CrfNerTask"]):
 
     @override
     def facts(self, task: CrfNerTask) -> dict[str, Any]:
-        return {**super().facts(task), "head": task.head}
+        return {**super().facts(task), "head": task.head}  # the head decides whether logits are marginals
 
     @override
     def teacher_logits(self, task: CrfNerTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:
+        """Return marginals over valid tag sequences, also for the logits of a linear head."""
         if crf_of(head) is None and task.valid is not None:
             logits = word_marginals(task.valid, logits, batch["example"], batch["outputs"])
         return super().teacher_logits(task, head, logits, batch)
@@ -232,6 +240,7 @@ class CrfNerTask(NerTask):
 
     @override
     def attach_head(self, head: nn.Module) -> None:
+        """Store the CRF of the head, and let it forbid invalid tag sequences."""
         super().attach_head(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)

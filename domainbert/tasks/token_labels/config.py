@@ -26,13 +26,17 @@ class TokenLabelsDetector(FormatDetector["TokenLabels"]):
 
     @override
     def detect(self, kind: type[TokenLabels], sample: Sample) -> DetectedTask | None:
+        """Return the task for a file with a column of 2 to `_MAX_LABELS` labels, otherwise None.
+
+        The match is more specific if no label begins an entity.
+        """
         tagged = tagged_sample(sample)
         labels = set(tagged.tags) if tagged else set()
         if tagged is None or not 2 <= len(labels) <= _MAX_LABELS:
             return None
         if 2 * len(labels) > len(tagged.tags):  # a column of words, which hardly repeat
             return None
-        is_without_types = {"B"} <= labels <= set("BIESLUO")
+        is_without_types = {"B"} <= labels <= set("BIESLUO")  # prefixes of entities without types
         begins_entity = is_without_types or any(label[:2] in ("B-", "S-", "U-") for label in labels)
         outside = _DEFAULT_OUTSIDE if _DEFAULT_OUTSIDE in labels else None
         reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins_entity else ", none with B-")

@@ -48,15 +48,17 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     problems, notes = Problems(str(path)), ReaderCounts()
     if kind != "conll" or isinstance(path, Rows):
         rows = sentence_rows(path, problems, notes.left_out)
-        table = read_lists(path, rows, problems, list_keys(f"{path}:{rows[0][0]}", rows[0][1], format), format)
+        line, first_row = rows[0]
+        table = read_lists(path, rows, problems, list_keys(f"{path}:{line}", first_row, format), format)
     else:
         table = read_columns(path, format.token_column, format.tag_column)
     _check_labels(path, table.rows, problems)
     _check_marks(path, table, config.outside, problems)
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
-    lines, names = [mark.line for mark in table.marks], [mark.name for mark in table.marks]
-    return TokenLabelFile(path_of(path), sentences, kind, table.layout, lines, mark_names=names, notes=notes)
+    mark_lines = [mark.line for mark in table.marks]
+    names = [mark.name for mark in table.marks]
+    return TokenLabelFile(path_of(path), sentences, kind, table.layout, mark_lines, mark_names=names, notes=notes)
 
 
 def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
@@ -69,7 +71,10 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
 
 
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
-    """Add `-DOCSTART-` lines with a label to `problems`: these lines are not words, so the label would be lost."""
+    """Add `-DOCSTART-` lines with a label to `problems`: these lines are not words, so the label would be lost.
+
+    They usually have the label `outside`; without it, any label is accepted.
+    """
     labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks if outside is not None else ():
         if mark.tag in labels:

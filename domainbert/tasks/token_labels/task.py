@@ -87,19 +87,20 @@ class WordScoring(TaggedScoring, NullLabelScoring):
     def mistake(self, item: TaggedSentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors of a sentence, or None; adjacent words with the same two labels share a mark."""
         text, offsets = join_words(item.words)
-        gold_marks, marks, severities = [], [], []
+        gold_marks, predicted_marks, severities = [], [], []
         words = zip(item.tags, prediction.tags, offsets, prediction.scores, strict=True)
         for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
             _, _, word_ranges, scores = zip(*group, strict=True)
-            kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
+            kind = compare_labels(gold, predicted, self.null_label)
+            score = max(scores)
             start, end = word_ranges[0][0], word_ranges[-1][1]
             if gold != self.null_label:
                 gold_marks.append(Mark(gold, start, end, kind=kind))
             if predicted != self.null_label:
-                marks.append(Mark(predicted, start, end, score, kind))
+                predicted_marks.append(Mark(predicted, start, end, score, kind))
             if gold != predicted:
                 severities.append(score)
-        return Mistake(text, gold_marks, marks, max(severities)) if severities else None
+        return Mistake(text, gold_marks, predicted_marks, max(severities)) if severities else None
 
     @override
     def confusion_pairs(self, item: TaggedSentence, prediction: TaggedWords) -> Iterable[Pair]:
@@ -128,12 +129,13 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
     def warnings(
         self, task: TokenLabelsTask, items: Sequence[TaggedSentence], scores: Mapping[str, float]
     ) -> list[str]:
+        """Return a warning if macro F1 is no better than with the majority label for every word; otherwise []."""
         counts = Counter(label for item in items for label in item.labels)
         label, count = counts.most_common(1)[0]
         share = count / sum(counts.values())
         f1_of_label = 2 * share / (1 + share)  # if every word gets the label: precision is `share`, recall is 1
         baseline = 0.0 if label == task.null_label else f1_of_label / len(counts.keys() - {task.null_label})
-        if share == 1 or scores["macro_f1"] > baseline:
+        if share == 1 or scores["macro_f1"] > baseline:  # share 1: all words have this label
             return []
         achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
         return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
@@ -145,7 +147,7 @@ class WordExplainer(Explainer["TokenLabelsTask"]):
     @override
     def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         (ids,) = decode_labels(logits, batch, task.crf)
-        crf = task.crf or Crf(len(task.labels))
+        crf = task.crf or Crf(len(task.labels))  # for a linear head, a CRF that scores all sequences equally
         targets = []
         for word, label_id in enumerate(ids.tolist()):
             allowed = {word: [index == label_id for index in range(len(task.labels))]}
@@ -188,14 +190,15 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
-        same_label = np.arange(len(self.labels))  # all pre-tokens of a word have the label of the word
+        same_label = np.arange(len(self.labels))  # by label: the label that continues it inside a word
         pairs = zip(aligned, labels, strict=True)
-        return [word_example(words, label_ids, same_label, max_length) for words, label_ids in pairs]
+        return [word_example(words, label_ids, inside=same_label, max_length=max_length) for words, label_ids in pairs]
 
     @override
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
-        same_label = np.arange(len(self.labels))
-        return [word_example(words, None, same_label, max_length) for words in aligned]  # None: for prediction
+        """Return sentences as examples without labels, for prediction."""
+        same_label = np.arange(len(self.labels))  # unused without labels
+        return [word_example(words, labels=None, inside=same_label, max_length=max_length) for words in aligned]
 
     def metric(self) -> Metric:
         """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
@@ -211,7 +214,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         metric.update(predicted, gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """Return the label of each word, and its probability."""
+        """Return the labels of the words of each example, and their probabilities."""
         decoded = decode_words(logits, batch, self.crf)
         return [TaggedWords([self.labels[label] for label in ids.tolist()], scores.tolist()) for ids, scores in decoded]
 
