@@ -187,8 +187,8 @@ class NerTask(WordTask[Sentence, Entity]):
         if self.scheme == "BIOES":
             assert self.tokenizer is not None  # set by `encode`
             aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
-            firsts = [split_words(words)[1] for words in aligned]  # index of the first pre-token of each word
-            tags = list(map(word_tags, tags, firsts))
+            # split_words()[1] is the index of the first pre-token of each word
+            tags = [word_tags(pretokens, split_words(words)[1]) for pretokens, words in zip(tags, aligned, strict=True)]
         metric.update([spans_from_tags(sentence) for sentence in tags], [sentence.spans for sentence in sentences])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
