@@ -70,9 +70,10 @@ def build_student(
     The copied parts are texts for a message, such as "embeddings" and "layers 0, 2, 4"; [] if nothing is copied.
 
     - `init: random`: nothing is copied.
-    - Embeddings of equal width: copied.
-    - Narrower embeddings: the teacher's, projected on their principal directions (Mukherjee and Awadallah 2020,
-      XtremeDistil, arXiv:2004.05686, section 3.2), unless `embedding_projection` is "random".
+    - Embeddings of equal width: copied; those of vocabulary entries only if the vocabularies have equal sizes.
+    - Narrower embeddings, if the vocabularies have equal sizes: the teacher's, projected on their principal directions
+      (Mukherjee and Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2) about the mean, or about 0 if
+      `embedding_projection` is "svd"; random if it is "random".
     - Hidden states of equal width: the selected layers, the head, and the parameters outside embeddings and layers are
       copied.
 
@@ -81,25 +82,24 @@ def build_student(
         settings: settings that select the weights to copy.
         teacher: model with the same type of head.
         head, num_labels: see `encoders.families.build_model`.
-        vocabulary: vocabulary of the student; if its size differs from the teacher's, the embeddings of its entries
-            stay random.
+        vocabulary: vocabulary of the student.
     """
     student = build_model(config, vocabulary, head, num_labels)
     if settings.init == "random":
         return student, []
     encoder, source = student.encoder, teacher.encoder
     copied: list[str] = []
-    same_vocabulary = vocabulary.size == source.input_embeddings.num_embeddings
+    same_vocabulary_size = vocabulary.size == source.input_embeddings.num_embeddings
     with torch.no_grad():
         width, source_width = encoder.input_embeddings.embedding_dim, source.input_embeddings.embedding_dim
         if width == source_width:
-            copied += _copy_embeddings(encoder, source, same_vocabulary)
-        elif settings.embedding_projection != "random" and width < source_width and same_vocabulary:
+            copied += _copy_embeddings(encoder, source, same_vocabulary_size)
+        elif settings.embedding_projection != "random" and width < source_width and same_vocabulary_size:
             copied += _narrow_embeddings(encoder, source, centred=settings.embedding_projection == "pca")
         if encoder.hidden_size == source.hidden_size:
             _copy_other_parameters(encoder, source)
             copied += _copy_layers(encoder, source, settings)
-            copied += _copy_head(student.head, teacher.head, same_vocabulary)
+            copied += _copy_head(student.head, teacher.head, same_vocabulary_size)
     return student, copied
 
 
@@ -145,13 +145,13 @@ def _embedding_tables(encoder: Encoder) -> Embeddings | None:
     return next((module for module in encoder.modules() if isinstance(module, Embeddings)), None)
 
 
-def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary: bool) -> list[str]:
+def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary_size: bool) -> list[str]:
     """Copy the embeddings of equal shape, and return the name of what was copied, for the message.
 
-    This is ["embeddings"], ["position embeddings"] if the vocabularies differ, or [] if nothing was copied.
+    This is ["embeddings"], ["position embeddings"] if the vocabularies differ in size, or [] if nothing was copied.
     """
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
-    copies_entries = same_vocabulary and student_table.shape == teacher_table.shape
+    copies_entries = same_vocabulary_size and student_table.shape == teacher_table.shape
     if copies_entries:
         student_table.copy_(teacher_table)
     copies_positions = _copy_positions(encoder, teacher)
@@ -204,7 +204,7 @@ def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
     return {name: parameter.shape for name, parameter in layer.named_parameters()}
 
 
-def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> list[str]:
+def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary_size: bool) -> list[str]:
     """Copy the head if shapes match; return ["head"], or [] if they do not.
 
     A CRF may be missing on one side: its emissions then match the logits of a linear head.
@@ -213,8 +213,8 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary: bool) -> li
     fits = {name for name in weights if name in source and weights[name].shape == source[name].shape}
     is_complete = fits >= {name for name in (*weights, *source) if not name.startswith("crf.")}
     same_activation = getattr(head, "activation", None) is getattr(teacher, "activation", None)
-    needs_same_vocabulary = "bias" in weights  # a masked-LM head: a bias for each vocabulary entry
-    if not is_complete or not same_activation or (needs_same_vocabulary and not same_vocabulary):
+    needs_same_size = "bias" in weights  # a masked-LM head: a bias for each vocabulary entry
+    if not is_complete or not same_activation or (needs_same_size and not same_vocabulary_size):
         return []
     head.load_state_dict({name: source[name] for name in fits}, strict=False)
     return ["head"]

@@ -12,8 +12,8 @@ NameMap = dict[str, tuple[str, ...]]
 
 
 def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMap:
-    """Return the map of the weights and biases of modules. `modules` has the Hugging Face name of each module, or the
-    names of several Hugging Face modules that are stacked in one module here."""
+    """Return the Hugging Face names of the weight and the bias of each module, by their names here. `modules` has, for
+    each module here, the name of its Hugging Face module, or the names of several that are stacked in it."""
     names: NameMap = {}
     for parameter in ("weight", "bias"):
         for module, hf_modules in modules.items():

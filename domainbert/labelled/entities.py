@@ -64,7 +64,8 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """Return the sentence as a `PlainItem` for the data checks; `stretches` has the characters of each entity."""
+        """Return the sentence as a `PlainItem` for the data checks; `stretches` has the type of each entity, and its
+        start and end in the joined words."""
         _, offsets = join_words(item.words)
         stretches = (LabelledSpan(offsets[first][0], offsets[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))

@@ -109,9 +109,9 @@ def _build_folds(
         units = items.units()
         fold_of_unit = list(islice(remaining, len(units)))  # for the units of this file
         divider = _FileDivider(file, items, units)
-        for index, fold in enumerate(folds):
-            trained = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold != index]
-            validated = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold == index]
+        for fold_index, fold in enumerate(folds):
+            trained = [index for index, validating_fold in enumerate(fold_of_unit) if validating_fold != fold_index]
+            validated = [index for index, validating_fold in enumerate(fold_of_unit) if validating_fold == fold_index]
             fold.train.extend(divider.contents(trained))
             fold.validation.extend(divider.contents(validated))
     return folds

@@ -206,9 +206,9 @@ def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str])
     return rows
 
 
-def rows_layout(path: Path | Rows) -> str:
-    """Return the name of a layout for the terminal: "rows" for rows in memory, "JSONL" for a file."""
-    return "rows" if isinstance(path, Rows) else "JSONL"
+def rows_layout(source: Path | Rows) -> str:
+    """Return the layout of a source, for the terminal: "rows" for rows in memory, "JSONL" for a file."""
+    return "rows" if isinstance(source, Rows) else "JSONL"
 
 
 def list_keys(where: str, first_row: Row, format: TaggedColumns) -> tuple[str, str]:

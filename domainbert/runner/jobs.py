@@ -321,15 +321,20 @@ def follow_job(job: Job, force: bool = False) -> None:
         problem = f"{job.out}: the first process did not start writing this folder; see its messages"
         _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), _CLAIM_SECONDS, problem)
         with command_of_other_processes(_stage_command(job)):
-            _call_stage(job, stops_alone=not launched)
+            _call_stage(job, records_signals=not launched)
     if not launched:  # a process of torchrun or srun runs the next stages, too
         _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key)
 
 
-def _call_stage(job: Job, stops_alone: bool = True) -> dict[str, Any]:
-    """Run the stage function and return its metrics; with `stops_alone`, a signal to this process stops the stage."""
-    signals = record_signals() if stops_alone else nullcontext()
+def _call_stage(job: Job, records_signals: bool = True) -> dict[str, Any]:
+    """Run the stage function and return its metrics.
+
+    A signal stops a training, in all processes together; with `records_signals`, a signal to this process also stops
+    the stage outside of its training.
+    """
+    signals = record_signals() if records_signals else nullcontext()
     with report_lost_rank(), signals:
+        # a function, because the facts of a stage that is called from Python are computed only on demand
         inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
         raise_if_stopped()  # the stage function may not have noticed a signal

@@ -108,19 +108,20 @@ class Writer:
         return self._compose_phrase(name) if inside_phrase else self._write_phrase(name)
 
     def _write_phrase(self, name: str) -> Sentence:
-        """Return a noun phrase or verb with its tags. A subject of the abstract may be repeated, but not in a sentence
-        that mentions it already."""
+        """Return a noun phrase or verb with its tags: by chance a subject of an earlier sentence of the abstract that
+        this sentence does not mention yet; otherwise another phrase, recorded as subject and as entity if it is one."""
         is_repeatable = name in self._subjects and name not in self._mentioned_subjects
         if is_repeatable and self._rng.random() < _REPEAT_SUBJECT:
             self._mentioned_subjects.add(name)
             return self._subjects[name]
 
+        # `_recall_entity` and `_compose_phrase` read the half and the domain of the words
         self._half = self._choose_half()
         same_domain = self._rng.random() < _SAME_DOMAIN
         self._phrase_domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
         label = self._grammar["labels"].get(name)
         tokens = _tagged(self._recall_entity(name) or self._compose_phrase(name), label)
-        self._half = None
+        self._half = None  # the phrase has ended
 
         if name in self._grammar["subjects"] and name not in self._subjects:
             self._subjects[name] = tokens

@@ -176,6 +176,7 @@ def _phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
 def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
     """Return the rows of an optimiser step in each phase: `batch_size` in the last phase, more in phases with shorter
     rows, so that all steps have equally many tokens, padding included."""
+    # `//` is exact: `check_phases` rejects a length that does not divide the last
     return [batch_size * (phases[-1].length // phase.length) for phase in phases]
 
 

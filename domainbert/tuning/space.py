@@ -219,7 +219,7 @@ def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Pa
 
 
 def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
-    """Return the keys of the space, sorted so that conditions name only earlier keys.
+    """Return the keys of the space in its order, except that a key comes after the keys that its conditions name.
 
     Raise `DomainbertError` if a condition is invalid, or if the conditions form a cycle.
     """
@@ -233,7 +233,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
         ready = [key for key in space if key not in ordered and set(space[key].when or {}) <= set(ordered)]
         if not ready:
             raise DomainbertError(f"{nodes.where}: space: conditions form a cycle; expected no cycle")
-        ordered.append(ready[0])
+        ordered.append(ready[0])  # only one: it may be the condition of a key that precedes the others in the space
     return ordered
 
 

@@ -87,10 +87,11 @@ def _read_url(text: str) -> sqlalchemy.URL:
 
     Raise `DomainbertError` for an invalid URL; the message has no part of the URL, which may contain a password.
     """
-    if text.partition("://")[2].count("@") > 1:  # the text after the first @ would be taken for the host, and printed
+    # sqlalchemy takes the text after the first @ for the host, which error messages would show
+    if text.partition("://")[2].count("@") > 1:
         raise DomainbertError("storage: the password in the URL contains @; expected %40 instead")
     url = None
-    # not `raise ... from error`: the messages of these errors contain parts of the URL
+    # raised below, outside `except`: these errors contain parts of the URL, and even `from None` keeps `__context__`
     with suppress(ArgumentError, ValueError):
         url = sqlalchemy.make_url(text.replace("postgres://", "postgresql://", 1))
     if url is None:

@@ -156,7 +156,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def vocabulary_tensors(self, config: DebertaV2Config) -> Sequence[str]:
-        """Return the names of the word embeddings and the output bias; the bias has another name if not `legacy`."""
+        """Return the names of the word embeddings and the output bias in a model folder, where the bias has Microsoft's
+        name if `config.legacy` is false."""
         return [_saved_name(name, config) for name in super().vocabulary_tensors(config)]
 
     @override

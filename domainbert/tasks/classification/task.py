@@ -150,10 +150,12 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         return task
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the key of the second text, and the temperature fitted on validation if `calibrate` is set."""
+        """Return the key of the second text in a row, if the texts are pairs, and the temperature fitted on validation,
+        if `calibrate` is set."""
         config_fields = super().model_config_fields(scores)
         if self.learning.calibrate:
-            config_fields[_TEMPERATURE] = float(f"{scores.get('temperature', 1.0):.6g}")  # six significant digits
+            # six significant digits; 1.0 before the first validation
+            config_fields[_TEMPERATURE] = float(f"{scores.get('temperature', 1.0):.6g}")
         return config_fields
 
     @override

@@ -156,13 +156,14 @@ def _blocks(path: Path) -> Iterator[list[Line]]:
 
 
 def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
-    rows = [columns for _, columns in words]
+    """Return the sentence of a block of lines; `words` has the columns of those lines that are words."""
+    columns_of_words = [columns for _, columns in words]
     first_line, _ = block[0]
     return Sentence(
-        words=[row[FORM] for row in rows],
-        heads=[int(row[HEAD]) for row in rows],
-        labels=[format.read_label(row[LABEL]) for row in rows],
-        tags=[row[TAG] for row in rows],
+        words=[columns[FORM] for columns in columns_of_words],
+        heads=[int(columns[HEAD]) for columns in columns_of_words],
+        labels=[format.read_label(columns[LABEL]) for columns in columns_of_words],
+        tags=[columns[TAG] for columns in columns_of_words],
         rows=[text for _, text in block],
         line=first_line,
         document=document,

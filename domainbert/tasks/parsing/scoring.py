@@ -124,7 +124,7 @@ def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
 
 
 def _error_kind(gold: Arc, predicted: Arc) -> str:
-    """Return the wrong part of an arc (head, label): "head", "label" or "head and label"."""
+    """Return the wrong part of a wrongly predicted arc (head, label): "head", "label" or "head and label"."""
     if gold[0] == predicted[0]:
         return "label"
     return "head" if gold[1] == predicted[1] else "head and label"

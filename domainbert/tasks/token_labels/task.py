@@ -190,15 +190,15 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
-        same_label = np.arange(len(self.labels))  # by label: the label that continues it inside a word
+        later_label = np.arange(len(self.labels))  # of later pre-tokens of a word, by the label of its first: the same
         pairs = zip(aligned, labels, strict=True)
-        return [word_example(words, label_ids, inside=same_label, max_length=max_length) for words, label_ids in pairs]
+        return [word_example(words, label_ids, inside=later_label, max_length=max_length) for words, label_ids in pairs]
 
     @override
     def encode_aligned(self, aligned: Sequence[AlignedWords], max_length: int) -> list[Example]:
         """Return sentences as examples without labels, for prediction."""
-        same_label = np.arange(len(self.labels))  # unused without labels
-        return [word_example(words, labels=None, inside=same_label, max_length=max_length) for words in aligned]
+        later_label = np.arange(len(self.labels))  # unused without labels
+        return [word_example(words, labels=None, inside=later_label, max_length=max_length) for words in aligned]
 
     def metric(self) -> Metric:
         """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
