@@ -191,7 +191,7 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
         _adapter(hint).validate_python(value)
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
-        # mismatches of items are more exact than that of the whole list or mapping
+        # a mismatch of an item is more exact than a mismatch of the whole list or mapping
         in_items = [mismatch for member in members for mismatch in _item_mismatches(value, strip_ranges(member))]
         return in_items or [("", value, describe_type(hint))]
     return []

@@ -70,7 +70,7 @@ def build_student(
     The copied parts are texts for a message, such as "embeddings" and "layers 0, 2, 4"; [] if nothing is copied.
 
     - `init: random`: nothing is copied.
-    - Embeddings of equal width: copied; those of vocabulary entries only if the vocabularies have equal sizes.
+    - Embeddings of equal width: copied; embeddings of vocabulary entries only if the vocabularies have equal sizes.
     - Narrower embeddings, if the vocabularies have equal sizes: the teacher's, projected on their principal directions
       (Mukherjee and Awadallah 2020, XtremeDistil, arXiv:2004.05686, section 3.2) about the mean, or about 0 if
       `embedding_projection` is "svd"; random if it is "random".

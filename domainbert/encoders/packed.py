@@ -185,7 +185,7 @@ class TextDraws:
         if len(shape) == 3 and shape[:2] == self.shape:
             numbers = draw_numbers(states, self._segment_sizes * words)
         elif len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
-            # the numbers of a token, in the sequence of its segment, come after those of the tokens before it
+            # in the sequence of a segment, the numbers of a token come after the numbers of earlier tokens
             tokens = pad_positions(positions)[: shape[0]].numpy()
             segments = np.searchsorted(self._segment_starts, tokens, side="right") - 1
             token_states = advance_states(states[segments], (tokens - self._segment_starts[segments]) * words)

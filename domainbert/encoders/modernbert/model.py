@@ -107,7 +107,7 @@ class ModernTokenHead(TokenHead):
 
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout)
-        # further layers, before those of `TokenHead`
+        # further layers, before the layers of `TokenHead`
         self.dense, self.norm = _dense(config), layer_norm(config)
         self.activation = ACTIVATIONS[config.classifier_activation]
 
