@@ -16,7 +16,7 @@ from domainbert.base.errors import TrainingStopped
 
 LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: the same text in all processes that the stage starts
 
-# Variables that identify a launch: of domainbert, torchrun, SLURM and Lightning; the first of a set tells whether it applies.
+# Variables that identify a launch of domainbert, torchrun, SLURM or Lightning; a set applies if its first one is set.
 _LAUNCH_VARIABLES = (
     (LAUNCH,),
     ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_PORT"),
