@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.fields import TRAINED_MODEL, Count, Items, Seed
 from domainbert.base.paths import ModelPath
+from domainbert.base.process import process_rank
 from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
@@ -67,7 +68,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     teacher. configs/presets/ has the losses of published methods. `out` has the same files as for `pretrain`.
 
     Raises:
-        DomainbertError: a loss cannot compare teacher and student (named by its index); the corpus has another
+        DomainbertError: the checkpoints in `out` are from a training with other settings; a loss cannot compare teacher and student (named by its index); the corpus has another
             vocabulary; rows are longer than the positions of a model; a teacher has no head that a loss reads.
     """
     import lightning
@@ -75,8 +76,11 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import fit_rows
     from domainbert.pretraining.phases import tokens_seen
+    from domainbert.training.checkpoint_files import check_same_training
     from domainbert.training.fit import Steps
 
+    if process_rank() == 0:
+        check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
     module, data = _module_and_data(settings, inputs)
     data.resolve(module, "fit")

@@ -19,7 +19,7 @@ from domainbert.metrics.headline import LOSS, Headline
 from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
-from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, remove_checkpoints
+from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, record_facts, remove_checkpoints
 from domainbert.training.config import AveragingConfig, OptimConfig, ScheduleConfig, Training
 
 if TYPE_CHECKING:
@@ -180,8 +180,7 @@ def _prepare_folder(folder: Path, facts: Freshness, reason: str) -> None:
     if reason:
         print(f"{folder.name}: {reason}; training again", flush=True)
         shutil.rmtree(folder)
-    record.parent.mkdir(parents=True, exist_ok=True)
-    facts.record(record, {}, outputs={})
+    record_facts(folder, facts)
 
 
 def _remove_unlisted_seeds(out: Path, seeds: Sequence[int]) -> None:

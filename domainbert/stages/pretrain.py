@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.base.fields import SPEED_ONLY, TRAINED_MODEL, Count, Items, Seed
 from domainbert.base.paths import ModelPath
+from domainbert.base.process import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
@@ -94,16 +95,18 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     its subfolder `checkpoints`, if any.
 
     Raises:
-        DomainbertError: the tokenizer does not match the model, or rows are longer than the encoder's positions.
+        DomainbertError: the checkpoints in `out` are from a training with other settings; the tokenizer does not match the model, or rows are longer than the encoder's positions.
     """
     import lightning
 
     from domainbert.pretraining.languages import passes_by_language
     from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.phases import tokens_seen
-    from domainbert.training.checkpoint_files import holds_progress
+    from domainbert.training.checkpoint_files import check_same_training, holds_progress
     from domainbert.training.fit import Steps
 
+    if process_rank() == 0:
+        check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
     data, tokenizer = _open_corpus(settings, inputs)
     module = Pretraining(

@@ -19,7 +19,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import FileHashes, hash_file
-from domainbert.base.freshness import damaged_files, format_examples
+from domainbert.base.freshness import Freshness, damaged_files, format_examples
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
 FOLDER = "checkpoints"
@@ -108,6 +108,29 @@ def holds_progress(out: Path) -> bool:
     """Return whether a stage can resume in `out`: it has checkpoints, finished seeds, or parts of a corpus."""
     patterns = (f"{FOLDER}/step-*", f"*/{FOLDER}/step-*", f"*/{FINISHED}", f"{PARTS_FOLDER}/*/{PREPARED_FILE}")
     return any(any(out.glob(pattern)) for pattern in patterns)
+
+
+def check_same_training(out: Path, facts: Freshness) -> None:
+    """Record the facts of a training in `out`, next to its checkpoints.
+
+    Raises `DomainbertError` if `out` has checkpoints of a training with other facts. Checkpoints without a record, of
+    an earlier version, are accepted.
+    """
+    folder = out / FOLDER
+    _, change = facts.read_if_current(folder / MADE_FROM)
+    if change and any(folder.glob("step-*")):
+        raise DomainbertError(
+            f"{folder}: holds checkpoints of another training: {change}; expected the same settings, or another folder "
+            "for the output"
+        )
+    record_facts(out, facts)
+
+
+def record_facts(out: Path, facts: Freshness) -> None:
+    """Record the facts of a training with its checkpoints in `out`."""
+    record = out / FOLDER / MADE_FROM
+    record.parent.mkdir(parents=True, exist_ok=True)
+    facts.record(record, {}, outputs={})
 
 
 def is_finished_output(out: Path, name: str) -> bool:

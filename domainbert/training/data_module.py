@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing.process import BaseProcess
 from typing import Any
+from weakref import WeakSet
 
 import lightning
 import torch
@@ -27,6 +29,7 @@ from domainbert.training.module import TrainedModule
 
 SPARE = "spare"  # marks a validation batch that must not be counted
 _NUM_PREFETCHED = 2  # batches that a thread prepares ahead
+_WORKERS: WeakSet[BaseProcess] = WeakSet()  # worker processes of all loaders
 
 
 class TrainingData(lightning.LightningDataModule):
@@ -192,7 +195,11 @@ class Batches(Iterable[Batch]):
         return self.length
 
     def __iter__(self) -> Iterator[Batch]:
-        yield from self.loader()  # created now: a resumed training does not know its step earlier
+        loader = self.loader()  # created now: a resumed training does not know its step earlier
+        other_children = set(multiprocessing.active_children())
+        batches = iter(loader)  # starts the workers
+        _WORKERS.update(set(multiprocessing.active_children()) - other_children)
+        yield from batches
 
     def state_dict(self) -> dict[str, Any]:
         """Return an empty state for checkpoints."""
@@ -262,10 +269,11 @@ def _kill_workers() -> None:
 
     Workers ignore the SIGTERM that multiprocessing sends them, so multiprocessing would wait for them forever.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker
-    for process in multiprocessing.active_children():
-        if process.daemon:
-            process.kill()
+    workers = _WORKERS.intersection(multiprocessing.active_children())
+    if workers:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker
+    for worker in workers:
+        worker.kill()
 
 
 @contextmanager

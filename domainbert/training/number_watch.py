@@ -123,8 +123,9 @@ class NumberWatch(StatefulCallback):
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
-            before = f"{mean:.3f} +- {deviation:.3f} before"
-            print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({before})", flush=True)
+            if self._prints_warnings:
+                before = f"{mean:.3f} +- {deviation:.3f} before"
+                print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({before})", flush=True)
         coefficient = 1 / min(count + 1, _AVERAGED_STEPS)
         self.averages[terms] = count + 1, mean + coefficient * (loss - mean), square + coefficient * (loss**2 - square)
 

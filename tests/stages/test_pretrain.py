@@ -61,6 +61,19 @@ def test_workers_and_validations_change_nothing(runs):
     assert weights(runs.pretrain("two-workers", num_workers=2, validate_every=7)) == weights(runs / "pretrain")
 
 
+def test_called_again_it_resumes_and_refuses_the_checkpoints_of_other_settings(runs, tmp_path, capsys):
+    settings = {"prepared": [runs / "prepare"], "encoder": runs.encoder, "max_length": 64, "batch_size": 16}
+    settings |= {"budget": {"max_steps": 2}, "checkpoint_every": 1, **runs.training}
+    pretrain(tmp_path, **settings)
+    first = weights(tmp_path)
+    pretrain(tmp_path, **settings | {"checkpoint_every": 2})
+    assert weights(tmp_path) == first and "resuming from step 1 " in capsys.readouterr().out
+    other = "another training: seed was 0, is now 1; expected the same settings, or another folder for the output"
+    with pytest.raises(DomainbertError, match=other):
+        pretrain(tmp_path, **settings, seed=1)
+    assert weights(tmp_path) == first
+
+
 def test_micro_batches_give_the_same_loss_and_weights(runs):
     """With dropout, which every text draws for itself."""
     same = {"max_steps": 4, "dropout": 0.2, "optim": OptimConfig(lr=1e-3), "validate_every": 1}

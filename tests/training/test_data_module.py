@@ -158,16 +158,28 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
     assert str(found.value) == "part 3: missing; expected 12 bytes\n  part 4: missing"
 
 
-def test_a_process_ends_though_a_worker_still_waits_for_it():
-    """Workers ignore SIGTERM, by which multiprocessing ends them."""
+def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
+    """Workers ignore SIGTERM, by which multiprocessing ends daemonic children."""
     code = """
-        import domainbert.training.data_module, torch
+        import multiprocessing, signal, sys, time
+        from torch.utils.data import DataLoader
         from domainbert.base.process import ignore_stop_signals
+        from domainbert.training.data_module import Batches
+
+        def wait():
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("ended by SIGTERM", flush=True)))
+            started.set()
+            time.sleep(100)
+
+        context = multiprocessing.get_context("fork")
+        started = context.Event()
+        context.Process(target=wait, daemon=True).start()
+        started.wait()
         how = {"num_workers": 1, "persistent_workers": True, "worker_init_fn": ignore_stop_signals}
-        loader = torch.utils.data.DataLoader([1, 2], batch_size=None, **how)
-        print(next(iter(loader)))
+        loader = DataLoader([1, 2], batch_size=None, **how)
+        print(next(iter(Batches(lambda: loader, 2))), flush=True)
     """
     result = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=True
     )
-    assert (result.stdout, result.stderr) == ("1\n", "")
+    assert (result.stdout, result.stderr) == ("1\nended by SIGTERM\n", "")
