@@ -68,8 +68,9 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     teacher. configs/presets/ has the losses of published methods. `out` has the same files as for `pretrain`.
 
     Raises:
-        DomainbertError: the checkpoints in `out` are from a training with other settings; a loss cannot compare teacher and student (named by its index); the corpus has another
-            vocabulary; rows are longer than the positions of a model; a teacher has no head that a loss reads.
+        DomainbertError: the checkpoints in `out` are from a training with other settings; a loss cannot compare teacher
+            and student (named by its index); the corpus has another vocabulary; rows are longer than the positions of a
+            model; a teacher has no head that a loss reads.
     """
     import lightning
 

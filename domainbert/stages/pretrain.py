@@ -95,7 +95,8 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     its subfolder `checkpoints`, if any.
 
     Raises:
-        DomainbertError: the checkpoints in `out` are from a training with other settings; the tokenizer does not match the model, or rows are longer than the encoder's positions.
+        DomainbertError: the checkpoints in `out` are from a training with other settings; the tokenizer does not match
+            the model; rows are longer than the encoder's positions.
     """
     import lightning
 
