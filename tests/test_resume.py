@@ -53,7 +53,7 @@ def test_pretraining_that_is_stopped_twice_gives_the_same(runs: Any, work: Work,
     assert status(work / "parts")["state"] == "stopped"
     assert status(work / "parts")["reason"] == "stopped by SIGTERM after step 6; the state is saved"
     assert work.run("pretrain", "parts", settings, *GO_ON, stop=(0, 9), by=signal.SIGUSR1) == 75
-    go_on = status(work / "parts")["go_on"]
+    go_on = status(work / "parts")["resume_command"]
     assert go_on == f"domainbert pretrain -c {work / 'parts/config.yaml'} --resume auto"
     assert work.run("pretrain", "parts", settings, *GO_ON) == 0
     assert work.trained == 2 * [(0, step) for step in range(12)], "no step is made twice"
@@ -201,7 +201,7 @@ def test_a_recipe_goes_on_by_itself(runs: Any, work: Work, capsys: Any) -> None:
     command = ["run", str(work / "recipe.yaml")]
     with work.watched((0, 2), signal.SIGTERM):
         assert main(command) == 75
-    assert status(work / "run/pretrain")["go_on"] == f"domainbert run {work / 'recipe.yaml'}"
+    assert status(work / "run/pretrain")["resume_command"] == f"domainbert run {work / 'recipe.yaml'}"
     assert main([*command, "--stages.pretrain.optim.lr", "1e-3"]) == 2
     said = (
         "pretrain: was interrupted with other settings (optim.lr was 0.005, is now 0.001); expected the same settings"

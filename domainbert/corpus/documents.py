@@ -232,7 +232,7 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
     if not excluded.num_indexed:
         found = f"{', '.join(paths)}: all {excluded.num_skipped:,} texts are too short"
         raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
-    report.exclusion = {"texts": paths, "looked_for": excluded.num_indexed, "too_short": excluded.num_skipped}
+    report.exclusion = {"texts": paths, "num_texts": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored
     return excluded

@@ -102,7 +102,8 @@ class CorpusReport:
         if self.exclusion is None:
             return []
         counts = self.exclusion
-        texts = f"{counts['looked_for']:,} texts of {', '.join(counts['texts'])}"
+        num_texts = counts.get("num_texts", counts.get("looked_for"))  # `looked_for`: a part of an earlier version
+        texts = f"{num_texts:,} texts of {', '.join(counts['texts'])}"
         texts += f" ({counts['files_ignored']:,} files of other kinds ignored)" if "files_ignored" in counts else ""
         return [f"exclude: {texts}; {counts['too_short']:,} texts of fewer than 8 words are ignored"]
 

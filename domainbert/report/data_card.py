@@ -41,7 +41,8 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
         rows = [[word["word"], " ".join(word["pieces"]), count_cell(word["count"])] for word in longest]
         yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], rows)
 
-    changed = (report.get("transfer") or {}).get("fallen", [])[:_MAX_WORDS]
+    transfer = report.get("transfer") or {}
+    changed = transfer.get("shortened_words", transfer.get("fallen", []))[:_MAX_WORDS]  # `fallen`: earlier versions
     if changed:
         rows = [
             [word["word"], " ".join(word["before"]), " ".join(word["after"]), count_cell(word["count"])]

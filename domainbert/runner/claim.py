@@ -63,7 +63,7 @@ def claim_folder(
     """
     is_new = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
-    facts = {"stage": job.stage.name, "process": os.getpid(), "go_on": resume_command, "launch": launch_id()}
+    facts = {"stage": job.stage.name, "process": os.getpid(), "resume_command": resume_command, "launch": launch_id()}
     facts |= {"key": job.key, "made_from": job.freshness.facts}
 
     def write_status(state: str, reason: str = "") -> None:

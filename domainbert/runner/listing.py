@@ -65,7 +65,7 @@ class StageStatus:
     """`done`, `never run`, or an entry of `STATES`."""
     why: str = ""
     """Reason of a state other than `done`."""
-    go_on: str = ""
+    resume_command: str = ""
     """Command that resumes the stage; empty if it cannot be resumed."""
     started: datetime | None = None
     seconds: float | None = None
@@ -219,8 +219,9 @@ def inspect_stage(folder: Path) -> StageStatus:
         state, why = "damaged", folder_state
     else:
         state, why = "killed", f"killed, or its machine went down; {folder_state}"
-    resume_command = str(status.get("go_on", "")) if folder_state == INTERRUPTED else ""
-    return StageStatus(folder.name, function, state, why, go_on=resume_command, started=started)
+    # `go_on` and `asked` (of a search) are the keys of earlier versions
+    resume_command = str(status.get("resume_command") or status.get("go_on", "")) if folder_state == INTERRUPTED else ""
+    return StageStatus(folder.name, function, state, why, resume_command=resume_command, started=started)
 
 
 def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
@@ -268,7 +269,8 @@ def _inspect_search(folder: Path) -> StageStatus:
     state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
-        trials, total, best, seconds = facts["trials"], facts["asked"], facts["best"], float(facts["seconds"])
+        trials, best, seconds = facts["trials"], facts["best"], float(facts["seconds"])
+        total = facts.get("requested_trials") or facts["asked"]
         state = DONE if trials >= total else "unfinished"
         why = f"{trials:,} of {total:,} trials"
         if best is not None:
@@ -335,7 +337,7 @@ def _state_text(stage: StageStatus) -> str:
         state = f"{stage.state}: {stage.why}" if stage.why else stage.state
     if scores:
         return f"{state}, {scores}" if stage.why else scores
-    return f"{state}; to resume: {stage.go_on}" if stage.go_on else state
+    return f"{state}; to resume: {stage.resume_command}" if stage.resume_command else state
 
 
 def _score_lines(stage: StageStatus) -> list[str]:

@@ -107,7 +107,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
     write_json(out / "transfer.json", report, unredacted=True)
     print("\n".join(transfer_lines(report)))
-    metrics = {name: value for name, value in report.items() if name != "fallen"}
+    metrics = {name: value for name, value in report.items() if name != "shortened_words"}
     return metrics | {"fingerprint": tokenizer.fingerprint}
 
 

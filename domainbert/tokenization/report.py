@@ -16,7 +16,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, vocabulary_of
 from domainbert.tokenization.words import check_unicode, count_words, plain_words
 
-_MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.fallen`
+_MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.shortened_words`
 _MAX_PRINTED = 8  # words in `report_lines`
 _BATCH_WORDS = 10_000
 
@@ -67,7 +67,7 @@ class TransferView:
 
     shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
     pieces_saved: float  # pieces per word, old - new
-    fallen: list[ShortenedWord]  # the words that save the most pieces: (pieces before - pieces after) x occurrences
+    shortened_words: list[ShortenedWord]  # the words that save the most pieces: (pieces before - pieces after) x occurrences
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
@@ -125,7 +125,7 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
     return TransferView(
         shares=kind_shares(origins(new, old)),
         pieces_saved=sum(saved.values()) / max(sum(words.values()), 1),
-        fallen=[ShortenedWord(word, before, after, words[word]) for word, before, after in pieces],
+        shortened_words=[ShortenedWord(word, before, after, words[word]) for word, before, after in pieces],
     )
 
 
@@ -134,7 +134,7 @@ def transfer_lines(view: Mapping[str, Any], max_words: int = _MAX_LISTED) -> lis
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
     shortened = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
-        for word in view["fallen"][:max_words]
+        for word in view["shortened_words"][:max_words]
     )
     return [f"entries: {shares}; {view['pieces_saved']:.4f} pieces per word fewer", *shortened]
 

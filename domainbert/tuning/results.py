@@ -153,7 +153,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
         "objective": list(config.objective),
         "direction": list(config.directions),
         "trials": num_finished,
-        "asked": config.trials,
+        "requested_trials": config.trials,
         "complete": len(complete),
         "pruned": len(pruned),
         "failed": num_failed,
@@ -172,7 +172,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
-    total = summary["asked"]
+    total = summary["requested_trials"]
     if (left := total - summary["trials"]) > 0:
         lines.append(f"{left} of {total} trials are left: max_hours is exceeded; run the same command to resume")
     best = summary["best"]

@@ -175,14 +175,14 @@ def test_lines_of_plain_text_are_looked_for_and_files_of_other_kinds_are_counted
     known = str(tmp_path / "known")
     documents, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[Source(known)]))
     assert [one.text for one in documents] == ["Before it. Behind it all."]
-    assert report.exclusion == {"texts": [known], "looked_for": 2, "too_short": 1, "files_ignored": 2}
+    assert report.exclusion == {"texts": [known], "num_texts": 2, "too_short": 1, "files_ignored": 2}
     assert (
         f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 texts of fewer than 8 words"
         in report.lines()[-1]
     )
     whole = Source(known, documents="blank_line")
     _, report = read(CorpusConfig([Source(str(corpus))], 1, exclude=[whole]))
-    assert report.exclusion == {"texts": [known], "looked_for": 1, "too_short": 1, "files_ignored": 2}
+    assert report.exclusion == {"texts": [known], "num_texts": 1, "too_short": 1, "files_ignored": 2}
 
 
 def test_documents_that_are_equal_without_what_is_excluded_are_one(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     _, report = read(config)
     assert f"exclude: 1 texts of {test}; 1 texts of fewer than 8 words are ignored" in report.lines()
     assert report.sources[0].changed == {}, "nothing was left out, and nothing is said"
-    assert report.as_dict()["exclusion"] == {"texts": [str(test)], "looked_for": 1, "too_short": 1}
+    assert report.as_dict()["exclusion"] == {"texts": [str(test)], "num_texts": 1, "too_short": 1}
     jsonl(test, ["too short"])
     with pytest.raises(
         DomainbertError, match=r"exclude: found .*: all 1 texts are too short; expected texts of 8 words"

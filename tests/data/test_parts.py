@@ -377,7 +377,7 @@ def test_parts_tell_what_is_left_out_as_a_whole_corpus_does(text: Path, tokenize
     known.write_text(json.dumps({"text": " ".join(WORDS[:9])}) + '\n{"text": "short"}\n')
     found = prepared(tmp_path / "out", own, tokenizer, exclude=[str(known)])["corpus"]
     assert found["sources"][0]["files_ignored"] == 1
-    assert found["exclusion"] == {"texts": [str(known)], "looked_for": 1, "too_short": 1}
+    assert found["exclusion"] == {"texts": [str(known)], "num_texts": 1, "too_short": 1}
 
 
 def test_only_the_parts_of_a_mended_file_are_prepared_again(

@@ -31,8 +31,8 @@ def assert_stopped(trainings, out: str, name: str, said: str, step: int = STEP +
     status = trainings.json(out, "status.json")
     assert (status["state"], status["stage"]) == ("stopped", "pretrain")
     assert status["reason"] == f"stopped by {name} after step {step}; the state is saved"
-    assert status["go_on"] == f"domainbert pretrain -c {trainings / out / 'config.yaml'} --resume auto"
-    assert status["go_on"] in said and "Traceback" not in said
+    assert status["resume_command"] == f"domainbert pretrain -c {trainings / out / 'config.yaml'} --resume auto"
+    assert status["resume_command"] in said and "Traceback" not in said
     assert trainings.checkpoints(out)[-1] == f"step-{step:08d}"
     assert trainings.checkpoints(out)[:-1] == ([] if step <= 6 else ["step-00000006"]), "of the validation"
     assert list(trainings.lines(out, "train/loss")) == list(range(1, step + 1))
@@ -40,7 +40,7 @@ def assert_stopped(trainings, out: str, name: str, said: str, step: int = STEP +
 
 def assert_goes_on(trainings, commands, out: str, uninterrupted: Path, *options: str) -> None:
     """To the very bits of a training that was never stopped."""
-    words = trainings.json(out, "status.json")["go_on"].split()[1:]
+    words = trainings.json(out, "status.json")["resume_command"].split()[1:]
     trainings.run(commands["domainbert"](*words, *options))
     for name in ("train/loss", "train/grad_norm", "validation/loss"):
         assert trainings.lines(out, name) == trainings.lines("two", name)

@@ -140,15 +140,16 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_an_interrupted_stage_says_how_to_go_on(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("state", "key"), [*((state, "resume_command") for state in STATES), ("killed", "go_on")])
+def test_an_interrupted_stage_says_how_to_go_on(state: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """`go_on` is the key of earlier versions."""
     main(["run", "recipe.yaml", "--only", "make"])
     status, told = STATES[state]
-    interrupted(Path("runs/law/make"), go_on="domainbert run recipe.yaml", **status)
+    interrupted(Path("runs/law/make"), **{key: "domainbert run recipe.yaml"}, **status)
     (run,) = listed(capsys=capsys)["runs"]
     one = run["stages"][0]
     assert (run["state"], one["state"], one["why"]) == (state, state, told.removeprefix("failed: "))
-    assert one["go_on"] == "domainbert run recipe.yaml"
+    assert one["resume_command"] == "domainbert run recipe.yaml"
     main(["run", "recipe.yaml", "--only", "make", "--dry-run"])
     assert capsys.readouterr().out == "run   make (interrupted) -> runs/law/make\n"
     main(["runs"])
@@ -290,11 +291,12 @@ def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None
     assert "usage: domainbert runs [FOLDER] [--json]" in capsys.readouterr().out
 
 
-def test_a_search_is_one_run_whatever_its_trials_hold(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("total", ["requested_trials", "asked"])  # `asked` is the key of earlier versions
+def test_a_search_is_one_run_whatever_its_trials_hold(total: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["make", "--words", "[a]", "--out", "runs/search/trials/00000/run"])
     assert listed(capsys=capsys)["runs"][0]["stages"][0]["why"] == "no trial is finished yet"
     best = {"trial": 1, "values": [0.75], "settings": {"lr": 1e-4}}
-    summary = {"trials": 3, "asked": 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
+    summary = {"trials": 3, total: 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
     Path("runs/search/study.json").write_text(json.dumps(summary))
     (run,) = listed(capsys=capsys)["runs"]
     (one,) = run["stages"]

@@ -197,7 +197,7 @@ def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
     assert report["entries"] == {"copied": 8, "composed": 4, "new": 1}
     assert report["shares"] == {"copied": 8 / 13, "composed": 4 / 13, "new": 1 / 13}
     assert (report["method"], report["vocab_size"], report["drawn"]) == ("fvt", 13, 1)
-    fallen = report["fallen"]
+    fallen = report["shortened_words"]
     assert [word["word"] for word in fallen] == ["bankers", "Bankers", "policy", "loans"]
     assert fallen[0] == {
         "word": "bankers",

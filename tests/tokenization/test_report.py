@@ -56,7 +56,7 @@ def test_the_report_compares_on_the_same_words(make_tokenizer: Callable[..., Dom
     assert report["transfer"] == {
         "shares": {"copied": 5 / 7, "composed": 1 / 7, "new": 1 / 7},
         "pieces_saved": 2.0,
-        "fallen": [{"word": "bank", "before": ["b", "##a", "##n", "##k"], "after": ["bank"], "count": 3}],
+        "shortened_words": [{"word": "bank", "before": ["b", "##a", "##n", "##k"], "after": ["bank"], "count": 3}],
     }
     assert lines[5:8] == [
         "change of a model from their vocabulary to ours:",
@@ -71,9 +71,9 @@ def test_the_words_that_save_most_come_first(make_tokenizer: Callable[..., Domai
     view = transfer_view(
         vocabulary_of(new), vocabulary_of(make_tokenizer(letters)), {"abc": 2, "bb": 3, "ba": 4, "b": 9}
     )
-    assert [(word.word, word.count) for word in view.fallen] == [("abc", 2), ("ba", 4), ("bb", 3)]
+    assert [(word.word, word.count) for word in view.shortened_words] == [("abc", 2), ("ba", 4), ("bb", 3)]
     assert view.pieces_saved == (2 * 2 + 4 + 3) / 18
-    assert view.fallen[0].before == ["a", "##b", "##c"]
+    assert view.shortened_words[0].before == ["a", "##b", "##c"]
 
 
 def test_the_report_of_one_vocabulary(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
