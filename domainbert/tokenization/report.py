@@ -67,7 +67,7 @@ class TransferView:
 
     shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
     pieces_saved: float  # pieces per word, old - new
-    shortened_words: list[ShortenedWord]  # the words that save the most pieces: (pieces before - pieces after) x occurrences
+    shortened_words: list[ShortenedWord]  # those that save the most: (pieces before - pieces after) x occurrences
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
