@@ -92,22 +92,27 @@ def _align_text(
 ) -> AlignedText:
     """Return the pieces of a text with its words; `words` are the spans of its `basic_words`."""
     word_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in words])
-    # pieces before the first word (-1) are dropped, except a separate piece for the space before the first word
-    first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))
-    first_word = word_of[first] if first < len(word_of) else 0
-    while 0 < first < len(word_of) and encoding.word_ids[first - 1] == encoding.word_ids[first]:
-        first -= 1
-    word_of = [max(word, first_word) for word in word_of[first:]]  # not -1 for the piece of the space
+    num_dropped = _num_pieces_before_words(word_of, encoding.word_ids)
+    first_word = next((word for word in word_of if word >= 0), 0)
+    word_of = [max(word, first_word) for word in word_of[num_dropped:]]  # the piece of the space has -1
     starts = _is_first_of_run(word_of)
     first_piece = [piece for piece, start in enumerate(starts) if start]
-    # a word is merged with the word before it if they share a piece
-    first_words = [word_of[piece] for piece in first_piece]  # of each merged word
-    # a merged word ends with the last word before the next merged word
-    stops = [*(words[next_word - 1][1] for next_word in first_words[1:]), words[-1][1]] if first_words else []
-    offsets = [(words[word][0], stop) for word, stop in zip(first_words, stops, strict=True)]
+    # words without a piece of their own are merged with the word before: this word begins each merged word
+    merged_begins = [word_of[piece] for piece in first_piece]
+    merged_words = itertools.pairwise([*merged_begins, len(words)])  # index of the first word, end exclusive
+    offsets = [(words[begin][0], words[end - 1][1]) for begin, end in merged_words]
     index = [count - 1 for count in itertools.accumulate(starts)]
     extra = tokenizer.template.num_special_tokens()
-    return AlignedText(encoding.ids[first:], index, starts, first_piece, extra, offsets)
+    return AlignedText(encoding.ids[num_dropped:], index, starts, first_piece, extra, offsets)
+
+
+def _num_pieces_before_words(word_of: Sequence[int], pretoken_of: Sequence[int | None]) -> int:
+    """Return the number of pieces that belong to no word (-1), before the first word and the separate piece, in the same
+    pre-token, of the space before it."""
+    first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))
+    while 0 < first < len(word_of) and pretoken_of[first - 1] == pretoken_of[first]:
+        first -= 1
+    return first
 
 
 def _is_first_of_run(values: Sequence[Any]) -> list[bool]:
@@ -125,10 +130,8 @@ def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequ
     """
     words: list[int] = []
     for start, stop in offsets:
-        position: int | None = start  # of the first non-space character
-        if stop <= start or text[start].isspace():
-            characters = range(start, min(max(stop, start + 1), len(text)))  # of an empty piece: the next character
-            position = next((index for index in characters if not text[index].isspace()), None)
+        begins_with_space = stop == start or text[start].isspace()  # an empty piece is a space, too
+        position = _after_space(text, start, stop) if begins_with_space else start
         if position is None:
             words.append(words[-1] if words else bisect_right(begins, start) - 1)
         else:
@@ -136,6 +139,13 @@ def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequ
             reaches_first_word = bool(begins) and stop > begins[0]
             words.append(0 if word < 0 and reaches_first_word else word)
     return words
+
+
+def _after_space(text: str, start: int, stop: int) -> int | None:
+    """Return the position of the first non-space character of a piece, or of the character after an empty piece; None
+    if it is a space or the end of the text."""
+    end = min(stop if stop > start else start + 1, len(text))
+    return next((position for position in range(start, end) if not text[position].isspace()), None)
 
 
 def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:

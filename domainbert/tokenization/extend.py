@@ -46,8 +46,8 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> DomainTokenizer:
     """Return a tokenizer with words appended to the vocabulary, after the last id.
 
-    Added tokens become entries of the model, with the same ids: in a file, `tokenizers` numbers them after the model's
-    entries. WordPiece may then begin a word with an added token that was matched only as a whole word before.
+    Earlier added tokens become entries of the model: only so they keep their ids, because `tokenizers` numbers added
+    tokens after the entries of the model. WordPiece may then begin a word with an added token that was matched only as a whole word before.
 
     Raises:
         DomainbertError: a word is an entry already, or the id of an entry would change.
@@ -85,9 +85,10 @@ def _added_token_pattern(tokenizer: DomainTokenizer) -> re.Pattern[str]:
 def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
     """Return `backend`, an extension of `tokenizer`, as a tokenizer. Raise `DomainbertError` if an entry of `tokenizer`
     has another id in it."""
-    tokens = tokens_by_id(backend)[: tokenizer.vocab_size]  # fewer if the ids of `tokenizer` have gaps
-    for token_id, (token, new_token) in enumerate(zip_longest(tokenizer.tokens, tokens, fillvalue="")):
-        if token != new_token:
-            expected = repr(token) if token else "a vocabulary whose ids have no gaps"
+    # a gap in the ids of `tokenizer` is "" in `tokenizer.tokens`; `backend` has filled it, and may have fewer ids
+    new_tokens = tokens_by_id(backend)[: tokenizer.vocab_size]
+    for token_id, (old_token, new_token) in enumerate(zip_longest(tokenizer.tokens, new_tokens, fillvalue="")):
+        if old_token != new_token:
+            expected = repr(old_token) if old_token else "a vocabulary whose ids have no gaps"
             raise DomainbertError(f"extending the vocabulary gives id {token_id} to {new_token!r}; expected {expected}")
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

@@ -48,7 +48,7 @@ def special_roles(tokens: Sequence[str]) -> dict[str, str]:
     return dict(zip(roles, (token for token in tokens if token != OTHER_ENTRIES), strict=True))
 
 
-def ids_in_order(tokens: Sequence[str], pieces: Sequence[str]) -> list[str]:
+def entries_by_id(tokens: Sequence[str], pieces: Sequence[str]) -> list[str]:
     """Return all entries in the order of their ids: the special `tokens`, with `pieces` in place of `...`, or at the
     end if there is no `...`."""
     index = list(tokens).index(OTHER_ENTRIES) if OTHER_ENTRIES in tokens else len(tokens)
@@ -191,8 +191,8 @@ def template_of(backend: Tokenizer) -> Template | None:
 def _template_from_state(state: Mapping[str, Any]) -> Template | None:
     """Return the template of a post-processor in `tokenizer.json`; None if it adds no special tokens."""
     processor_type = state["type"]
-    if processor_type == "Sequence":
-        templates = [template for part in state["processors"] if (template := _template_from_state(part)) is not None]
+    if processor_type == "Sequence":  # usually of ByteLevel, which has no template, and TemplateProcessing
+        templates = [*filter(None, map(_template_from_state, state["processors"]))]
         return templates[-1] if templates else None
     if processor_type in ("BertProcessing", "RobertaProcessing"):
         make_template = bert_template if processor_type == "BertProcessing" else roberta_template
@@ -202,10 +202,13 @@ def _template_from_state(state: Mapping[str, Any]) -> Template | None:
         return None
     ids = {name: token["ids"] for name, token in state["special_tokens"].items()}
     single, pair = (tuple(_parts_from_state(state[name], ids)) for name in ("single", "pair"))
-    # parts with a string are placeholders of texts
-    if all(isinstance(part.token, str) for part in single):
+    if not _has_special_tokens(single):
         return None
-    return Template(single, () if all(isinstance(part.token, str) for part in pair) else pair)
+    return Template(single, pair if _has_special_tokens(pair) else ())
+
+
+def _has_special_tokens(parts: Sequence[Part]) -> bool:
+    return any(isinstance(part.token, int) for part in parts)
 
 
 def _parts_from_state(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:

@@ -22,7 +22,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.kind import Bools, Pieces, Surface, TokenizerKind, added_special_tokens, tokens_by_id
 from domainbert.tokenization.special_tokens import (
     Template,
-    ids_in_order,
+    entries_by_id,
     roberta_template,
     special_roles,
     usual_template,
@@ -73,7 +73,7 @@ class _BytePieces(Pieces):
             offsets = encoding.offsets
             for piece in np.flatnonzero(starts).tolist():
                 starts[piece] = not _continues_word(text, offsets[piece][0])
-        self._split_long_words(starts, ~self._begins_inside_character[encoding.ids])
+        self._split_long_words(starts, may_start=~self._begins_inside_character[encoding.ids])
         return starts
 
     @cached_property
@@ -137,7 +137,7 @@ class ByteBPEKind(TokenizerKind):
             Tokenizer(BPE()), BpeTrainer, words, [*special, *words.alphabet], vocab_size, min_frequency
         )
         pieces = tokens_by_id(tokenizer)[len(special) :]  # the special tokens are first
-        entries = ids_in_order(self._order, pieces)
+        entries = entries_by_id(self._order, pieces)
         vocab = {entry: token_id for token_id, entry in enumerate(entries)}
         merges = [(first, second) for first, second in json.loads(tokenizer.to_str())["model"]["merges"]]
         backend = byte_bpe_backend(vocab, merges, self.special_tokens, lowercase)

@@ -27,7 +27,7 @@ from domainbert.tokenization.kind import (
 from domainbert.tokenization.special_tokens import (
     TOKEN_NAMES,
     Template,
-    ids_in_order,
+    entries_by_id,
     special_roles,
     template_of,
     usual_template,
@@ -64,7 +64,7 @@ class _UnigramPieces(MarkedPieces):
         """
         import numpy as np  # imported here because checks of recipes do not need it
 
-        begins, ends, begins_with_mark = self._roles
+        begins, ends, begins_with_mark = self._roles  # by token id
         ids = np.asarray(encoding.ids, dtype=np.int64)
         starts = begins[ids]
         starts[:1] = True
@@ -72,7 +72,7 @@ class _UnigramPieces(MarkedPieces):
         starts[1:] |= ends[ids[:-1]] & ~begins_with_mark[ids[1:]]
         # not a piece after "▁", a separate piece for the space before a word, with which the word has begun
         starts[1:] &= ids[:-1] != self.backend.token_to_id(META_SPACE)
-        self._split_long_words(starts, ~begins_with_mark[ids])
+        self._split_long_words(starts, may_start=~begins_with_mark[ids])
         return starts
 
     @cached_property
@@ -84,6 +84,7 @@ class _UnigramPieces(MarkedPieces):
         # an unknown piece has no text, and so continues a word
         texts = ["" if token in unknown else token for token in tokens_by_id(self.backend)]
         first = [_character_class(text[0]) if text else "" for text in texts]
+        # "▁" is a sign, so a piece with it begins a word; alone, it does not end the word
         last = [_character_class(text[-1]) if text and text != META_SPACE else "" for text in texts]
         separate = ("sign", "without spaces")  # classes of characters that are not joined with their neighbours
         return np.isin(first, separate), np.isin(last, separate), np.array(first) == "mark"
@@ -106,8 +107,8 @@ class UnigramKind(TokenizerKind):
 
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Return the words, split at characters that are not in the alphabet."""
-        strings = counter.words(self.word_splitter(self._backend([], lowercase)))
-        characters = count_words(strings, list)
+        strings = counter.words(self.word_splitter(self._backend(entries=[], lowercase=lowercase)))
+        characters = count_words(strings, split=list)
         del characters[" "]  # the space before a word, which is "▁" in pieces
         alphabet, rare = choose_alphabet(characters, lowercase, min_character_count)
         parts = count_words(strings, lambda word: _parts_in_alphabet(self.entry(word), alphabet))
@@ -124,8 +125,8 @@ class UnigramKind(TokenizerKind):
         target = VocabularySize(words, len(special) + len(alphabet), vocab_size, min_frequency)
         pieces = learn_pieces(words.counts, alphabet, target.size - len(special), min_frequency)
         target.check(len(special) + len(pieces))
+        entries = entries_by_id(self._order, [piece for piece, _ in pieces])
         scores = {**dict.fromkeys(special, _SPECIAL_SCORE), **dict(pieces)}
-        entries = ids_in_order(self._order, [piece for piece, _ in pieces])
         backend = self._backend([(entry, scores[entry]) for entry in entries], lowercase)
         ids = {entry: token_id for token_id, entry in enumerate(entries)}
         backend.post_processor = self.post_processor(usual_template(self.special_tokens, ids), entries)
@@ -153,12 +154,13 @@ class UnigramKind(TokenizerKind):
         spaces, because trained pieces end there. "▁" becomes a space."""
         normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
 
-        def split(string: str) -> list[str]:
+        def split_into_words(string: str) -> list[str]:
+            """Return the normalised words of a string; before `replace`, "▁" is the space before a word."""
             text = string if normalizer is None else normalizer.normalize_str(string)
             parts = [text] if pre_tokenizer is None else [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
-            return [word.replace(META_SPACE, " ") for part in parts for word in _split_by_class(part)]
+            return [word.replace(META_SPACE, " ") for part in parts for word in _split_by_character_class(part)]
 
-        return split
+        return split_into_words
 
     @override
     def entry(self, word: str) -> str:
@@ -170,8 +172,8 @@ class UnigramKind(TokenizerKind):
         text do not change, except around unknown characters, whose score depends on the lowest score of an entry."""
         scores = dict(map(tuple, model["vocab"]))  # a list of [entry, score]
         lowest = min(scores.values())
-        added = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
-        model["vocab"] += [[token, lowest] for token in added]
+        unlisted = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
+        model["vocab"] += [[token, lowest] for token in unlisted]  # the ids of `entries` follow theirs
         for entry in entries:
             piece_scores = [scores.get(token.value, lowest) for token in backend.model.tokenize(entry)]
             model["vocab"].append([entry, sum(piece_scores) + 1e-6])  # scores are log probabilities
@@ -203,15 +205,15 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
     return normalizers.Sequence([*steps, normalizers.NFKC()])
 
 
-def _split_by_class(text: str) -> Iterator[str]:
+def _split_by_character_class(text: str) -> Iterator[str]:
     """Yield the runs of characters of one class (letters, numbers, ...), each of at most 32 characters. "▁" belongs to
     the next run, a combining mark to the previous run."""
     start, run_class = 0, ""
     for index, character in enumerate(text):
         character_class = _character_class(character)
-        must_begin = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
-        differs = character_class not in ("mark", run_class) and text[index - 1] != META_SPACE
-        if index > start and (must_begin or differs):
+        begins_run = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
+        differs = character_class not in ("mark", run_class) and text[start:index] != META_SPACE
+        if index > start and (begins_run or differs):
             yield text[start:index]
             start = index
         if character_class != "mark" or index == start:

@@ -114,7 +114,7 @@ class WordPieceKind(TokenizerKind):
     def select(self, counter: WordCounter, lowercase: bool, min_character_count: int) -> TrainingWords:
         """Return the words that are not too long and contain only characters of the alphabet."""
         words = counter.words(self.word_splitter(self._backend({}, lowercase)))
-        characters = count_words(words, list)
+        characters = count_words(words, split=list)
         alphabet, rare_characters = choose_alphabet(characters, lowercase, min_character_count, MAX_ALPHABET)
         long = {word for word in words if len(word) > _MAX_WORD_CHARACTERS}
         rare = {word for word in words.keys() - long if not alphabet.issuperset(word)}
