@@ -47,7 +47,8 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     """Return a tokenizer with words appended to the vocabulary, after the last id.
 
     Earlier added tokens become entries of the model: only so they keep their ids, because `tokenizers` numbers added
-    tokens after the entries of the model. WordPiece may then begin a word with an added token that was matched only as a whole word before.
+    tokens after the entries of the model. WordPiece may then begin a word with an added token that was matched only as
+    a whole word before.
 
     Raises:
         DomainbertError: a word is an entry already, or the id of an entry would change.

@@ -55,15 +55,16 @@ def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
 def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
     """Return whether each pre-token of a text belongs to the same word as the pre-token before it; (pre-tokens,).
 
-    A mapping of marks joins two pre-tokens if it lists all marks at the border between them.
+    A mapping of place (such as "begin") to marks joins two pre-tokens if it lists all marks at the border between them.
     """
     if splitting == "punctuation":
         return [False] * len(pretokens)
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
     return [
+        # without marks there is white space before the pre-token
         bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
-        for marks in _border_marks(text, pretokens)  # no marks: there is white space before the pre-token
+        for marks in _border_marks(text, pretokens)
     ]
 
 
@@ -71,18 +72,18 @@ def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordS
     """Encode texts, and return the pieces of each text with its words. `splitting` defines the words; None is
     `punctuation`."""
     aligned = []
-    for text, words in zip(texts, align_text(tokenizer, texts), strict=True):
-        joined = joins_previous(text, words.word_offsets, splitting or "punctuation")
+    for text, by_pretoken in zip(texts, align_text(tokenizer, texts), strict=True):
+        joined = joins_previous(text, by_pretoken.word_offsets, splitting or "punctuation")
         if not any(joined):
-            aligned.append(words)
+            aligned.append(by_pretoken)
             continue
         word_of = [count - 1 for count in accumulate(not join for join in joined)]  # of each pre-token
         aligned.append(
             replace(
-                words,
-                word_index=[word_of[pretoken] for pretoken in words.word_index],
-                first_piece=[piece for piece, join in zip(words.first_piece, joined, strict=True) if not join],
-                word_offsets=merge_pretokens(words.word_offsets, joined),
+                by_pretoken,
+                word_index=[word_of[pretoken] for pretoken in by_pretoken.word_index],
+                first_piece=[piece for piece, join in zip(by_pretoken.first_piece, joined, strict=True) if not join],
+                word_offsets=merge_pretokens(by_pretoken.word_offsets, joined),
             )
         )
     return aligned
@@ -113,25 +114,33 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
     """
     texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
     pretokens = basic_words(texts)
+    candidates: list[WordSplitting] = ["punctuation", "whitespace", _majority_marks(texts, words, pretokens)]
+
+    def num_reproduced(splitting: WordSplitting) -> int:
+        """Return the number of sentences whose words `splitting` reproduces."""
+        return sum(
+            merge_pretokens(pretoken_spans, joins_previous(text, pretoken_spans, splitting)) == word_spans
+            for text, pretoken_spans, word_spans in zip(texts, pretokens, words, strict=True)
+        )
+
+    return max(candidates, key=num_reproduced)  # ties: the first
+
+
+def _majority_marks(
+    texts: Sequence[str], words: Sequence[list[Span]], pretokens: Sequence[list[Span]]
+) -> dict[str, str]:
+    """Return, by place, the marks that belong to an adjacent word in the majority of cases."""
     votes: Counter[tuple[str, str]] = Counter()  # (place, mark): times that it is joined - times that it is not
     for text, word_spans, pretoken_spans in zip(texts, words, pretokens, strict=True):
         word_starts = {start for start, _ in word_spans}
         for (start, _), marks in zip(pretoken_spans, _border_marks(text, pretoken_spans), strict=True):
             vote = -1 if start in word_starts else 1
             votes.update(dict.fromkeys(marks, vote))  # adds the vote to the count of each mark
-    joined_marks = dict.fromkeys(PLACES, "")
+    joined_marks: dict[str, str] = {}
     for (place, mark), total in sorted(votes.items()):
         if total > 0:
-            joined_marks[place] += mark
-    by_marks = {place: marks for place, marks in joined_marks.items() if marks}
-    candidates: list[WordSplitting] = ["punctuation", "whitespace", by_marks]
-
-    def num_reproduced(splitting: WordSplitting) -> int:
-        """Return the number of sentences whose words `splitting` reproduces."""
-        cuts = zip(texts, pretokens, words, strict=True)
-        return sum(merge_pretokens(cut, joins_previous(text, cut, splitting)) == spans for text, cut, spans in cuts)
-
-    return max(candidates, key=num_reproduced)  # ties: the first
+            joined_marks[place] = joined_marks.get(place, "") + mark
+    return joined_marks
 
 
 def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:
@@ -145,32 +154,26 @@ def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, 
     """Return, for each pre-token, the (place, mark) of each punctuation mark beside the border between the previous
     pre-token and this one; [] if there is white space between them. A place is one of `PLACES`."""
     strings = [text[start:stop] for start, stop in pretokens]
-    # indices of the first pre-tokens after white space
-    begins = [index for index, follows in enumerate(_follow_directly(text, pretokens)) if not follows]
+    # a run of pre-tokens, with no white space between them, begins after white space
+    run_starts = [index for index, follows in enumerate(_follow_directly(text, pretokens)) if not follows]
     border_marks: list[list[tuple[str, str]]] = [[] for _ in strings]
-    for begin, end in pairwise([*begins, len(strings)]):
-        if end - begin > 1:
-            border_marks[begin + 1 : end] = _inner_border_marks(strings[begin:end])
+    for start, stop in pairwise([*run_starts, len(strings)]):
+        if stop - start > 1:
+            border_marks[start + 1 : stop] = _border_marks_of_run(strings[start:stop])
     return border_marks
 
 
-def _inner_border_marks(strings: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """Yield, for each border between pre-tokens with no white space between them, the (place, mark) of the marks beside
-    it. `strings` are the texts of the pre-tokens; a pre-token with a letter or digit is no mark."""
-    no_marks = [index for index, string in enumerate(strings) if any(map(str.isalnum, string))]
-    first, last = (no_marks[0], no_marks[-1]) if no_marks else (-1, -1)  # only marks: the place of each is "end"
-
-    def place_and_mark(index: int, place_inside: str) -> list[tuple[str, str]]:
-        """Return [(place, mark)] of the pre-token `index`, or [] if it is no mark. `place_inside` is the place of a
-        mark between two pre-tokens that are no marks."""
-        if index in no_marks:
-            return []
-        if index < first:
-            return [("begin", strings[index])]
-        return [("end" if index > last else place_inside, strings[index])]
-
-    for index, (before, string) in enumerate(pairwise(strings), 1):
-        if index not in no_marks and string == before:
-            yield [("repeated", string)]
-        else:
-            yield [*place_and_mark(index - 1, "inside_right"), *place_and_mark(index, "inside_left")]
+def _border_marks_of_run(run: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
+    """Yield the (place, mark) of the marks beside each border in a run of pre-tokens, given as strings. A mark is a
+    pre-token without letters and digits."""
+    words = [index for index, string in enumerate(run) if any(map(str.isalnum, string))]
+    first, last = (words[0], words[-1]) if words else (-1, -1)  # only marks: all are at the end
+    places = ["begin" if index < first else "end" if index > last else "inside" for index in range(len(run))]
+    for index, (left, right) in enumerate(pairwise(run), 1):
+        if index not in words and left == right:
+            yield [("repeated", right)]
+            continue
+        left_place = places[index - 1].replace("inside", "inside_right")
+        right_place = places[index].replace("inside", "inside_left")
+        marks = [(index - 1, left_place, left), (index, right_place, right)]
+        yield [(place, mark) for position, place, mark in marks if position not in words]

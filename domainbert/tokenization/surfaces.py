@@ -172,7 +172,7 @@ class _EntryIndex:
         from an uncased vocabulary."""
         for text in self._spellings(surface, lowercased):
             token_id = self.by_surface.get(Surface(text, surface.starts_word))
-            if token_id is None and not any(map(str.isalnum, text)):  # the role of a sign is ignored
+            if token_id is None and not any(map(str.isalnum, text)):  # punctuation may start a word or not
                 token_id = self.by_text.get(text)
             if token_id is not None:
                 return token_id

@@ -60,10 +60,11 @@ class WordCounter:
         self.documents_read += other.documents_read
         self.bytes_read += other.bytes_read
         self.forgotten += other.forgotten
-        self._documents[0] += other.documents
-        self._bytes[0] += other.bytes
-        counts = self._counts.setdefault(0, Counter())
-        for string, count in other.words(lambda string: [string]).items():
+        level = 0  # the only level of a merged counter
+        self._documents[level] += other.documents
+        self._bytes[level] += other.bytes
+        counts = self._counts.setdefault(level, Counter())
+        for string, count in other.words(split=lambda string: [string]).items():  # whole strings
             times = math.floor(count * factor + _uniform_hash(string))  # rounded at random, correct on average
             if times:
                 counts[string] += times

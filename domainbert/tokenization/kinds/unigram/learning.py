@@ -38,8 +38,10 @@ def learn_pieces(
     """Return up to `size` pieces of counted words with their log probabilities (natural), the most probable first.
 
     Words have at most 32 characters, all in the alphabet and no white space. Every character of the alphabet is a
-    piece; other pieces have at most 16 characters and occur `min_frequency` times. Ties: the shorter piece first.
+    piece, so `size` is at least their number; other pieces have at most 16 characters and occur `min_frequency` times.
+    Ties: the shorter piece first.
     """
+    oversize = int(size * _OVERSIZE)
     # characters with 0 occurrences, so that every character becomes a piece
     table = _seed_table({**dict.fromkeys(alphabet, 0), **words}, min_frequency)
     expected = table.occurrences
@@ -49,12 +51,11 @@ def learn_pieces(
             kept = (expected >= _MIN_EXPECTED) | table.single
             table, expected = table.select(kept), expected[kept]
         probabilities = _probabilities(expected)
-        oversize = int(size * _OVERSIZE)
-        if len(expected) <= max(oversize, len(alphabet)):  # characters are never removed
+        if len(expected) <= oversize:
             break
         # the log likelihood that is lost if other pieces replace a piece
         gains = np.log(probabilities / _split_probabilities(table, probabilities))
-        loss = np.where(table.single, np.inf, expected * gains)
+        loss = np.where(table.single, np.inf, expected * gains)  # single characters are never removed
         kept = _largest_mask(loss, max(oversize, int(len(expected) * _KEPT_SHARE)))
         table, expected = table.select(kept), expected[kept]
     scores = np.round(np.log(probabilities), _DECIMALS)
@@ -118,30 +119,34 @@ class _FrequentStrings(NamedTuple):
 
 def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
     """Return a table of the seed pieces, at most 1,000,000: all single characters, then strings by length x
-    occurrences. The strings occur `min_frequency` times, and are not always followed by the same character."""
+    occurrences. The strings occur at least `min_frequency` times, and not always before the same character."""
     ordered = sorted(words, key=lambda word: (-len(word), word))
     lengths = np.array([len(word) for word in ordered], dtype=np.int64)
     counts = np.array([words[word] for word in ordered], dtype=np.float64)
     text = "".join(word + _END for word in ordered)
-
-    # number the frequent strings, the shorter ones first
     levels = list(_frequent_strings_by_length(text, np.repeat(counts, lengths + 1), min_frequency))
+    table = _table_of_all(levels, text, lengths, counts)
+
+    # each level is compared with the strings one longer
+    branching = np.concatenate([_is_branching(level, longer) for level, longer in zip_longest(levels, levels[1:])])
+    seeds = branching | table.single
+    weights = np.where(seeds, table.occurrences * table.sizes, -np.inf)
+    weights[table.single] = np.inf
+    return table.select(seeds & _largest_mask(weights, _MAX_SEEDS))
+
+
+def _table_of_all(levels: Sequence[_FrequentStrings], text: str, lengths: Ints, counts: Floats) -> _PieceTable:
+    """Return a table whose pieces are all frequent strings; `levels` has the strings of 1, 2, ... characters."""
     sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first_positions) for level in levels])
     pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)
-    num_shorter = 0
+    num_shorter = 0  # pieces of the levels before
     for row, level in zip(pieces_at, levels, strict=False):
         row[level.positions] = num_shorter + level.indices
         num_shorter += len(level.first_positions)
     positions = np.concatenate([level.first_positions for level in levels])
     occurrences = np.concatenate([level.counts for level in levels])
     begins = np.cumsum(lengths + 1) - lengths - 1
-    table = _PieceTable(text, begins, lengths, counts, pieces_at, positions, sizes, occurrences)
-
-    # select the seeds: each level is compared with the strings one longer
-    branching = np.concatenate([_is_branching(level, longer) for level, longer in zip_longest(levels, levels[1:])])
-    seeds = branching | table.single
-    weights = np.where(table.single, np.inf, np.where(seeds, occurrences * sizes, -np.inf))
-    return table.select(seeds & _largest_mask(weights, _MAX_SEEDS))
+    return _PieceTable(text, begins, lengths, counts, pieces_at, positions, sizes, occurrences)
 
 
 def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) -> Iterator[_FrequentStrings]:
@@ -152,23 +157,33 @@ def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) 
     """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     characters = np.unique(points, return_inverse=True)[1].astype(np.int64)
-    before = np.full(len(text) + 1, -1, dtype=np.int64)  # index of the frequent string one shorter at each position
+    prefix_at = np.full(len(text) + 1, -1, dtype=np.int64)  # index of the frequent string one shorter; -1: none
     positions = np.flatnonzero(points != ord(_END))
     keys = characters[positions]
     for size in range(1, _MAX_PIECE_CHARACTERS + 1):
-        _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
-        counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
-        frequent = (counts >= min_frequency) | (size == 1)
-        new_indices = np.where(frequent, np.cumsum(frequent) - 1, -1)
-        first_positions, counts, kept = positions[first[frequent]], counts[frequent], frequent[indices]
-        positions, indices = positions[kept], new_indices[indices[kept]]
-        yield _FrequentStrings(positions, indices, first_positions, counts, before[first_positions])
-        before[:] = -1
-        before[positions] = indices
-        positions = positions[before[positions + 1] >= 0]  # the string without its first character must be frequent
+        level = _frequent_strings(positions, keys, weights, prefix_at, min_frequency if size > 1 else 0)
+        yield level
+        # extend by a character the strings that are frequent without their first character, too
+        prefix_at[:] = -1
+        prefix_at[level.positions] = level.indices
+        positions = level.positions[prefix_at[level.positions + 1] >= 0]
         if not len(positions):
             return
-        keys = before[positions] * (characters.max() + 1) + characters[positions + size]
+        keys = prefix_at[positions] * (characters.max() + 1) + characters[positions + size]
+
+
+def _frequent_strings(
+    positions: Ints, keys: Ints, weights: Floats, prefix_at: Ints, min_frequency: int
+) -> _FrequentStrings:
+    """Count the strings of one length, given by position and key, (n,), and return the frequent strings. Equal strings
+    have equal keys; `prefix_at` has the index, at each position, of the string without its last character."""
+    _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
+    counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
+    frequent = counts >= min_frequency
+    new_indices = np.cumsum(frequent) - 1
+    kept, first_positions = frequent[indices], positions[first[frequent]]
+    parents = prefix_at[first_positions]
+    return _FrequentStrings(positions[kept], new_indices[indices[kept]], first_positions, counts[frequent], parents)
 
 
 def _is_branching(level: _FrequentStrings, longer: _FrequentStrings | None) -> Bools:
@@ -187,15 +202,16 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
     columns = _forward_probabilities(table, table.begins, table.lengths, probabilities)
     padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     size, longest = len(table.text), len(columns) - 1
-    # probabilities of the string before each position (forward), and of the string from each position on (backward),
-    # which is multiplied by the count of the string and divided by the probability of the whole string
+    # forward: by position, the probability of the part of the string before it
+    # backward: the probability of the other part, times the count of the string / the probability of the whole string
     forward, backward = np.zeros(size), np.zeros(size + _MAX_PIECE_CHARACTERS)
-    for length, column in enumerate(columns):
+    for length, column in enumerate(columns):  # a column has the first strings, because the longest are first
         forward[table.begins[: len(column)] + length] = column
     ends = table.begins + table.lengths
     backward[ends] = table.counts / forward[ends]
     for length in range(longest - 1, -1, -1):
-        positions = table.begins[: len(columns[length + 1])] + length  # of the strings that are longer than `length`
+        num_longer = len(columns[length + 1])
+        positions = table.begins[:num_longer] + length
         for span in range(1, min(longest - length, _MAX_PIECE_CHARACTERS) + 1):
             backward[positions] += padded[table.pieces_at[span - 1, positions]] * backward[positions + span]
     expected = np.zeros(len(padded))
@@ -208,21 +224,19 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
 def _split_probabilities(table: _PieceTable, probabilities: Floats) -> Floats:
     """Return the total probability of all ways to compose each piece of other pieces, (pieces,); 1 for a single
     character."""
-    order = np.argsort(-table.sizes, kind="stable")
-    sizes = table.sizes[order]
-    columns = _forward_probabilities(table, table.positions[order], sizes, probabilities, whole=False)
-    others = np.ones(len(order))
-    for size in range(2, len(columns)):
-        indices = np.flatnonzero(sizes == size)
-        others[order[indices]] = columns[size][indices]
-    return others
+    order = np.argsort(-table.sizes, kind="stable")  # the longest first, as `_forward_probabilities` needs them
+    columns = _forward_probabilities(table, table.positions[order], table.sizes[order], probabilities, whole=False)
+    totals = np.ones(len(order))
+    for column in columns[2:]:  # the last column with a piece has the probability of the whole piece
+        totals[order[: len(column)]] = column
+    return totals
 
 
 def _forward_probabilities(
     table: _PieceTable, begins: Ints, lengths: Ints, probabilities: Floats, whole: bool = True
 ) -> list[Floats]:
-    """Return a list: entry n has the probability of the first n characters, over all segmentations, of each string with
-    at least n characters: (strings of at least n characters,).
+    """Return the total probability of the segmentations of the beginning of each string: entry n of the list has the
+    beginnings of n characters, (strings of at least n characters,).
 
     The strings are given by the position of their first character (`begins`) and their `lengths`, both (strings,), and
     sorted by descending length. Without `whole`, the piece that is equal to a string is not used for it.
@@ -230,14 +244,13 @@ def _forward_probabilities(
     padded = np.append(probabilities, 0.0)  # the last is for positions without a piece
     columns = [np.ones(len(begins))]
     for length in range(1, int(lengths[0]) + 1):
-        num_strings = int(np.searchsorted(-lengths, -length, side="right"))  # of at least `length` characters
+        num_longer, num_strings = np.searchsorted(-lengths, [-length, -length + 1])  # > length, >= length characters
         column = np.zeros(num_strings)
-        for span in range(1, min(length, _MAX_PIECE_CHARACTERS) + 1):
-            if span == length and not whole:
-                num_strings = int(np.searchsorted(-lengths, -length, side="left"))  # of more than `length` characters
-            piece_starts = begins[:num_strings] + (length - span)
+        for span in range(1, min(length, _MAX_PIECE_CHARACTERS) + 1):  # of the last piece
+            num_used = num_strings if whole or span < length else num_longer
+            piece_starts = begins[:num_used] + (length - span)
             piece_probabilities = padded[table.pieces_at[span - 1, piece_starts]]
-            column[:num_strings] += columns[length - span][:num_strings] * piece_probabilities
+            column[:num_used] += columns[length - span][:num_used] * piece_probabilities
         columns.append(column)
     return columns
 
