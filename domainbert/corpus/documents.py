@@ -225,9 +225,9 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
 
     Raise `DomainbertError` if all texts are too short.
     """
-    excluded, files_ignored = _index_excluded(
-        tuple(sources), tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
-    )
+    # part of the cache key, so that changed files are read again
+    file_states = tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
+    excluded, files_ignored = _index_excluded(tuple(sources), file_states)
     paths = [source.path for source in sources]
     if not excluded.num_indexed:
         found = f"{', '.join(paths)}: all {excluded.num_skipped:,} texts are too short"
@@ -240,8 +240,7 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
 
 @lru_cache(1)  # a corpus in parts, or with `select`, is read several times
 def _index_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -> tuple[KnownTexts, int]:
-    """Return an index of the texts, and the number of ignored files; `file_states` is part of the cache key, so that
-    changed files are read again."""
+    """Return an index of the texts, and the number of ignored files; `file_states` is only part of the cache key."""
     from domainbert.corpus.known_texts import KnownTexts
 
     report = CorpusReport()

@@ -90,9 +90,9 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
 
 
 def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
-    """Return the format of a file, as set by the user or detected from its first lines.
+    """Return the format of a file, as set by the user (`format`) or detected from its first lines ("auto").
 
-    Raise `DomainbertError` if the format is not one of `expected`, or the path is a stream, whose first lines the
+    Raise `DomainbertError` if no kind of `expected` is detected, or the path is a stream, whose first lines the
     detection would consume. `setting` is the key of the format in messages. Rows in memory are allowed where JSONL is.
     """
     if isinstance(path, Rows):
@@ -103,32 +103,30 @@ def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple
     return detect_kind(path, read_first_lines(path), expected, setting) if format == "auto" else FileKind(format)
 
 
-def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str = "") -> FileKind:
+def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str) -> FileKind:
     """Return which of the expected kinds a file has, from its path and its first lines.
 
     JSONL is detected by its objects, also in a JSON array; CoNLL by `-DOCSTART-` or `# global.columns` in the first
     line, by a column with tags in most lines, or by lines with the same number of tabs and blank lines between them.
-    Otherwise the suffix decides. `setting` is the key that overrides the detection, if there is one.
+    Otherwise the suffix decides. `setting` is the key that overrides the detection; "" if there is none.
 
     Raises:
         DomainbertError: neither lines nor suffix decide; or plain text is expected, too, and every line has columns, so
             the file may be words without tags or a table.
     """
     names = ", ".join(_NAMES[kind] for kind in expected)
+    set_kind = f"`{setting}` set to {' or '.join(expected)}" if setting else names
     evident, suffix = evident_kind(first), format_suffix(path)
     if evident is not None and evident in expected:
         return FileKind(evident, _num_columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
-        raise DomainbertError(
-            f"{path}: {width} columns separated by tabs in every line, and no tags; expected `{setting}` to set the "
-            f"format ({names})"
-        )
+        found = f"{width} columns separated by tabs in every line, and no tags"
+        raise DomainbertError(f"{path}: {found}; expected {set_kind}")
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    advice = f", or `{setting}` to set the format" if setting else ""
-    raise DomainbertError(f"{path}: {found}; expected {names}{advice}")
+    raise DomainbertError(f"{path}: {found}; expected {f'{names}, or {set_kind}' if setting else names}")
 
 
 def _is_enough(content: Sequence[str]) -> bool:
@@ -137,9 +135,12 @@ def _is_enough(content: Sequence[str]) -> bool:
         return True
     if len(content) < 2:
         return bool(content) and _is_object(content[0])
-    first_two = content[:2]  # enough, unless they may be words with tags, a broken JSONL, or a table
-    undecided = any(_tagged_columns(line) or line.startswith("{") for line in first_two) or _num_tab_columns(first_two)
-    return not undecided or bool(_BEGINS_CONLL.match(content[0]))
+    if _BEGINS_CONLL.match(content[0]):
+        return True
+    first_two = content[:2]
+    may_have_tags, may_be_table = any(map(_tagged_columns, first_two)), _num_tab_columns(first_two) > 0
+    may_be_broken_jsonl = any(line.startswith("{") for line in first_two)
+    return not (may_have_tags or may_be_table or may_be_broken_jsonl)
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
@@ -148,27 +149,27 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     content = [first[index] for index in non_blank]
     if not content:
         return None
-
-    # by the first line, or by most lines being objects
+    # JSONL if the first line or most lines are objects
     if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
         return "jsonl"
     if _BEGINS_ARRAY.match("\n".join(content)):
         return "jsonl"
     if _BEGINS_CONLL.match(content[0]):
         return "conll"
+    has_blank_between = non_blank[-1] - non_blank[0] + 1 > len(content)
+    return "conll" if (has_blank_between and _num_tab_columns(content)) or _has_tag_column(content) else None
 
-    # by columns
-    has_blank_between = non_blank[-1] - non_blank[0] >= len(non_blank)
-    if has_blank_between and _num_tab_columns(content):
-        return "conll"
+
+def _has_tag_column(content: Sequence[str]) -> bool:
+    """Whether nearly all lines have a tag in the same column, if the first line is not counted when it has no tag, as a
+    header. Lines of another width than most lines count as lines without a tag."""
     widths = [len(_split_columns(line)) for line in content]
     width = Counter(widths).most_common(1)[0][0]
     lines = [line for line, columns in zip(content, widths, strict=True) if columns == width]
     tags_by_column = Counter(column for line in lines for column in _tagged_columns(line))
     most_tags = max(tags_by_column.values(), default=0)  # number of lines with a tag in the column with the most tags
-    may_have_header = not _tagged_columns(content[0])  # the first line may name the columns
-    num_words = len(content) - 1 if may_have_header else len(content)
-    return "conll" if most_tags >= 2 and most_tags >= _MIN_TAGGED * num_words else None
+    num_words = len(content) if _tagged_columns(content[0]) else len(content) - 1
+    return most_tags >= 2 and most_tags >= _MIN_TAGGED * num_words
 
 
 def _is_object(line: str) -> bool:

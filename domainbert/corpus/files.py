@@ -16,7 +16,7 @@ from typing import BinaryIO, cast
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import STDIN, check_utf8
 
-MAX_DOCUMENT_BYTES = 32 * 1024**2  # also of a line, because it must fit into memory; longer lines are rarely one text
+MAX_DOCUMENT_BYTES = 32 * 1024**2  # as UTF-8; also of a line, because it must fit into memory
 
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
@@ -73,7 +73,7 @@ def _matches(pattern: str) -> list[str]:
     """
     parts = Path(pattern).parts
     for index, part in enumerate(parts):
-        if glob.has_magic(part):
+        if glob.has_magic(part) or "**" in parts[:index][-1:]:  # folders whose contents `glob` reads
             folders = glob.iglob(str(Path(*parts[:index])), recursive=True)
             for folder in filter(os.path.isdir, folders):
                 os.scandir(folder).close()  # only for its error
@@ -145,6 +145,12 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
     column = position - data.rfind(b"\n", 0, position)
     byte = f"byte {column} of the line, 0x{data[position]:02x}"
     raise DomainbertError(f"{path}:{line}: {byte}, is {found}; expected UTF-8 text")
+
+
+def check_length(text: str, where: str) -> None:
+    """Raise `DomainbertError` for a document of more than `MAX_DOCUMENT_BYTES`."""
+    if len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT_BYTES:
+        raise too_long(where, "document")
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:

@@ -17,7 +17,15 @@ from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
-from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
+from domainbert.corpus.files import (
+    MAX_DOCUMENT_BYTES,
+    check_length,
+    is_compressed,
+    open_bytes,
+    read_lines,
+    too_long,
+    unreadable,
+)
 from domainbert.corpus.rows import csv_rows, json_rows
 
 if TYPE_CHECKING:
@@ -38,7 +46,7 @@ def read_text(path: Path, source: Source) -> Texts:
     Blank lines are skipped, except inside a file that is one document. Raise `DomainbertError` if a document is too
     long.
     """
-    if source.documents == "line":
+    if source.documents == "line":  # `read_lines` checks the length
         yield from ((f":{number}", line) for number, line in read_lines(path) if line.strip())
         return
     lines: list[str] = []
@@ -51,7 +59,7 @@ def read_text(path: Path, source: Source) -> Texts:
             continue
         start = start if lines else number
         lines.append(line)
-        size += len(line) + 1
+        size += len(line.encode()) + 1
         if size > MAX_DOCUMENT_BYTES:
             raise too_long(f"{path}:{start}", "document", " (documents: blank_line or line makes them shorter)")
     if lines or source.documents == "file":
@@ -151,8 +159,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[source.text_key]):
                 for text in _strings(batch.column(0), path, source.text_key):
                     row += 1
-                    if text is not None and len(text) > MAX_DOCUMENT_BYTES:
-                        raise too_long(f"{path}, row {row}", "document")
+                    check_length(text or "", f"{path}, row {row}")
                     yield f":{row}", text or ""
             if row != (expected := file.metadata.num_rows):
                 raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} by its footer")

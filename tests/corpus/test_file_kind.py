@@ -70,7 +70,7 @@ def test_what_a_file_is_read_as(name, content, expected, said):
 def test_doubt_is_an_error(name, content, expected, message):
     with pytest.raises(DomainbertError) as error:
         detect_kind(Path(name), content.splitlines(), expected, "format")
-    assert message in str(error.value) and "`format` to set" in str(error.value)
+    assert message in str(error.value) and "`format` set to" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,18 @@ def test_a_document_too_long_for_memory_is_refused(
         list(read_text(path, Source(str(path), documents=documents)))
 
 
+def test_the_length_of_a_document_is_in_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (files, sys.modules[read_text.__module__]):
+        monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1000)
+    text = "\u0e01" * 400  # 1200 bytes
+    (tmp_path / "a.txt").write_text(f"{text[:200]}\n{text[200:]}", encoding="utf-8")
+    with pytest.raises(DomainbertError, match=r"a\.txt:1: a document of more than"):
+        list(read_text(tmp_path / "a.txt", Source("a")))
+    pq.write_table(pa.table({"text": ["", text]}), tmp_path / "a.parquet")
+    with pytest.raises(DomainbertError, match=r"a\.parquet, row 2: a document of more than"):
+        list(read_parquet(tmp_path / "a.parquet", Source("a")))
+
+
 def test_csv_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text\n" + "x" * 300_000 + "\n\n")

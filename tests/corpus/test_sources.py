@@ -113,7 +113,7 @@ def test_a_wrong_corpus_is_refused(arguments: dict[str, object], key: str) -> No
         CorpusConfig(**{"sources": [Source("x")], **arguments})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pattern", ["*/*.txt", "**/*.txt", "*/b/*.txt", "closed/*.txt"])
+@pytest.mark.parametrize("pattern", ["*/*.txt", "**/*.txt", "**/c.txt", "*/b/*.txt", "closed/*.txt"])
 def test_a_folder_that_a_glob_cannot_list_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
 ) -> None:

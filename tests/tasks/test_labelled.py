@@ -250,7 +250,7 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
     with pytest.raises(DomainbertError, match=r"a.jsonl: 2 problems\n  .*:1: not JSON"):
         read_ner(path, NerFormat(kind="jsonl"))
     path = write("a.dat", "text\tlabel\na, b\tup\n")
-    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` to set"):
+    with pytest.raises(DomainbertError, match=r"a.dat: unknown suffix '.dat'.* or `format.kind` set to jsonl or csv"):
         read_classification(Classification(), path)
     assert read_classification(Classification(format=ClassificationFormat(kind="tsv")), path).items == [
         LabelledText("a, b", "up", 2)
