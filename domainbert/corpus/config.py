@@ -69,9 +69,10 @@ class Source:
             raise DomainbertError(f"language: found {self.language!r}; expected letters, digits, - and _ (fr, zh-Hant)")
         if not self.path:
             raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
-        if self.translation is not None and (self.translation_key is not None or self.documents != "line"):
-            other = f"documents: {self.documents}" if self.translation_key is None else "translation_key"
-            raise DomainbertError(f"translation: found with {other}; expected documents: line and no translation_key")
+        if self.translation is not None and self.translation_key is not None:
+            raise DomainbertError("translation: found next to translation_key; expected only one of the two")
+        if self.translation is not None and self.documents != "line":
+            raise DomainbertError(f"translation: found next to documents: {self.documents}; expected documents: line")
         if self.path.startswith(_HUB):
             name, revision = check_hub_name(self.path)
             if revision is not None:
@@ -112,9 +113,9 @@ def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
     """
     for index, source in enumerate(sources):
         if source.weight != 1:
-            raise DomainbertError(f"{key}[{index}].weight: found {source.weight:g}; expected no weight")
+            raise DomainbertError(f"{key}[{index}].weight: found {source.weight:g}; expected no weight here")
         if source.language is not None:
-            raise DomainbertError(f"{key}[{index}].language: found {source.language}; expected no language")
+            raise DomainbertError(f"{key}[{index}].language: found {source.language}; expected no language here")
 
 
 @dataclass(frozen=True)
@@ -168,10 +169,10 @@ class CorpusConfig:
                 found = f"found {source.language} without languages"
                 problems.add(f"{where}.language: {found}; expected languages: {{alpha: 0.3}} in the corpus")
             elif self.languages is not None and source.language is None:
-                problems.add(f"{where}.language: missing with languages; expected the language of {source.path}")
+                problems.add(f"{where}.language: missing; with languages, expected the language of {source.path}")
             elif self.languages is not None and source.weight != 1:
-                found = f"found {source.weight:g} with languages"
-                problems.add(f"{where}.weight: {found}, which set the share of each source; expected no weight")
+                found = f"found {source.weight:g} next to languages, which sets the share of each language"
+                problems.add(f"{where}.weight: {found}; expected no weight")
         problems.raise_if_any()
 
     def check_preparable(self, in_parts: bool) -> None:
@@ -187,10 +188,11 @@ class CorpusConfig:
         if in_parts:
             for index, source in enumerate(self.sources):
                 if source.hub_name is not None:
-                    problems.add(f"row_lengths: found with corpus.sources[{index}], {source.path}; expected files")
+                    found = f"found next to corpus.sources[{index}], {source.path}"
+                    problems.add(f"row_lengths: {found}; expected a source on disk, or no row_lengths")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
-                    problems.add(f"row_lengths: found with corpus.{name}; expected only one of them")
+                    problems.add(f"row_lengths: found next to corpus.{name}; expected only one of the two")
         problems.raise_if_any()
 
     @property

@@ -134,8 +134,8 @@ def read_documents(
             document.counts.dropped["not selected"] += 1
     if files is None and not any(report.documents(split) for split in ("train", "validation")):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
-        dropped = f" ({reasons})" if reasons else ""
-        raise DomainbertError(f"corpus: all {report.read:,} documents were dropped{dropped}; expected at least one")
+        dropped = f" (dropped: {reasons})" if reasons else ""
+        raise DomainbertError(f"corpus: kept none of {report.read:,} documents{dropped}; expected at least one")
 
 
 def _filtered_documents(
@@ -230,8 +230,8 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
     excluded, files_ignored = _index_excluded(tuple(sources), file_states)
     paths = [source.path for source in sources]
     if not excluded.num_indexed:
-        found = f"{', '.join(paths)}: all {excluded.num_skipped:,} texts are too short"
-        raise DomainbertError(f"exclude: found {found}; expected texts of 8 words or more")
+        found = f"found no text of 8 words or more in {', '.join(paths)}, and {excluded.num_skipped:,} shorter texts"
+        raise DomainbertError(f"exclude: {found}; expected at least one longer text")
     report.exclusion = {"texts": paths, "num_texts": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored

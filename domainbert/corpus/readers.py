@@ -162,7 +162,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
                     check_length(text or "", f"{path}, row {row}")
                     yield f":{row}", text or ""
             if row != (expected := file.metadata.num_rows):
-                raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} by its footer")
+                raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} as in its footer")
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error, f" after row {row}" if row else "") from error
 
@@ -197,7 +197,8 @@ def _column_index(path: Path, header: list[str], name: str) -> int:
     """Return the index of the column `name`; raise `DomainbertError` if there is none, or more than one."""
     if name not in header:
         found = format_names(header)
-        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); expected a column with the text")
+        expected = "expected a column with the text (text_key or translation_key)"
+        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); {expected}")
     if header.count(name) > 1:
         raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected a single column with the text")
     return header.index(name)

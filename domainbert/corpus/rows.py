@@ -188,7 +188,8 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
         for columns in rows:
             width = width or len(columns)
             if columns and len(columns) != width:
-                problems.add(f"{path}:{begin}: {len(columns)} columns; expected {width} as in the header")
+                found = f"{len(columns)} column{'s' * (len(columns) > 1)}"
+                problems.add(f"{path}:{begin}: {found}; expected {width} as in the header")
             elif delimiter == "\t" and (joined := _num_joined_rows(lines, width)):
                 found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(

@@ -74,8 +74,8 @@ def _why_no_files(path: str) -> str:
     if stream := stream_kind(Path(path)):
         return f"{path} is {stream}; expected regular files"
     if files := [file for _, file in find_files(path)]:
-        content = "this kind of file" if files == [Path(path)] else f"its {len(files):,} files, such as {files[0]}"
-        return f"{path}: no reader for {content}; expected one of {suffixes} (.gz and .zst too), or `format`"
+        content = "this kind of file" if files == [Path(path)] else f"its files, such as {files[0]}"
+        return f"{path}: no reader for {content}; expected {suffixes} (.gz and .zst too), or a `format` such as text"
     if Path(path).is_dir():
         return f"{path}: no readable file in this folder; expected files with {suffixes} (.gz and .zst too)"
     return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
@@ -222,7 +222,7 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"
-            raise DomainbertError(f"{source.path}: {found}; expected a column with the text")
+            raise DomainbertError(f"{source.path}: {found}; expected a column with the text (text_key)")
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):
             where = f"{source.path}, row {row}"

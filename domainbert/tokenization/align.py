@@ -107,8 +107,8 @@ def _align_text(
 
 
 def _num_pieces_before_words(word_of: Sequence[int], pretoken_of: Sequence[int | None]) -> int:
-    """Return the number of pieces that belong to no word (-1): pieces before the first word, except a separate piece, in
-    the same pre-token, for the space before it."""
+    """Return the number of pieces before the first word (-1), without a separate piece, in the pre-token of the word,
+    for the space before it."""
     first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))
     while 0 < first < len(word_of) and pretoken_of[first - 1] == pretoken_of[first]:
         first -= 1

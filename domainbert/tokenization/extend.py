@@ -37,9 +37,8 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
-        raise DomainbertError(
-            f"extend: found {count:,}; expected at most {len(saved):,}, the words of the corpus with several pieces"
-        )
+        found = f"found {count:,}, but the corpus has only {len(saved):,} words that are cut into several pieces"
+        raise DomainbertError(f"extend: {found}; expected a lower number, or more text")
     return sorted(saved, key=lambda word: (-saved[word], word))[:count]
 
 
@@ -55,7 +54,7 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     """
     entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + index for index, word in enumerate(words)}
     if existing := sorted(entries.keys() & set(tokenizer.tokens)):
-        raise DomainbertError(f"{existing[0]!r} is an entry already; expected new words only")
+        raise DomainbertError(f"{existing[0]!r} is in the vocabulary already; expected only new words")
     state = json.loads(tokenizer.copy_backend().to_str())
     tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
     return _checked_extension(tokenizer, Tokenizer.from_str(json.dumps(state)))

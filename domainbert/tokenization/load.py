@@ -62,7 +62,7 @@ class DomainTokenizer:
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
-            raise DomainbertError(f"the vocabulary has no {', '.join(missing)}; expected all special tokens")
+            raise DomainbertError(f"the vocabulary has no {', '.join(missing)}; expected an entry for each of them")
         ids = {role: vocab[token] for role, token in special_tokens.items()}
 
         backend.no_truncation()
@@ -256,12 +256,12 @@ def _add_tokens(
     `tokens_map` is the content of `special_tokens_map.json`; `named` maps roles to the special tokens of the folder.
     Raise `DomainbertError` if a token would get another id than the folder says.
     """
-    path = folder / "added_tokens.json"
+    path, where = folder / "added_tokens.json", f"{folder}/tokenizer_config.json: added_tokens_decoder"
     listed = config.get("added_tokens_decoder")
     if not listed and path.is_file():
         extra = tokens_map.get("additional_special_tokens") or []
         names = (token.get("content") if isinstance(token, dict) else token for token in extra)
-        special = {*named.values(), *names}
+        special, where = {*named.values(), *names}, str(path)
         listed = {
             token_id: {"content": token, "special": token in special, "normalized": token not in special}
             for token, token_id in read_json(path, "an object").items()
@@ -270,13 +270,13 @@ def _add_tokens(
     try:
         tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
-        raise DomainbertError(f"{folder}: added tokens: {error}; expected ids and tokens") from error
+        raise DomainbertError(f"{where}: {error}; expected ids and their tokens") from error
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     for token_id, token in sorted(tokens.items()):
         if token.content not in existing:
             backend.add_tokens([token])
         if (new_id := backend.token_to_id(token.content)) != token_id:
-            raise DomainbertError(f"{folder}: the added token {token.content!r} has id {token_id}; expected {new_id}")
+            raise DomainbertError(f"{where}: {token.content!r} has id {token_id}; expected {new_id}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:
@@ -303,7 +303,8 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
             continue
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
-            raise DomainbertError(f"{folder}: {role}: {str(value)[:80]}; expected a string or an object with `content`")
+            found = f"{role} in tokenizer_config.json or special_tokens_map.json: found {str(value)[:80]}"
+            raise DomainbertError(f"{folder}: {found}; expected a string or an object with `content`")
         special_tokens[role] = token
     return special_tokens
 

@@ -32,10 +32,9 @@ def check_splitting(value: object) -> WordSplitting:
     """Return `value`, from `config.json`, if it is a word splitting; `DomainbertError` otherwise."""
     is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
     if not (is_marks or value in ("punctuation", "whitespace")):
-        places = ", ".join(PLACES)
-        raise DomainbertError(
-            f"{SPLITTING_KEY}: found {value!r:.80}; expected punctuation, whitespace or marks by {places}"
-        )
+        marks = f"an object with the marks of some of {', '.join(PLACES)}"
+        found = f"config.json: {SPLITTING_KEY}: found {value!r:.80}"
+        raise DomainbertError(f'{found}; expected "punctuation", "whitespace" or {marks}')
     return value  # type: ignore[return-value]
 
 

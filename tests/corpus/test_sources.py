@@ -57,7 +57,7 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
         "no such",
         "no readable file in this folder",
         "no reader for this kind of file",
-        "no reader for its 1 files, such",
+        "no reader for its files, such",
     ]
     for line, number, reason in zip(lines[1:], range(5), reasons, strict=True):
         assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line

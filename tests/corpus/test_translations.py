@@ -75,9 +75,9 @@ def test_both_files_are_inputs_and_have_to_be_there(tmp_path: Path) -> None:
 
 
 def test_settings_that_say_it_twice_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match="translation: found with translation_key; expected documents: line"):
+    with pytest.raises(DomainbertError, match="translation: found next to translation_key; expected only one of"):
         Source("a.txt", documents="line", translation=Path("b.txt"), translation_key="translation")
-    with pytest.raises(DomainbertError, match="translation: found with documents: file; expected documents: line"):
+    with pytest.raises(DomainbertError, match="translation: found next to documents: file; expected documents: line"):
         Source("a.txt", translation=Path("b.txt"))
     (tmp_path / "a.txt").write_text("A text of one line, without keys.\n")
     with pytest.raises(

@@ -230,7 +230,7 @@ def test_labels_have_the_same_names_in_all_rows(write):
         ("a.csv", "text,label\ra,b\r", ":1: broken CSV (new-line character seen in unquoted field"),
         ("a.tsv", 'text\tlabel\n"a"b\tc\n', ":2: broken CSV ('\\t' expected after '\"')"),
         ("a.csv", 'text,label\n"a,b\nc,d\n', ":2: broken CSV (unexpected end of data)"),
-        ("a.csv", "text,label\na,b\nc\n", ":3: 1 columns; expected 2 as in the header"),
+        ("a.csv", "text,label\na,b\nc\n", ":3: 1 column; expected 2 as in the header"),
         ("a.csv", 'text,label\n"a"b,c\n', ":2: broken CSV ("),
         ("a.csv", "text,lable\na,b\n", ":1: no column 'label'; the header names 'text', 'lable'"),
         ("a.csv", "", ": no texts"),

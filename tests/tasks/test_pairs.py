@@ -188,7 +188,7 @@ def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocab
     for task in (Classification(), Classification(FORMAT)):
         given = StageArguments({"model": tmp_path, "task": task})
         given.check_pairs("model")
-        wanted = "handles only single texts; expected pairs too" if task.reads_pairs else ""
+        wanted = "has no template for pairs; expected another tokenizer" if task.reads_pairs else ""
         assert (wanted in str(given.problems)) and bool(given.problems) == task.reads_pairs
     given = StageArguments({"model": vocabularies("bert"), "task": Classification(FORMAT)})
     given.check_pairs("model")

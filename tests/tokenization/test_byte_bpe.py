@@ -282,7 +282,7 @@ def test_more_words_leave_the_others_as_they_are(tokenizer: DomainTokenizer, tmp
     assert load_tokenizer(tmp_path).fingerprint == more.fingerprint
     theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("in Kenya", add_special_tokens=False)["input_ids"] == more.encode(["in Kenya"])[0]
-    with pytest.raises(DomainbertError, match="is an entry already"):
+    with pytest.raises(DomainbertError, match="is in the vocabulary already"):
         extend_tokenizer(more, [" Kenya"])
 
 

@@ -225,7 +225,7 @@ def test_an_added_token_with_another_id_is_named(
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 9}')
-    with pytest.raises(DomainbertError, match=r"the added token '\[E1\]' has id 9; expected 6"):
+    with pytest.raises(DomainbertError, match=r"added_tokens\.json: '\[E1\]' has id 9; expected 6"):
         load_tokenizer(tmp_path)
 
 
