@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStop
 from domainbert.base.files import disk_full_message, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
-from domainbert.base.process import launch_id
+from domainbert.base.process import launch_id, launched_world_size
 from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ RUNNING = "running.lock"
 CONFIG = "config.yaml"
 STATUS = "status.json"
 
-NEVER_RUN, NOT_FINISHED, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
+NEVER_RUN, NOT_RESUMABLE, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 BEING_WRITTEN = "another process is writing it"
 UNSEALED = f"its {MANIFEST} was removed"  # by a user who edited files that the manifest lists
 """States of a stage's folder, as `--dry-run` prints them. Only an interrupted stage can be resumed."""
@@ -89,20 +89,24 @@ def claim_folder(
         except Exception as error:
             check_not_removed()
             disk_full = _disk_full_error(job, error, resume_command)
-            reported = disk_full or error
-            is_permanent = isinstance(reported, DomainbertError) and not isinstance(reported, TrainingFailed)
-            if is_permanent and not holds_progress(job.out):  # no file in the folder can be used again
-                _clear(job.out)
-                (job.out / RUNNING).unlink(missing_ok=True)
-                if is_new:
-                    job.out.rmdir()
-            else:
-                with suppress(OSError):  # raise the first error, not an error of writing the status
-                    write_status("failed", str(reported) if isinstance(reported, DomainbertError) else repr(reported))
+            _keep_or_clear(job.out, disk_full or error, write_status, is_new)
             if disk_full is not None:
                 raise disk_full from error
             raise
         _finish(job)
+
+
+def _keep_or_clear(out: Path, error: Exception, write_status: Callable[[str, str], None], is_new: bool) -> None:
+    """Write the error of a stage to its status, or clear the folder (remove it if `is_new`) if no file can be used."""
+    is_permanent = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
+    if is_permanent and not holds_progress(out):
+        _clear(out)
+        (out / RUNNING).unlink(missing_ok=True)
+        if is_new:
+            out.rmdir()
+        return
+    with suppress(OSError):  # the caller raises `error`, not an error of writing the status
+        write_status("failed", str(error) if isinstance(error, DomainbertError) else repr(error))
 
 
 @contextmanager
@@ -157,8 +161,10 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 def _finish(job: Job) -> None:
     """Remove the checkpoints of a finished stage, write its status, and remove the lock file."""
     remove_checkpoints(job.out)
+    # for `follow_job` in other processes, which may read the status only now
+    launch = {} if job.trains or launched_world_size() == 1 else {"launch": launch_id()}
     try:
-        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name})
+        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name, **launch})
     except OSError:  # the stage is done even without a status, but an old status would be wrong
         (job.out / STATUS).unlink(missing_ok=True)
     (job.out / RUNNING).unlink(missing_ok=True)
@@ -239,7 +245,7 @@ def read_state(out: Path) -> tuple[str, dict[str, Any] | None]:
     if (manifest := read_manifest(out)) is not None:
         return DONE, manifest
     if (out / RUNNING).exists():  # without a manifest: with one, the stage was finished and not started again
-        return INTERRUPTED if holds_progress(out) else NOT_FINISHED, None
+        return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, None
     if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
         return UNSEALED, None
     raise DomainbertError(f"{out}: holds files that domainbert did not write; expected an empty or a new folder")

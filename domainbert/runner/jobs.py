@@ -37,7 +37,7 @@ from domainbert.runner.claim import (
     BEING_WRITTEN,
     CONFIG,
     NEVER_RUN,
-    NOT_FINISHED,
+    NOT_RESUMABLE,
     UNSEALED,
     FolderFinished,
     FolderTaken,
@@ -96,7 +96,8 @@ class FolderState:
     damaged: str = ""
     """Output files of a finished stage that are missing or were changed."""
     removes_outputs: bool = False
-    """Whether resuming removes parts (seeds) that the settings no longer name, or outputs of changed input files."""
+    """Whether resuming needs `--resume auto`, because it removes parts (seeds) that the settings no longer name, or, in
+    the folder of a finished stage, outputs of changed input files."""
 
 
 def make_job(
@@ -138,7 +139,7 @@ def _read_record(out: Path) -> dict[str, Any] | None:
         state, manifest = read_state(out)
     except DomainbertError:
         return None
-    if state == NOT_FINISHED:
+    if state == NOT_RESUMABLE:
         return None
     return manifest or read_status(out)
 
@@ -150,34 +151,34 @@ def folder_state(job: Job) -> FolderState:
         DomainbertError: the folder holds files that no stage has written.
     """
     state, manifest = read_state(job.out)
-    if state in (NEVER_RUN, NOT_FINISHED):
+    if state in (NEVER_RUN, NOT_RESUMABLE):
         return FolderState(done=False, reason=state, empty=state == NEVER_RUN)
     if state == UNSEALED:
         return FolderState(done=False, reason=state, damaged=state)
     if manifest is not None and manifest["key"] == job.key:
         return FolderState(done=True, reason=f"{state}{_version_suffix(manifest)}", manifest=manifest)
 
-    # compare the job with the earlier run, which was interrupted or has finished
-    interrupted = manifest is None
+    # compare the job with the earlier run, which has finished, was interrupted or is still running
+    is_finished = manifest is not None
     earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
-    changes = job.freshness.changes(earlier_facts)
-    if interrupted and not changes:
+    changes = list(job.freshness.changes(earlier_facts).values())
+    if not is_finished and not changes:
         return FolderState(done=False, reason=state, resumable=True)
-    removes_outputs = _removes_outputs(job, earlier_facts, interrupted)
+    removes_outputs = _removes_outputs(job, earlier_facts, is_finished)
     if removes_outputs is not None:  # a part of the output can be kept
-        reason = "; ".join([state, *changes.values()] if interrupted else changes.values())
+        reason = "; ".join(changes if is_finished else [state, *changes])
         return FolderState(
             done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs
         )
-    if interrupted and is_running(job.out):  # not interrupted but running: `claim_folder` raises `FolderTaken`
+    if is_finished:
+        return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
+    if is_running(job.out):  # `claim_folder` raises `FolderTaken`
         return FolderState(done=False, reason=BEING_WRITTEN)
-    if interrupted:
-        return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes.values()))
-    return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
+    return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes))
 
 
-def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bool) -> bool | None:
-    """Return whether resuming removes outputs; None if no output of the folder can be kept.
+def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], is_finished: bool) -> bool | None:
+    """Return `FolderState.removes_outputs` for a changed job; None if no output of the folder can be kept.
 
     Outputs can be kept in two cases: only the list of parts (seeds) has changed, or only the contents of the input
     files have changed, and the stage converts each input file separately.
@@ -188,7 +189,7 @@ def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], interrupted: bo
         return not set(earlier_parts) <= set(job.freshness.facts[parts_setting])
     by_input = any(job.settings.plain[name] is not None for name in fields_with_metadata(job.stage.settings, BY_INPUT))
     if by_input and job.freshness.only_input_contents_changed(earlier_facts):
-        return not interrupted  # only outputs of a finished stage must not be removed without `--resume auto`
+        return is_finished  # an unfinished stage may lose outputs of changed files without `--resume auto`
     return None
 
 
@@ -241,11 +242,11 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
         state = folder_state(job)
         if state.done and state.manifest is not None and not force:
             return state.manifest
-        was_interrupted = state.resumable and state.manifest is None
+        interrupted = state.resumable and state.manifest is None  # a finished stage has a manifest
         try:
-            return _run_once(job, state, resume_command, resume or (was_interrupted and not force))
-        except FolderFinished:  # another process has finished the stage since `folder_state`: read the state again
-            if force:  # in the next round, `force` would replace the new output of the other process
+            return _run_once(job, state, resume_command, resume or (interrupted and not force))
+        except FolderFinished:  # another process has finished the stage since `folder_state`
+            if force:  # the next round would replace the output of the other process; without `force` it is kept
                 raise
 
 
@@ -313,28 +314,35 @@ def follow_job(job: Job, force: bool = False) -> None:
     """
     if folder_state(job).done and not force:
         return
-    launched = launched_by_domainbert()  # a process that the first process started runs only this stage
-    if launched:
+
+    def has_started() -> bool:
+        """Return whether the first process of this launch has locked the folder, perhaps after an earlier run."""
+        return read_status(job.out).get("launch") == launch_id()
+
+    only_this_stage = launched_by_domainbert()  # a process of torchrun or srun runs the next stages, too
+    if only_this_stage:
         end_with_parent()
         StopSignals().install()  # this process must not end alone: the first process would wait for it
     if job.trains:
         problem = f"{job.out}: the first process did not start writing this folder; see its messages"
-        _wait_until(lambda: read_status(job.out).get("launch") == launch_id(), _CLAIM_SECONDS, problem)
+        _wait_until(has_started, _CLAIM_SECONDS, problem)
         with command_of_other_processes(_stage_command(job)):
-            _call_stage(job, records_signals=not launched)
-    if not launched:  # a process of torchrun or srun runs the next stages, too
-        _wait_until(lambda: (read_manifest(job.out) or {}).get("key") == job.key)
+            _call_stage(job, records_signals=not only_this_stage)
+    if only_this_stage:
+        return
+    runs_again = force and not job.trains  # the manifest of the earlier run may have the same key
+    _wait_until(lambda: (has_started() or not runs_again) and (read_manifest(job.out) or {}).get("key") == job.key)
 
 
 def _call_stage(job: Job, records_signals: bool = True) -> dict[str, Any]:
     """Run the stage function and return its metrics.
 
-    A signal stops a training, in all processes together; with `records_signals`, a signal to this process also stops
-    the stage outside of its training.
+    The training of a stage handles signals itself: all processes stop together. With `records_signals`, a signal to
+    this process also stops the stage before or after its training.
     """
     signals = record_signals() if records_signals else nullcontext()
     with report_lost_rank(), signals:
-        # a function, because the facts of a stage that is called from Python are computed only on demand
+        # `with_facts` takes a function: for a stage called from Python, facts are computed only on demand
         inputs = job.inputs.with_facts(lambda: job.freshness)
         metrics: dict[str, Any] = job.stage.function(out=job.out, settings=job.settings.instance, inputs=inputs)
         raise_if_stopped()  # the stage function may not have noticed a signal

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -181,7 +181,7 @@ def _is_stage(folder: Path) -> bool:
         names = {MANIFEST, CONFIG, STATUS} & {entry.name for entry in os.scandir(folder)}
         if len(names) > 1 or (folder / RUNNING).is_file():  # several files of a stage
             return True
-        return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None
+        return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None  # None: another program's
     except (OSError, DomainbertError):
         return False
 
@@ -203,7 +203,7 @@ def inspect_stage(folder: Path) -> StageStatus:
     started = _modification_time(folder / STATUS)  # the status is written when the stage starts
     function = str(status.get("stage", ""))
     try:
-        folder_state, manifest = read_state(folder)
+        output_state, manifest = read_state(folder)
         if manifest is not None:
             return _finished_status(folder, manifest)
     except _READ_ERRORS as error:
@@ -212,16 +212,20 @@ def inspect_stage(folder: Path) -> StageStatus:
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
         return StageStatus(folder.name, function, "running", why=_last_step(folder), started=started, seconds=seconds)
+    state, why = _ended_state(status, output_state)
+    # `go_on` and `asked` (of a search) are the keys of earlier versions
+    resume_command = str(status.get("resume_command") or status.get("go_on", "")) if output_state == INTERRUPTED else ""
+    return StageStatus(folder.name, function, state, why, resume_command=resume_command, started=started)
+
+
+def _ended_state(status: Mapping[str, Any], output_state: str) -> tuple[str, str]:
+    """Return state and reason of a stage that is neither done nor running; `output_state` is from `read_state`."""
     state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
     if state in ("failed", "stopped"):
-        why = f"{reason or 'no reason given'}; {folder_state}"
-    elif folder_state == UNSEALED:
-        state, why = "damaged", folder_state
-    else:
-        state, why = "killed", f"killed, or its machine went down; {folder_state}"
-    # `go_on` and `asked` (of a search) are the keys of earlier versions
-    resume_command = str(status.get("resume_command") or status.get("go_on", "")) if folder_state == INTERRUPTED else ""
-    return StageStatus(folder.name, function, state, why, resume_command=resume_command, started=started)
+        return state, f"{reason or 'no reason given'}; {output_state}"
+    if output_state == UNSEALED:
+        return "damaged", output_state
+    return "killed", f"killed, or its machine went down; {output_state}"
 
 
 def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
@@ -280,8 +284,8 @@ def _inspect_search(folder: Path) -> StageStatus:
             state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
-    started = _modification_time(folder / _SEARCH)
-    return StageStatus(folder.name, "tune", state, why, started=started, seconds=seconds, validation=validation)
+    last_result = _modification_time(folder / _SEARCH)  # the start is not recorded
+    return StageStatus(folder.name, "tune", state, why, started=last_result, seconds=seconds, validation=validation)
 
 
 def _modification_time(path: Path) -> datetime | None:

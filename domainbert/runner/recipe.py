@@ -75,7 +75,8 @@ def read_recipe(
 
     variables = read_variables(tree, environment, problems)
     check_variables_read(tree, file_tree.value.get("vars"), options, problems)
-    # twice: an option may change a file such as `${data}/encoder.yaml`, and options may have variables, too
+    # before the options of stages, which may change a setting in a file such as `${data}/encoder.yaml`, and after them,
+    # because they may have variables
     tree = with_options(substitute(tree, variables, problems), stage_options)
     tree = substitute(tree, variables, problems)
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
@@ -209,13 +210,13 @@ class _RecipeReader:
         stage = load_stage(function.value)
         node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier_names))
         settings = read_settings(stage.settings, node, problems, prefix)
-        if settings.missing and not needed:  # missing files are then no problem, but other problems remain
+        if settings.missing and not needed:  # messages about missing files, which are then no problems; others remain
             self.recipe.left_out.extend(settings.missing)
             messages = problems.messages[num_problems:]
             problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
             return None
         keys = {earlier: job.key for earlier, job in self.recipe.jobs.items()}
-        refers_to_stage_without_job = not keys.keys() >= set(referred_stages(settings))
+        refers_to_stage_without_job = not set(referred_stages(settings)) <= keys.keys()
         if len(problems.messages) > num_problems or refers_to_stage_without_job:
             return None
 
@@ -243,7 +244,7 @@ class _RecipeReader:
             return node
         stage = stage_of(node.value)
         if stage not in earlier_names:
-            hint = suggest_name(stage, earlier_names)
+            hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first"
             self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {hint}")
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:

@@ -71,6 +71,10 @@ class Selection:
         names = names[names.index(self.first) :] if self.first is not None else names
         return [name for name in names if not self.only or name in self.only]
 
+    def named_by_force(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the stages of `--force`: all selected stages if it has no names, and none without `--force`."""
+        return self.select(names) if self.force == () else self.force or ()
+
 
 @dataclass(frozen=True)
 class PlannedStage:
@@ -112,12 +116,10 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     """
     _check_names(recipe, selection)
     selected = _selected_stages(recipe, selection)
-    forced_names: Sequence[str] = selection.force or ()
-    if selection.force == ():  # --force without names
-        forced_names = selection.select(list(recipe.jobs))
-    forced = recipe.dependents(forced_names)
-    if rerun := {name for name in forced if name in selected}:  # stages that are not selected run later
-        recipe = _with_new_keys(recipe, rerun)
+    forced = recipe.dependents(selection.named_by_force(list(recipe.jobs)))
+    # the other forced stages run later: `run_plan` records them for `_still_forced`
+    if forced_now := {name for name in forced if name in selected}:
+        recipe = _with_new_keys(recipe, forced_now)
 
     problems = Problems("plan")
     states = {}
@@ -142,13 +144,13 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
 def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
     """Return a stage of the plan: whether it runs, and why.
 
-    A stage with an empty folder runs anyway: being `forced` is then not the reason, and a stage that is not selected
-    does not have to be forced later.
+    A stage with an empty folder runs without --force, too: its reason is "never run", and if it is not selected, it is
+    not recorded as forced.
     """
-    reruns = forced and not state.empty
+    needs_force = forced and not state.empty
     if not selected:
-        return PlannedStage(name, job, state, run=False, reason=state.reason, forced=reruns, selected=False)
-    reason = "forced" if reruns else state.reason
+        return PlannedStage(name, job, state, run=False, reason=state.reason, forced=needs_force, selected=False)
+    reason = "forced" if needs_force else state.reason
     return PlannedStage(name, job, state, run=forced or not state.done, reason=reason, forced=forced)
 
 
@@ -162,8 +164,9 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
         for other in referred_stages(step.job.settings):
             if not steps[other].run and not steps[other].state.done:
                 reason = steps[other].state.reason
-                advice = ", or skip all checks: --check false" if step.name in recipe.checks else ""
-                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); run it too{advice}")
+                advice = f"select {other} too, with --only or --from"
+                advice += ", or skip all checks: --check false" if step.name in recipe.checks else ""
+                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); {advice}")
         if step.state.changed and not step.forced:
             problems.add(
                 f"{step.name}: was interrupted with other settings ({step.state.changed}); "
@@ -203,9 +206,9 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         print(f"the next command without --only will run: {', '.join(forced_later)}", flush=True)
     with report_full_disk(recipe.out):
         recipe.hashes.save()
-        selected = {step.name for step in plan if step.selected}
         forced = [step.name for step in plan if step.forced]  # remain in the list until they have run
-        _write_recipe(recipe, resume_command, not_forced=selected, forced=forced)
+        not_forced = {step.name for step in plan if step.selected and not step.forced}
+        _write_recipe(recipe, resume_command, not_forced, forced)
 
     manifests: dict[str, dict[str, Any]] = {}
     for step in plan:
@@ -323,7 +326,11 @@ def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
-    """Return the recipe with newly computed keys for the stages `names`, and so new keys for their dependents."""
+    """Return the recipe with keys for running the stages `names` again, and so with other keys for their dependents.
+
+    The keys of the stages `names` are computed from settings and inputs, not taken from the folders, which an earlier
+    version may have written.
+    """
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
         keys = {other: earlier.key for other, earlier in jobs.items()}

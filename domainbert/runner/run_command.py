@@ -44,7 +44,7 @@ Relative paths are relative to the current folder. "@name" is the folder of an e
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a damaged folder, else 0.
+    """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a refused stage, else 0.
 
     Raises:
         DomainbertError: the command line or the recipe is wrong, or a stage failed.

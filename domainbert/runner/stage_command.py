@@ -16,7 +16,7 @@ from domainbert.base.freshness import output_names
 from domainbert.base.manifests import find_damaged_outputs
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.process import process_rank
-from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_FINISHED, read_status
+from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_RESUMABLE, read_status
 from domainbert.runner.jobs import (
     FolderState,
     Job,
@@ -176,13 +176,13 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if state.done and not force:
         raise_data_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
-    force = force or (resume == "or-replace" and not state.resumable)
-    if not force and not _holds_report(job, state):
+    replace = force or (resume == "or-replace" and not state.resumable)
+    if not replace and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)
     _check_inputs(stage, settings, tree, job.inputs)
 
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
-    manifest = run_job(job, shlex.join(words), state.resumable and not force, force)
+    manifest = run_job(job, shlex.join(words), resume=state.resumable and not replace, force=replace)
     raise_data_errors(manifest, job.out)
     return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
 
@@ -201,8 +201,6 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     With `may_remove`, a run may be resumed even if this removes outputs (of seeds that the settings no longer name).
     """
     out = job.out
-    # a failed stage without training may have written useful output, such as the predictions of some files
-    kept_output = not job.trains and read_status(out).get("state") == "failed"
     if state.changed:
         raise DomainbertError(
             f"{out}: was interrupted with other settings ({state.changed}); expected the same settings to resume, "
@@ -213,12 +211,13 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
             f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
             "run the stage again"
         )
-    keeps_all = not (state.removes_outputs or kept_output)
-    if state.empty or (state.resumable and (may_remove or keeps_all)):
+    if state.empty or (state.resumable and (may_remove or not state.removes_outputs)):
         return
-    if state.reason in (NOT_FINISHED, BEING_WRITTEN) and not kept_output:
+    # a failed stage without training may have written useful output, such as the predictions of some files
+    failed_with_output = not job.trains and read_status(out).get("state") == "failed"
+    if state.reason in (NOT_RESUMABLE, BEING_WRITTEN) and not failed_with_output:
         return
-    resume = "--resume auto to resume, " if state.resumable and not kept_output else ""
+    resume = "--resume auto to resume, " if state.resumable else ""
     raise DomainbertError(
         f"{out}: holds other output ({state.reason}); expected a new folder, {resume}or --force to replace it"
     )

@@ -269,8 +269,8 @@ def test_a_check_that_cannot_be_run_says_how_to_go_on_without(
     assert main(["run", str(path), "--only", "sample,vocab,prepare"]) == 0
     shutil.rmtree(tmp_path / "run/vocab")
     assert main(["run", str(path), "--only", "pretrain"]) == 2
-    advice = "needs @vocab, which is not up to date (never run); run it too, or skip all checks: --check false"
-    assert f"check: {advice}" in capsys.readouterr().err
+    problem = "check: needs @vocab, which is not up to date (never run); select vocab too, with --only or --from"
+    assert f"{problem}, or skip all checks: --check false" in capsys.readouterr().err
 
 
 def test_a_process_that_is_not_the_first_ends_where_errors_stop_the_first(

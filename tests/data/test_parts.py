@@ -394,7 +394,7 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     made = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
     assert len(made) == 3
     shutil.copy(text / "3.txt", own)
-    assert main([*words, "--resume", "auto"]) == 0
+    assert main(words) == 0
     assert {path: path.stat().st_mtime_ns for path in made} == made
     every = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
     shutil.copy(text / "0.txt", own / "5.txt")

@@ -106,6 +106,27 @@ def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
     assert Path("out/words.txt").read_text() == "a a"
 
 
+def test_another_process_of_a_launch_waits_until_a_finished_stage_has_run_again(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["make", "--words", "[a]", "--out", "out", "--force"]
+    assert main(words) == 0
+    launch = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "law", "RANK": "1"}
+    for name, value in launch.items():
+        monkeypatch.setenv(name, value)
+
+    def first_process(seconds: float) -> None:
+        with monkeypatch.context() as patch:
+            patch.setenv("RANK", "0")
+            patch.setattr(jobs.time, "sleep", lambda seconds: None)  # the stage sleeps, too
+            assert main(words) == 0
+
+    monkeypatch.setattr(jobs.time, "sleep", first_process)
+    fake_stages.CALLS.clear()
+    assert main(words) == 0
+    assert fake_stages.CALLS == ["out"]
+
+
 def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_one(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,7 +110,7 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
     """Return the given options by name; raise `DomainbertError` for an unknown, missing or unusable option."""
     unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
     if unknown:
-        hint = suggest_name(unknown[0].removeprefix("--"), list(FLAGS))
+        hint = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
         raise DomainbertError(f"{unknown[0]}: unknown to init; {hint}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
@@ -124,7 +124,7 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
         )
     if "teacher" in options and "model" not in options:
         raise DomainbertError(
-            f"--teacher: {options['teacher']}: --model is missing; expected the small model that the teacher trains"
+            "--teacher: found without --model; expected --model, too: the small model that the teacher trains"
         )
     if not options.get("run_folder", "runs").strip():
         raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
@@ -137,10 +137,11 @@ def _check_nameable(path: str, option: str = "") -> None:
     """Raise `DomainbertError` if a recipe cannot contain this path."""
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
-            f"{option}{path}: is a variable or a reference in a recipe; expected a path without '${{' and initial '@'"
+            f"{option}{path}: would be a variable or a reference in the recipe; expected a path without '${{' that "
+            "does not begin with '@'"
         )
     if not path.isascii() and any("\ud800" <= character <= "\udfff" for character in path):
-        raise DomainbertError(f"{option}{printable(path)}: is not UTF-8; expected a UTF-8 name: rename the file")
+        raise DomainbertError(f"{option}{printable(path)}: is not UTF-8; expected UTF-8: rename the file or folder")
 
 
 def _check_single_model(model: str) -> None:
@@ -157,10 +158,10 @@ def _check_single_model(model: str) -> None:
 
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     """Raise `DomainbertError` if `distill-task` does not support the task, unlabelled text for it, or the models."""
-    if "corpus" in options and (reason := task.distillation.unlabelled_unsupported):
-        raise DomainbertError(f"--corpus: {reason.partition('; ')[0]}; omit --corpus with --teacher")
-    if "corpus" in options and task.reads_pairs:
-        raise DomainbertError("--corpus: has single texts, and the task reads pairs; omit --corpus with --teacher")
+    reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
+    if "corpus" in options and reason:
+        reason = reason.partition("; ")[0]
+        raise DomainbertError(f"--corpus: found with --teacher, but {reason}; expected --teacher without --corpus")
     if task.distillation.shares_vocabulary:
         from domainbert.models.folder import open_model
 
@@ -184,7 +185,7 @@ def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], m
         if name in options and split_folder.resolve() in (path, *path.parents):
             raise DomainbertError(
                 f"--out: {out}: the split sets would be written to {split_folder}, which contains --{name}; expected "
-                "another name"
+                "--out with another name"
             )
     for path in (out, split_folder):
         if path.exists() and not may_replace:
@@ -195,8 +196,8 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     """Return the variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    hidden, encoder = sizes.encoder(words, size, findings.machine)  # used for pretraining from random weights
-    max_length = 512
+    new_hidden, new_encoder = sizes.encoder(words, size, findings.machine)  # for pretraining from random weights
+    hidden, max_length = new_hidden, 512
     if findings.model is not None:
         config = _model_config(findings.model)
         hidden, max_length = config.sizes.hidden_size, config.max_length
@@ -226,7 +227,7 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     }
     if findings.teacher is not None:
         return facts | _teacher_variables(findings.teacher, labelled, facts["seeds"].value)
-    return facts if corpus is None else facts | _pretraining_variables(corpus, encoder, hidden, findings)
+    return facts if corpus is None else facts | _pretraining_variables(corpus, new_encoder, hidden, findings)
 
 
 def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
@@ -248,7 +249,7 @@ def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[in
 
 
 def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, findings: _Findings) -> dict[str, Any]:
-    """Return the template variables of the stages that read the corpus; `hidden` is the encoder's hidden size."""
+    """Return the template variables of the stages that read the corpus; `hidden` is that of the pretrained model."""
     machine, words = findings.machine, corpus.words
     too_few = f"{corpus.documents:,} documents: 2 % are too few"
     uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,7 +124,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
     splits = find_splits(path)
     detected = detect_task(read_sample(splits.train, keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
-        config, repaired = _task_for_files(detected.task, splits.sets.values())
+        config, repaired = _task_for_files(detected.task, list(splits.sets.values()))
         division = divide(splits, config, folder)
         train = division.contents["train"]
         labels = find_labels(train.items)
@@ -136,7 +136,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
     return LabelledFacts(path, detected, config, repaired, division, texts)
 
 
-def _task_for_files(task: TaskConfig, files: Iterable[Single]) -> tuple[TaskConfig, str]:
+def _task_for_files(task: TaskConfig, files: Sequence[Single]) -> tuple[TaskConfig, str]:
     """Return the task, with repair enabled if it cannot read the files without, and the first problem, or ""."""
     try:
         for file in files:
@@ -147,11 +147,15 @@ def _task_for_files(task: TaskConfig, files: Iterable[Single]) -> tuple[TaskConf
         if with_repair is None:
             raise
         problem = error.problems[0].partition("; expected")[0]
-    return _task_for_files(with_repair, files)[0], problem
+    for file in files:
+        read_file(with_repair, file)  # raises the problems that cannot be repaired
+    return with_repair, problem
 
 
 def find_splits(path: Path) -> Splits:
     """Return the sets in a folder, found by the names of the files; a single file is a training set.
+
+    A validation set without a test set becomes the test set.
 
     Raises:
         DomainbertError: the path does not exist; the folder has no training set, several files for a set, or its sets
@@ -203,7 +207,8 @@ def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
         return LabelledFile(text=text_files[0], label=label_files[0])
     names = format_names(file.name for file in files)
     raise DomainbertError(
-        f"{folder}: {split} has {names}; expected one file, or a file with texts and a file with labels"
+        f"{folder}: found {names} for the {split} set; expected one file, or a file with texts and a file with labels, "
+        "with text and label in their names"
     )
 
 
@@ -224,7 +229,7 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     Raises:
         DomainbertError: there are too few documents, or the files cannot be split.
     """
-    sets, new_files = splits.sets, dict[Path, str]()
+    sets, new_files = splits.sets, dict[Path, str]()  # `sets` is a new dictionary; `splits` does not change
     new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
     with TemporaryDirectory() as temporary:
         for name in new_sets:

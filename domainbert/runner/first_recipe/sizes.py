@@ -5,6 +5,7 @@ The reason cites docs/results.md, docs/speed.md or a recipe in configs/ if the n
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts:
     `lengths` are counted by a tokenizer if `measured`, otherwise estimated; `max_length` is the limit of the encoder.
     """
     share = 1 if whole_texts else 0.99
-    length = sorted(lengths)[int(share * (len(lengths) - 1))]
+    length = sorted(lengths)[math.ceil(share * len(lengths)) - 1]
     size = next((window for window in _WINDOWS if window >= length), _WINDOWS[-1])
     about = "" if measured else "about "
     reason = f"{100 * share:.0f} % of the texts have at most {about}{length:,} tokens"
@@ -174,15 +175,17 @@ def fine_tuning_lr(hidden: int, many_targets: bool) -> Choice:
     """
     if hidden < 256:
         return Choice(5e-4, "as in the demo for this encoder")
-    if hidden >= 512:
-        value = 5e-5 if many_targets else 2e-5
-        return Choice(value, "usual for encoders of this size (Devlin et al. 2019); not measured here")
     if hidden < 384:
         reason = "as from random weights in docs/results.md; twice the rate of pretrained weights"
         return Choice(1e-3 if many_targets else 5e-4, reason)
-    if many_targets:
-        return Choice(3e-4, "as for entities with 6 x 384 in docs/results.md")
-    return Choice(1e-4, "as for texts with 6 x 384 in docs/results.md; at two or three times this rate, seeds failed")
+    if hidden < 512:
+        if many_targets:
+            return Choice(3e-4, "as for entities with 6 x 384 in docs/results.md")
+        return Choice(
+            1e-4, "as for texts with 6 x 384 in docs/results.md; at two or three times this rate, seeds failed"
+        )
+    value = 5e-5 if many_targets else 2e-5
+    return Choice(value, "usual for encoders of this size (Devlin et al. 2019); not measured here")
 
 
 def seeds(items: int) -> Choice:

@@ -6,6 +6,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def in_yaml(value: Any) -> str:
     if isinstance(value, str) and _UNQUOTED.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
         return value  # `dump_yaml` does not quote it either
     if isinstance(value, float) and 0 < value < 1e-2:
-        return re.sub(r"e-0?", "e-", f"{value:.0e}")  # 5e-4, not 5e-04
+        return f"{Decimal(repr(value)):e}"  # 2.5e-4, not 0.00025
     return printable(json.dumps(value, ensure_ascii=False))  # YAML reads escapes such as \u0085 like Python
 
 
