@@ -185,7 +185,7 @@ def _scored(run: Run, result: Row, files: dict[str, Path], model: Path, seconds:
     from domainbert.stages.evaluate import read_test_set
 
     trained, scoring = result["seeds"][0], read_test_set(TASK, files["held-out"], None)
-    scoring.score("model", "1", load_predictor(model, "auto"), files["held-out"].with_suffix(".predicted"))
+    scoring.add_model("model", "1", load_predictor(model, "auto"), files["held-out"].with_suffix(".predicted"))
     held_out = scoring.summary(Resampling(100, 0))["systems"]["model"]
     return asdict(run) | {
         "batch_size": run.batch_size,

@@ -94,7 +94,7 @@ def fine_tuning(
     module = FineTuning("none", Ner(), optim=optim, schedule=schedule, seed=seed, **settings)
     module.set_model(model, task)
     module.validate_on(validation)
-    module.row, module.measures_loss = row, False
+    module.row_of_entry, module.measures_loss = row, False
     return module
 
 

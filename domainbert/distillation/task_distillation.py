@@ -272,7 +272,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         reads = self.losses.reads
         # the student may hold embeddings only for the ids in the data; teachers hold all
-        student_batch = batch if self.row is None else batch | {"input_ids": self.row[batch["input_ids"]]}
+        rows = self.row_of_entry
+        student_batch = batch if rows is None else batch | {"input_ids": rows[batch["input_ids"]]}
         layers = self.losses.attention_layers(side="student")
         student = compute_outputs(self.model, student_batch, layers, batch["positions"] if reads else None)
         student = self._task_outputs(student, batch)

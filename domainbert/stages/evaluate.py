@@ -139,7 +139,7 @@ def _score_models(
             _check_settings(system, task.evaluation.settings_from_model_config(predictor.runtime.fields), task)
             with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
                 predictor.on_predicted = progress.advance
-                scoring.score(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
+                scoring.add_model(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None
             scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
             measured.setdefault(system, (predictor, opened))

@@ -233,7 +233,8 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
 
     with TemporaryDirectory() as predictions:  # a model folder may be published: keep labels out of it
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
-            scoring.score(name, "model", load_predictor(path, "32-true"), Path(predictions) / f"{name}{scoring.suffix}")
+            predictor = load_predictor(path, "32-true")
+            scoring.add_model(name, "model", predictor, Path(predictions) / f"{name}{scoring.suffix}")
     summary = scoring.summary(Resampling(_RESAMPLES, 0))
     key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
     report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}

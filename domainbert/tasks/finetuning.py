@@ -73,7 +73,7 @@ class FineTuning(TaskModule):
         validation: labelled items; the validation batches contain their indices.
         measures_loss: whether validation also computes the task's loss.
         entries: vocabulary entries that occur in the data, during training.
-        row: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
+        row_of_entry: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
         scores: metrics of the last validation.
         unusable: steps whose validation had non-finite logits, so that its scores are invalid.
     """
@@ -168,18 +168,10 @@ class FineTuning(TaskModule):
         """
         self.exclude_unused_embeddings(None)  # restore all entries, as other data may need other entries
         if not self.is_built:
-            with seeded(self.seed):
-                initial = self.initial_model(data.resolved_task)
-                if initial.has_new_head and stage != "fit":
-                    raise DomainbertError(
-                        f"trainer.{stage}: {self._folder_name}: {NO_TASK_HEAD}, or trainer.fit before it"
-                    )
-                self.set_initial_model(initial, data.resolved_task, data.window)
-            if stage != "fit":
-                self._facts = dict(self.open().fields)
+            self._build(data, stage)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
             found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
-            raise DomainbertError(f"model: {found}; expected the same")
+            raise DomainbertError(f"model: {found}; expected the same model in LabelledData and FineTuning")
 
         if stage == "fit":
             self.replace_task(data.resolved_task)
@@ -187,9 +179,19 @@ class FineTuning(TaskModule):
             self.exclude_unused_embeddings(torch.from_numpy(entry_ids(examples, self.tokenizer)))
         if stage in ("fit", "validate"):
             self.validate_on(data.items("validation"))
-        self._tested.clear()
-        if stage in ("test", "predict"):
+        else:
             self._rebuild_predictor()
+        self._tested.clear()
+
+    def _build(self, data: LabelledData, stage: str) -> None:
+        """Build the model for the labels of the data."""
+        with seeded(self.seed):
+            initial = self.initial_model(data.resolved_task)
+            if initial.has_new_head and stage != "fit":
+                raise DomainbertError(f"trainer.{stage}: {self._folder_name}: {NO_TASK_HEAD}, or trainer.fit before it")
+            self.set_initial_model(initial, data.resolved_task, data.window)
+        if stage != "fit":  # `save_pretrained` then keeps the entries of the folder's `config.json`
+            self._facts = dict(self.open().fields)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
@@ -260,8 +262,8 @@ class FineTuning(TaskModule):
     def _logits(self, batch: dict[str, Any]) -> Tensor:
         """Return the logits (N, labels) at the positions of a batch."""
         tokens = Packed.of(batch)
-        if self.row is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
-            tokens = tokens._replace(input_ids=self.row[tokens.input_ids])
+        if self.row_of_entry is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
+            tokens = tokens._replace(input_ids=self.row_of_entry[tokens.input_ids])
         return self.model(tokens, batch["positions"])
 
 

@@ -115,8 +115,8 @@ class LabelledData(TrainingData):
                 folder without a head, unless the stage is `fit`.
         """
         if module is not None and not isinstance(module, FineTuning):
-            pair = f"{type(module).__name__} with {type(self).__name__}"
-            raise DomainbertError(f"trainer.{stage}: found {pair}; expected FineTuning")
+            found = f"{type(module).__name__} with {type(self).__name__}"
+            raise DomainbertError(f"trainer.{stage}: found {found}; expected FineTuning with it")
         for name in _NEEDED_SETS[stage]:
             if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
@@ -161,13 +161,14 @@ class LabelledData(TrainingData):
             return self.labelled("test").contents
         if isinstance(source, Labelled):
             return source.contents
-        if isinstance(source, list) and source and all(isinstance(row, Mapping) for row in source):
+        if isinstance(source, list) and not source:
+            raise DomainbertError("predict: found an empty list; expected texts, lists of words or rows in it")
+        if not isinstance(source, list) or all(isinstance(item, (Path, LabelledFile)) for item in source):
+            return read_labelled(self.task, source, name="predict").contents
+        if all(isinstance(row, Mapping) for row in source):
             text_key = getattr(self.task.reading, "text_key", "text")
             return [self.resolved_task.inputs.content_of(self.resolved_task, row, text_key) for row in source]
-        is_list_of_files = isinstance(source, list) and all(isinstance(item, (Path, LabelledFile)) for item in source)
-        if isinstance(source, list) and not is_list_of_files:  # texts or lists of words
-            return as_contents(source)
-        return read_labelled(self.task, source, name="predict").contents
+        return as_contents(source)  # texts or lists of words
 
     @cached_property
     def scoring(self) -> Scoring:
@@ -224,7 +225,7 @@ class LabelledData(TrainingData):
         elif isinstance(self.model, ModelFolder):
             window = self.model.config.max_length
         if window is None:
-            raise DomainbertError("max_length: found none; expected a number, as model is a tokenizer")
+            raise DomainbertError("max_length: found none; expected a number of tokens, as `model` is only a tokenizer")
         if stage != "fit":
             window = min(self.tokenizer.model_max_length or window, window)
         self.window = window
@@ -238,13 +239,15 @@ class LabelledData(TrainingData):
         previous = vars(self).get("resolved_task")  # None before the first stage
         if stage == "fit":
             self.resolved_task = self._task_of_training(built)
+        elif built is not None:
+            self.resolved_task = built
         else:
-            self.resolved_task = built or self._task_of_folder(self.model if module is None else module.open())
+            self.resolved_task = self._task_of_folder(self.model if module is None else module.open())
         if self.resolved_task is not previous:  # both depend on the task
             self._examples.clear()
             self._order = None
 
-        known = self.task.known_labels(self.resolved_task.labels)
+        known = self.task.known_labels(self.resolved_task.labels)  # `self.task` has the settings, without labels
         self.task.check_labels(known)
         sets_of_stage = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
         for name in sets_of_stage.get(stage, ()):
@@ -258,7 +261,7 @@ class LabelledData(TrainingData):
     def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
         """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
         if self._sources["train"] is None:
-            raise DomainbertError("model: found a tokenizer and no train set; expected a fine-tuned model")
+            raise DomainbertError("model: found only a tokenizer, and no train set; expected a fine-tuned model")
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
         if built is not None and built.labels != self._train_task.labels:

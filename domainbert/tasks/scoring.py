@@ -67,7 +67,7 @@ class Scoring(ABC):
         """Return the metric and the size of the test set, for reports."""
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
-    def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
+    def add_model(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items with the model of a system and seed, and store the predictions to be scored later.
 
         The predictions are also written to `path`, with the gold labels. Raise `DomainbertError` if the settings or the
@@ -82,9 +82,13 @@ class Scoring(ABC):
         num_items = len(self.test.items)
         if len(predictions) != num_items:
             raise DomainbertError(f"{self.test.path}: {num_items:,} items, but {len(predictions):,} predictions")
-        self.predictions.setdefault(system, {})[seed] = predictions
+        self.store(system, seed, predictor, predictions)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.write(path, predictions)
+
+    def store(self, system: str, seed: str, predictor: Predictor[Any], predictions: Sequence[Any]) -> None:
+        """Store the predictions of a model for all items."""
+        self.predictions.setdefault(system, {})[seed] = list(predictions)
 
     def predict(self, predictor: Predictor[Any]) -> list[Any]:
         """Return the predictions of a model for all items."""
@@ -116,13 +120,14 @@ class Scoring(ABC):
         """Return (probability, is correct) for each predicted label of an item; by default ()."""
         return ()
 
-    def scores_of(self, predictions: Sequence[Any], known: Iterable[str]) -> dict[str, Any]:
-        """Return the scores of one model, whose labels are `known`, from its predictions for all items.
+    def scores_of(self, predictions: Sequence[Any], predictor: Predictor[Any]) -> dict[str, Any]:
+        """Return the scores of one model from its predictions for all items.
 
         The scores are nested as in `metrics.json`, without intervals and slices. The stored predictions are replaced.
         """
-        self.labels = set(known)
-        self.predictions = {"model": {"model": list(predictions)}}
+        self.labels = set(self.config.known_labels(predictor.labels))
+        self.predictions = {}
+        self.store("model", "seed", predictor, predictions)
         # the fewest resamples possible, as the intervals are omitted; keys of slices begin with "by_"
         scores = self.summary(Resampling(resamples=1, seed=0))["systems"]["model"]
         omitted = {"seeds", "errors", f"{self.headline.key}_by_seed"}
@@ -325,9 +330,8 @@ class NullLabelScoring(CountedScoring):
 
     def warnings(self) -> list[str]:
         """Return warnings about models that predict a single label although gold has several."""
-        return collapse_warnings(
-            self.predictions, self.labels_of, label_set(self.test.items), "predicts one label only"
-        )
+        gold = label_set(self.test.items)
+        return collapse_warnings(self.predictions, self.labels_of, gold, "predicts one label only")
 
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:

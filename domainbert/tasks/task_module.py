@@ -64,7 +64,7 @@ class TaskModule(TrainedModule):
     Attributes:
         task: the task with its labels, in training units.
         config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
-        validation, entries, row, scores: see `FineTuning`.
+        validation, entries, row_of_entry, scores: see `FineTuning`.
     """
 
     data_class = "LabelledData"
@@ -73,7 +73,7 @@ class TaskModule(TrainedModule):
     slices: SlicedMetric
     config: EncoderConfig
     tokenizer: DomainTokenizer
-    row: Tensor | None
+    row_of_entry: Tensor | None
     max_length: int
     entries: UsedEntries | None = None
     activation_checkpointing: bool
@@ -88,12 +88,12 @@ class TaskModule(TrainedModule):
         self.validation: Sequence[Any] = ()
         self.scores: dict[str, float] = {}
         self.teacher_names: tuple[str, ...] = ()
-        self.register_buffer("row", None, persistent=False)
+        self.register_buffer("row_of_entry", None, persistent=False)  # set by `exclude_unused_embeddings`
         self._facts: dict[str, Any] | None = None  # `config.json` entries of the task, from a folder or checkpoint
         self._saved_task: Task[Any, Any] | None = None  # the task in the units of a saved model, for prediction
         self._tested: dict[int, Any] = {}  # predictions by index of the test item
-        self.register_state_dict_post_hook(_expand_entries)
-        self.register_load_state_dict_pre_hook(_reduce_entries)
+        self.register_state_dict_post_hook(_expand_saved_embeddings)
+        self.register_load_state_dict_pre_hook(_reduce_loaded_embeddings)
 
     def initial_model(self, task: Task[Any, Any]) -> InitialModel:
         """Return the initial model with a head for a task; a subclass defines it."""
@@ -144,11 +144,11 @@ class TaskModule(TrainedModule):
         """Reduce the embedding matrix to the vocabulary entries `ids` during training; None restores all entries."""
         if self.entries is not None:
             self.entries.restore(self.model)
-        self.entries = None if ids is None else UsedEntries(self.model, ids)
-        self.row = None if self.entries is None else self.entries.row
-        self.num_excluded = 0
-        if self.row is not None:
-            num_excluded_entries = int((self.row < 0).sum())
+        self.entries, self.row_of_entry, self.num_excluded = None, None, 0
+        if ids is not None:
+            self.entries = UsedEntries(self.model, ids)
+            self.row_of_entry = self.entries.row
+            num_excluded_entries = int((self.row_of_entry < 0).sum())
             self.num_excluded = num_excluded_entries * self.model.encoder.input_embeddings.embedding_dim
 
     def teardown(self, stage: str) -> None:
@@ -168,8 +168,8 @@ class TaskModule(TrainedModule):
         predictions = gather_predictions(self._tested)
         self._tested.clear()
         indices = sorted(predictions)
-        labels = self.task_config.known_labels(self.task.labels)
-        scores = self._data.scoring_of(indices).scores_of([predictions[index] for index in indices], labels)
+        scoring = self._data.scoring_of(indices)
+        scores = scoring.scores_of([predictions[index] for index in indices], self.predictor)
         self.log_dict({f"test/{name}": value for name, value in flatten_scores(scores).items()})
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
@@ -285,17 +285,17 @@ class TaskModule(TrainedModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the labels and other plain values that `load_from_checkpoint` needs."""
         facts = self._task_facts(self.scores)
-        # weights whose units in a model folder differ from training, for prediction from the checkpoint
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
-        folder_weights = self.task.scaling.folder_weights(self.task, weights)
-        rescaled = {f"model.{name}": value for name, value in folder_weights.items() if value is not weights.get(name)}
+        folder_weights = self.task.scaling.folder_weights(self.task, weights).items()
+        # weights in the units of a model folder, if these differ from training
+        differing_weights = {f"model.{name}": value for name, value in folder_weights if value is not weights.get(name)}
         checkpoint[_CHECKPOINT_KEY] = {
             "labels": list(self.task.labels),
             "max_length": self.max_length,
             "scores": self.scores,
             "facts": facts,
             "fields": self._fields(facts),
-            "finished": rescaled,
+            "finished": differing_weights,  # for prediction from the checkpoint
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -314,7 +314,7 @@ class TaskModule(TrainedModule):
         if not self.is_built:
             task = self._task_from_fields(labels, saved["fields"])
             self.set_initial_model(self.initial_model(task), task, saved["max_length"])
-            # `task` has the units of a model folder
+            # the task from `config.json` predicts with the weights of a model folder
             checkpoint["state_dict"] |= saved["finished"]
         is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         self._facts = None if is_fit else saved["facts"]  # None: `fit` computes the facts of its own training
@@ -326,7 +326,7 @@ class TaskModule(TrainedModule):
         _ = self.predictor  # its getter sets `_saved_task`
 
 
-def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+def _expand_saved_embeddings(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
     """Expand the embeddings in a state dict, unless they are sharded, to all vocabulary entries; a state-dict hook."""
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
@@ -334,8 +334,8 @@ def _expand_entries(module: nn.Module, state: dict[str, Any], prefix: str, _: An
             state[name] = entries.all_embeddings(state[name])
 
 
-def _reduce_entries(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Reduce the embeddings in a state dict to load to the entries in training; the inverse of `_expand_entries`."""
+def _reduce_loaded_embeddings(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Reduce the embeddings in a state dict to load to the entries in training; a state-dict hook."""
     if (entries := cast(TaskModule, module).entries) is not None:
         name = f"{prefix}model.{entries.name}"
         if name in state and len(state[name]) == len(entries.row):

@@ -76,9 +76,20 @@ def test_lists_that_pandas_wrote_are_read_as_lists(tmp_path: Path) -> None:
 def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.csv").write_text(f'text,labels\nx,ok\nx,"{column}"\n')
     with pytest.raises(
-        DomainbertError, match=r"a.csv:3: 'labels' is \"\[.*expected labels with ';' between them, or a"
+        DomainbertError, match=r"a.csv:3: 'labels' is \"\[.*expected labels without brackets, with ';' between them"
     ):
         read_multi_label(MultiLabel(), tmp_path / "a.csv")
+
+
+def test_commas_do_not_divide_an_invalid_list(tmp_path: Path) -> None:
+    format = MultiLabelFormat(separator=",")
+    (tmp_path / "a.csv").write_text('text,labels\nx,ok\nx,"[new], [old]"\n')
+    file = read_multi_label(MultiLabel(format=format), tmp_path / "a.csv")
+    assert [item.labels for item in file.items] == [("ok",), ("[new]", "[old]")]
+    for column in ("[a, b]", "['a', None]"):
+        (tmp_path / "a.csv").write_text(f'text,labels\nx,ok\nx,"{column}"\n')
+        with pytest.raises(DomainbertError, match=r"a.csv:3: 'labels' is .*expected labels without brackets, with ','"):
+            read_multi_label(MultiLabel(format=format), tmp_path / "a.csv")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +97,7 @@ def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: 
     [
         (["trade"], {}, r"a.jsonl:1: 'labels' is \"trade\"; expected a list"),
         ([["a"], ["a", "a"]], {}, r"a.jsonl:2: label 'a' twice; expected it once"),
-        ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(for lists of 0 and 1, set label_names"),
+        ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(for lists with a 0 or 1 for each label"),
         ([["a"], [1]], {}, "a.jsonl:2: 'labels' is 1, a number; expected a string as in line 1"),
         ([["a "]], {}, "a.jsonl:1: 'labels' is \"a \"; expected visible characters and no white space around them"),
         ([["rent"]], {"label_names": NAMES}, "a.jsonl:1: label \"rent\"; expected one of 'price', 'trade', 'work'"),
@@ -101,8 +112,8 @@ def test_what_is_no_list_of_labels_is_named(tmp_path: Path, rows: Any, format: A
 
 def test_zeros_and_ones_need_names(tmp_path: Path) -> None:
     file = tmp_path / "train.jsonl"
-    file.write_text("".join(json.dumps({"text": "a", "labels": one}) + "\n" for one in ([0, 1], [1, 0])))
-    with pytest.raises(DomainbertError, match="'labels' holds a 0 and a 1 in every row; expected label_names"):
+    file.write_text("".join(json.dumps({"text": "a", "labels": one}) + "\n" for one in ([0, 1], [1, 0], [1, 1])))
+    with pytest.raises(DomainbertError, match="'labels' has two numbers, each 0 or 1, in every row; expected the"):
         read_multi_label(MultiLabel(), file)
 
 

@@ -157,7 +157,7 @@ def test_long_questions_and_answers_are_told(tokenizer: DomainTokenizer, capsys:
         match=r"max_length: found 9, .* after a question of max_question_length 64 and 3 special tokens",
     ):
         task().encode(items, tokenizer, 9)
-    with pytest.raises(DomainbertError, match="text 1: found 'a text'; expected a question and its context"):
+    with pytest.raises(DomainbertError, match="text 1: found 'a text'; expected TextPair\\(question, context\\)"):
         task().encode_contents(["a text"], tokenizer, 80)
 
 
@@ -250,13 +250,13 @@ def test_settings_of_a_folder() -> None:
     assert QuestionAnsweringTask.from_model_folder((), {}).config == QuestionAnswering()
     for wrong in (
         {"domainbert_answers": {"threshold": "x"}},
+        {"domainbert_answers": {"threshold": True}},
         {"domainbert_answers": [1]},
         {"domainbert_answers": {"a": 1}},
     ):
-        with pytest.raises(
-            DomainbertError, match=r"domainbert_answers: found .*; expected max_question_length, max_answ"
-        ):
+        with pytest.raises(DomainbertError, match=r"domainbert_answers: found .*; expected at most the keys max_quest"):
             QuestionAnsweringTask.from_model_folder((), wrong)
+    assert QuestionAnsweringTask.from_model_folder((), {"domainbert_answers": {"threshold": 0}}).threshold == 0
     with pytest.raises(DomainbertError, match="n_best: found 0; expected an integer from 1"):
         QuestionAnsweringTask.from_model_folder((), {"domainbert_answers": {"n_best": 0}})
 

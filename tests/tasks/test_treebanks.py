@@ -116,10 +116,13 @@ GOOD = rows_of((0, "root"))
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        (f"{GOOD}\n1\tw\t_\tX\t_\t_\t0\troot\n", "a.conllu:3: 8 columns separated by tabs; expected the 10 of CoNLL-U"),
+        (
+            f"{GOOD}\n1\tw\t_\tX\t_\t_\t0\troot\n",
+            "a.conllu:3: 8 columns separated by tabs; expected the 10 columns of C",
+        ),
         ("1 w _ X _ _ 0 root _ _\n", "a.conllu:1: 1 column separated by tabs; expected the 10"),
-        (f"{GOOD}{GOOD}", "a.conllu:2: word '1'; expected 2, as words are numbered from 1"),
-        (rows_of((0, "root"), start=2), "a.conllu:1: word '2'; expected 1"),
+        (f"{GOOD}{GOOD}", "a.conllu:2: word number '1'; expected 2, as words are numbered from 1"),
+        (rows_of((0, "root"), start=2), "a.conllu:1: word number '2'; expected 1"),
         (rows_of((0, "root"), (3, "x")), "a.conllu:2: head '3'; expected a number from 0, the root, to 2"),
         (rows_of((0, "root"), (-1, "x")), "a.conllu:2: head '-1'; expected a number"),
         (rows_of((0, "root"), ("_", "x")), "a.conllu:2: head '_'; expected a number"),
@@ -129,7 +132,7 @@ GOOD = rows_of((0, "root"))
         (f"{GOOD}2\t \t_\tX\t_\t_\t1\tx\t_\t_\n", "a.conllu:2: no form in column 2; expected a word"),
         (
             f"# c\n{rows_of((2, 'x'), (1, 'x'))}",
-            "a.conllu:2: no word has head 0; expected one, the root",
+            "a.conllu:2: no word has head 0; expected head 0 at one word, the root",
         ),
         (
             f"{GOOD}\n{rows_of((0, 'root'), (1, 'x'), (0, 'root'))}",
@@ -175,7 +178,7 @@ def test_labels_of_models_are_read_as_those_of_the_file(tmp_path: Path) -> None:
     for subtypes in (True, False):
         config = Parsing(format=ParsingFormat(subtypes=subtypes))
         scoring = TreeScoring(config, config.read(path))
-        scoring.score("a", "1", predictor, tmp_path / f"{subtypes}.conllu")
+        scoring.add_model("a", "1", predictor, tmp_path / f"{subtypes}.conllu")
         summary = scoring.summary(Resampling(100, 0))["systems"]["a"]
         assert (summary["las"], summary["uas"]) == (1, 1)
         assert ("nummod:gov" in summary["per_label"], "nummod" in summary["per_label"]) == (subtypes, not subtypes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -55,10 +54,17 @@ class ClassScoring(CountedScoring):
         self.temperatures: dict[str, dict[str, float]] = {}  # by system and seed
 
     @override
-    def score(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
-        """Store and write the predictions of a model, and store its temperature; 1 if it has none."""
-        super().score(system, seed, predictor, path)
+    def store(self, system: str, seed: str, predictor: Predictor[Any], predictions: Sequence[Any]) -> None:
+        """Store the predictions of a model, and its temperature; 1 if it has none."""
+        super().store(system, seed, predictor, predictions)
         self.temperatures.setdefault(system, {})[seed] = getattr(predictor.task, "temperature", 1.0)
+
+    @override
+    def scores_of(self, predictions: Sequence[Any], predictor: Predictor[Any]) -> dict[str, Any]:
+        scores = super().scores_of(predictions, predictor)
+        if self.calibrate:
+            del scores["calibration"]["seeds"], scores["calibration"]["ece_by_seed"]
+        return scores
 
     @override
     def row(self, item: LabelledText, prediction: TextPrediction) -> dict[str, Any]:
@@ -109,15 +115,11 @@ class ClassScoring(CountedScoring):
         """
         labels = sorted(self.labels)
         gold_ids = np.array([labels.index(label) for label in self._gold])
-        runs = {  # probabilities (texts, classes), 0 for a class that the model does not have, and temperature
+        runs = {  # (probabilities, temperature) of each model
             system: {
-                seed: (
-                    np.array([[text.scores.get(label, 0.0) for label in labels] for text in texts]),
-                    self.temperatures[system][seed],
-                )
-                for seed, texts in seeds.items()
+                seed: (_probabilities(run, labels), self.temperatures[system][seed]) for seed, run in by_seed.items()
             }
-            for system, seeds in self.predictions.items()
+            for system, by_seed in self.predictions.items()
         }
 
         def count(run: tuple[FloatArray, float]) -> FloatArray:
@@ -126,8 +128,8 @@ class ClassScoring(CountedScoring):
             return calibration_sums(probabilities, gold_ids)
 
         def score(run: tuple[FloatArray, float], totals: NDArray[Any]) -> dict[str, Any]:
-            """Return the calibration of a model with and without its temperature; `totals` are its calibration sums,
-            summed over texts."""
+            """Return the calibration over all texts, with and without the temperature; `totals` are the calibration
+            sums with the temperature."""
             probabilities, temperature = run
             uncalibrated_probabilities = _without_temperature(probabilities, temperature)
             uncalibrated_totals = calibration_sums(uncalibrated_probabilities, gold_ids).sum(axis=0)
@@ -157,6 +159,11 @@ def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
     """Return `plain_scores` and the scores of `temperature_scores`. NaN counts as 0; such a model is rejected later."""
     logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
     return {**plain_scores(rows), **temperature_scores(logits, rows[:, 0].astype(np.int64))}
+
+
+def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str]) -> FloatArray:
+    """Return the probabilities (texts, classes); 0 for a class that the model does not have."""
+    return np.array([[text.scores.get(label, 0.0) for label in labels] for text in predictions])
 
 
 def _without_temperature(probabilities: FloatArray, temperature: float) -> FloatArray:

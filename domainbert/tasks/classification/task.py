@@ -143,7 +143,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Return the task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
-        if not isinstance(temperature, float) or not 0 < temperature < float("inf"):
+        if type(temperature) not in (int, float) or not 0 < temperature < float("inf"):
             raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
         task = super().from_model_folder(labels, fields)
         task.temperature = temperature
@@ -202,8 +202,8 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapping[str, int]) -> list[float] | None:
     """Return class weights scaled to a mean of 1 over the training set; None without `class_weights`.
 
-    The loss of a text then does not depend on the rest of its batch: the sum divided by the number of texts equals
-    torch's `cross_entropy(weight=...)` if the batch is the whole training set, and in expectation otherwise.
+    The weighted losses of a batch are then divided by its number of texts, where torch's `cross_entropy(weight=...)`
+    divides by its sum of weights: the loss of a text does not depend on the rest of its batch.
     """
     total = sum(counts.values())
     weights = resolve_weights(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))

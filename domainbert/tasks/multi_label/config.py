@@ -84,5 +84,5 @@ class MultiLabel(TextTaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if there are no training labels, or `pos_weight` names a label not among them."""
         if not labels:
-            raise DomainbertError("no text of training has a label; expected at least one")
+            raise DomainbertError("train: no text has a label; expected at least one label")
         check_weighted(self.pos_weight, labels, "pos_weight")

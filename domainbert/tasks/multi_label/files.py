@@ -86,11 +86,12 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     if parsed_list is not None:
         changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
-    looks_like_list = column.startswith("[") and column.endswith("]")
-    if looks_like_list and format.separator not in column:
-        expected = f"expected labels with {format.separator!r} between them, or a list such as ['a', 'b']"
-        raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected}")
-    return [part.strip() for part in column.split(format.separator)] if column else []
+    parts = [part.strip() for part in column.split(format.separator)] if column else []
+    in_brackets = column.startswith("[") and column.endswith("]")
+    if in_brackets and (len(parts) == 1 or "]" not in parts[0]):  # not labels with brackets, such as "[a], [b]"
+        expected = f"expected labels without brackets, with {format.separator!r} between them, or a list such as"
+        raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected} ['a', 'b']")
+    return parts
 
 
 def _name_labels(
@@ -105,21 +106,21 @@ def _name_labels(
             for (line, row), values in zip(rows, label_lists, strict=True)
         ]
 
-    # without names, [0, 1] and [1, 0] in all rows are indicators of two labels rather than label numbers
-    are_pairs = names is None and all(_are_indicators(values, 2) for values in label_lists)
-    if are_pairs and [0, 1] in label_lists and [1, 0] in label_lists:
-        expected = "expected label_names with the labels of the positions"
-        problems.add(f"{file}: {reader.key!r} holds a 0 and a 1 in every row; {expected}")
+    # as numbers of labels, both [0, 1] and [1, 0] would mean the labels 0 and 1
+    has_both_orders = [0, 1] in label_lists and [1, 0] in label_lists
+    if names is None and has_both_orders and all(_are_indicators(values, 2) for values in label_lists):
+        found = f"{reader.key!r} has two numbers, each 0 or 1, in every row"
+        problems.add(f"{file}: {found}; expected the names of the two labels in format.label_names")
         problems.raise_if_any()
 
     def parse(row: Row, line: int) -> LabelledText:
         """Return the text of a row whose labels are numbers or names."""
         values = row[format.label_key]
-        # the reader checks one label at a time
-        raise_problems(*(with_location(reader.problem_with({reader.key: value}, line), file, line) for value in values))
+        label_problems = [reader.problem_with({reader.key: value}, line) for value in values]
+        raise_problems(*(with_location(problem, file, line) for problem in label_problems))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
-        expected = "expected it once (for lists of 0 and 1, set label_names)"
+        expected = "expected it once (for lists with a 0 or 1 for each label, set format.label_names)"
         raise_problems(*(f"label {label!r} twice; {expected}" for label in duplicates))
         return LabelledText(**text_fields(row, format), labels=labels, line=line)
 

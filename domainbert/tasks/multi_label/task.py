@@ -139,10 +139,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         counts, num_texts = label_counts(train.items), len(train.items)
         constant_labels = [label for label in counts if counts[label] == num_texts]
         if config.pos_weight == "balanced" and constant_labels:
-            found = f"balanced; {train.path}: label {constant_labels[0]!r} in every text"
-            raise DomainbertError(
-                f"pos_weight: {found}; expected weights by name, or a label that some texts do not have"
-            )
+            found = f"found balanced, but every text of {train.path} has the label {constant_labels[0]!r}"
+            raise DomainbertError(f"pos_weight: {found}; expected weights by label, or texts without this label")
         # for "balanced": number of negative texts divided by the number of positive texts
         task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: num_texts / counts[label] - 1)
         return task

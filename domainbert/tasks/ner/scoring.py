@@ -88,9 +88,9 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return selected
 
     @override
-    def score(self, system: str, seed: str, predictor: Any, path: Path) -> None:
+    def add_model(self, system: str, seed: str, predictor: Any, path: Path) -> None:
         """Predict all items and store the predictions, the number of repaired tags, and the scores on raw text."""
-        super().score(system, seed, predictor, path)
+        super().add_model(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
         if isinstance(predictor, Tagger):
             predictor.on_predicted = None  # the progress has counted the items already
@@ -115,7 +115,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
             self.predictions,
             lambda tagged: spans_from_tags(tagged.tags),
             gold,
-            description="predicts no entity at all",
+            "predicts no entity at all",
             max_values=0,
         )
 
@@ -142,18 +142,18 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
-        """Return the errors of a sentence, or None; the severity of a missed entity is its words' probability of O."""
+        """Return the errors or None; the severity is the largest probability of a wrong entity, or of O if missed."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
         wrong_spans = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]  # gold: a missed entity
         if not wrong_spans:
             return None
         scores = prediction.scores  # all words of an entity have the score of the entity
-        severity = max(min(scores[span[0] : span[1]]) for span in wrong_spans if span)
+        probabilities = [min(scores[span[0] : span[1]]) for span in wrong_spans if span]
         text, offsets = join_words(item.words)
         gold = [_mark(pair.gold, offsets, pair.kind) for pair in pairs if pair.gold]
         predicted = [_mark(pair.predicted, offsets, pair.kind, scores) for pair in pairs if pair.predicted]
         by_start = attrgetter("start")
-        return Mistake(text, sorted(gold, key=by_start), sorted(predicted, key=by_start), severity)
+        return Mistake(text, sorted(gold, key=by_start), sorted(predicted, key=by_start), max(probabilities))
 
     @override
     def confusion_pairs(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
@@ -169,11 +169,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
 
     @override
     def manifest_scores(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            key: value
-            for key, value in super().manifest_scores(system).items()
-            if key not in ("repaired_tags", "raw_text")
-        }
+        omitted = ("repaired_tags", "raw_text")
+        return {key: value for key, value in super().manifest_scores(system).items() if key not in omitted}
 
     @override
     def lines(self, summary: Summary) -> list[str]:
@@ -216,7 +213,7 @@ def raw_text_scores(
     texts, offsets = zip(*map(_text_and_offsets, sentences), strict=True)
     gold = [_in_characters(sentence.spans, words) for sentence, words in zip(sentences, offsets, strict=True)]
     predicted = [_in_characters(spans_from_tags(tags), words) for (tags, _), words in zip(tagged, offsets, strict=True)]
-    different, num_lost = _find_differences(tagger, [sentence.words for sentence in sentences], texts, offsets)
+    different, num_resplit = _find_differences(tagger, [sentence.words for sentence in sentences], texts, offsets)
     entities = tagger.predict([texts[index] for index in different])
     for index, sentence_entities in zip(different, entities, strict=True):
         predicted[index] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
@@ -237,7 +234,7 @@ def raw_text_scores(
         name: f1_of_sets(gold, [{span for span in spans if keeps(span[2])} for spans in spans_by_text])
         for name, spans_by_text in systems.items()
     }
-    return scores | {"words_split_differently": num_lost / max(sum(map(len, offsets)), 1)}
+    return scores | {"words_split_differently": num_resplit / max(sum(map(len, offsets)), 1)}
 
 
 def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
@@ -266,17 +263,17 @@ def _find_differences(
     tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], offsets: Sequence[Offsets]
 ) -> tuple[list[int], int]:
     """Return the indices of sentences with other words or pieces in raw text, and the number of words that raw text
-    does not have."""
+    splits differently."""
     texts_aligned = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
     words_aligned = align_words(tagger.tokenizer, words)
-    different, num_lost = [], 0
+    different, num_resplit = [], 0
     for index, (from_text, from_words) in enumerate(zip(texts_aligned, words_aligned, strict=True)):
-        num_lost += len(set(offsets[index]).difference(from_text.word_offsets))
+        num_resplit += len(set(offsets[index]).difference(from_text.word_offsets))
         # `from_text` has the attributes of `from_words`, and `word_offsets`
         same_pieces = all(getattr(from_text, name) == value for name, value in vars(from_words).items())
         if from_text.word_offsets != offsets[index] or not same_pieces:
             different.append(index)
-    return different, num_lost
+    return different, num_resplit
 
 
 def _spans_of_words(words: Offsets, labelled_words: Offsets, labels: Sequence[str]) -> list[Span]:

@@ -198,8 +198,8 @@ def _parse_squad(row: Row, line: int) -> Question:
         impossible = row.get("is_impossible", False)
         has_answers = bool(row["answers"])
         if not isinstance(impossible, bool) or has_answers == impossible:
-            found = f"{len(row['answers'])} answers and is_impossible {shown(impossible)}"
-            raise DomainbertError(f"{found}; expected an answer, or none and is_impossible true")
+            found = f"'answers' has length {len(row['answers'])} next to is_impossible {shown(impossible)}"
+            raise DomainbertError(f"{found}; expected an answer, or an empty list and is_impossible true")
         for answer in row["answers"]:
             if not isinstance(answer, dict):
                 raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
@@ -223,7 +223,7 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     )
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
-        raise DomainbertError(f"{len(texts)} texts of answers and {len(starts)} starts; expected equal numbers")
+        raise DomainbertError(f"{len(texts)} texts and {len(starts)} starts of answers; expected a start for each text")
     return _build_question(row, id, list(zip(texts, starts, strict=True)), line)
 
 
@@ -242,7 +242,7 @@ def _problem_with_answer(text: Any, start: Any, context: str) -> str:
     if not any(character.isprintable() and not character.isspace() for character in text):
         return f"answer {reprlib.repr(text)} has no visible character; expected at least one"
     if not is_whole_number(start):
-        return f"answer {reprlib.repr(text)} begins at {shown(start)}; expected a number of characters"
+        return f"answer {reprlib.repr(text)} begins at {shown(start)}; expected the number of characters before it"
     at_start = context[start : start + len(text)] if start >= 0 else ""
     if at_start == text:
         return ""
@@ -256,7 +256,7 @@ def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
     for item in questions:
         if item.id in seen:
             id = reprlib.repr(item.id)
-            problems.add(f"{problems.subject}:{item.line}: question {id} again; expected each id once")
+            problems.add(f"{problems.subject}:{item.line}: the id {id} occurs again; expected each id once")
         seen.add(item.id)
 
 

@@ -62,7 +62,7 @@ class Reader(Predictor[Reply]):
 def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
     """Return the contents as pairs; raise `UnreadableContents` for contents that are not pairs."""
     problems = {
-        index: f"found {str(content)[:40]!r}; expected a question and its context"
+        index: f"found {str(content)[:40]!r}; expected TextPair(question, context)"
         for index, content in enumerate(contents)
         if not isinstance(content, TextPair)
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -38,16 +39,11 @@ _FURTHER_SCORES = {  # key and name of further scores of SQuAD 2.0
 }
 
 
-def _mean(column: int) -> Statistic:
-    """Return a function that computes the mean of a column over questions, from summed `AnswerScoring.count`."""
-
-    def mean(counts: NDArray[Any]) -> FloatArray:
-        """Return the means (...) of counts (..., 2, 3)."""
-        totals = counts.sum(axis=-2)
-        means: FloatArray = totals[..., column] / totals[..., _QUESTIONS]
-        return means
-
-    return mean
+def _mean(counts: NDArray[Any], column: int) -> FloatArray:
+    """Return the means (...) of a column over questions, from summed `AnswerScoring.count` (..., 2, 3)."""
+    totals = counts.sum(axis=-2)
+    means: FloatArray = totals[..., column] / totals[..., _QUESTIONS]
+    return means
 
 
 class AnswerScoring(CountedScoring):
@@ -57,7 +53,9 @@ class AnswerScoring(CountedScoring):
     """
 
     test: QuestionFile
-    statistics: ClassVar[Mapping[str, Statistic]] = {"f1": _mean(_F1), "exact": _mean(_EXACT)}
+    statistics: ClassVar[Mapping[str, Statistic]] = {
+        name: partial(_mean, column=column) for name, column in (("f1", _F1), ("exact", _EXACT))
+    }
 
     def __init__(self, config: TaskConfig, test: QuestionFile, train: QuestionFile | None = None) -> None:
         super().__init__(config, test, train)
@@ -152,7 +150,7 @@ class AnswerScoring(CountedScoring):
         return scores
 
     def _rows(self, answers: Sequence[str]) -> NDArray[np.float64]:
-        """Return (exact match, F1, 1) of each answer: (questions, 3)."""
+        """Return (exact match, F1, 1) of each answer: (questions, 3). Summed over questions, the 1 is their number."""
         version_2 = self.test.has_unanswerable
         pairs = zip(self.test.items, answers, strict=True)
         return np.asarray([(*score_answer(answer, item.texts, version_2), 1.0) for item, answer in pairs])

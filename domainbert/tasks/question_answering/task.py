@@ -136,8 +136,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         facts = fields.get(ANSWERS, {})
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if valid_keys else None
-        if not valid_keys or not (threshold is None or isinstance(threshold, float)):
-            raise DomainbertError(f"{ANSWERS}: found {facts!r:.80}; expected {', '.join(_SETTINGS)} and a threshold")
+        if not valid_keys or (threshold is not None and type(threshold) not in (int, float)):
+            expected = f"expected at most the keys {', '.join(_SETTINGS)}, and threshold with a number or null"
+            raise DomainbertError(f"{ANSWERS}: found {facts!r:.80}; {expected}")
         return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:

@@ -137,8 +137,9 @@ class PairEncoder:
         unknown, and the targets are `IGNORE_INDEX`.
         """
         start, stop = bounds
-        pieces = context.visible[slice(*np.searchsorted(context.visible, bounds))]
-        # positions in the window; they count from the token after [CLS], which is at -1
+        first, end = np.searchsorted(context.visible, bounds)
+        pieces = context.visible[first:end]  # indices in the context
+        # in the window, counted from the token after [CLS], which is at -1
         positions = np.concatenate([[-1], pieces - start + len(question) + self.num_separators])
         targets = np.zeros((len(positions), 4), dtype=np.int32)
         targets[1:, [FIRST_CHAR, CHAR_END]] = context.characters[pieces]
@@ -149,7 +150,7 @@ class PairEncoder:
             targets[1:, ENDS] = pieces == span[1]
         else:  # no answer in this window: its start and end are [CLS]
             targets[0, [STARTS, ENDS]] = 1
-        outputs = np.concatenate([[CLS], pieces + 1])  # indices in all outputs of the example
+        outputs = np.concatenate([[CLS], pieces + 1])  # indices in all outputs of the example, [CLS] first
         return Window(context.ids[start:stop], positions, outputs, targets, self.num_special, question)
 
 
@@ -204,40 +205,35 @@ def log_probabilities(logits: Tensor, window: Tensor) -> Tensor:
 def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count: int) -> list[Spans]:
     """Return the `count` best spans of at most `max_pieces` pieces for each example of a batch, over all windows.
 
-    A span in several windows is scored once, in the window whose middle is nearest: there, the smaller one of its left
-    and right context is largest. The border between the spans of two windows is halfway between the end of the first
-    and the start of the second.
+    A span in several windows is scored once, in the window with the most context around it, see `_best_in_context`.
     """
     values = logits.detach().double().cpu().numpy()
     outputs, examples, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
     window_starts = np.flatnonzero(outputs == CLS)
-    windows: list[list[slice]] = [[] for _ in range(len(batch["items"]))]  # by example: positions of its windows
+    windows: list[list[Any]] = [[] for _ in range(len(batch["items"]))]  # by example
     for start, stop in pairwise([*window_starts.tolist(), len(outputs)]):
-        windows[examples[start]].append(slice(start, stop))
-    return [
-        _best_in_context(
-            [(values[positions], outputs[positions], targets[positions]) for positions in window_slices],
-            max_pieces,
-            count,
-        )
-        for window_slices in windows
-    ]
+        windows[examples[start]].append((values[start:stop], outputs[start:stop], targets[start:stop]))
+    return [_best_in_context(windows_of_example, max_pieces, count) for windows_of_example in windows]
 
 
 def _best_in_context(
     windows: list[tuple[FloatArray, NDArray[Any], NDArray[Any]]], max_pieces: int, count: int
 ) -> Spans:
     """Return the best spans of a context over its windows; a window of k positions has logits (k, 2), outputs (k,) and
-    targets (k, 4)."""
+    targets (k, 4), which have the characters of the pieces.
+
+    Each window scores the spans whose middle is between two limits. The limit between two windows is halfway between
+    the end of the first and the start of the second, where a span has as much context in one as in the other.
+    """
     null_score = min(float(logits[0].sum()) for logits, *_ in windows)  # position 0 is [CLS]
     # windows with pieces of the context after [CLS], in the order of their first piece
     windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
-    # doubled middles between the end of a window and the start of the next, to stay integers
-    middles = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
+    # doubled, as doubled middles of spans (start + end) are integers
+    inner_limits = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
+    limits = pairwise([0, *inner_limits, np.inf])  # of each window; one pair if there is no window
     scores = [np.empty(0)]  # so that arrays can be concatenated if there is no window
     characters = [np.empty((0, 2), dtype=np.int64)]
-    bounds = zip([0, *middles], [*middles, np.inf], strict=True)  # of each window; one pair if there is no window
-    for (logits, outputs, targets), (low, high) in zip(windows, bounds, strict=False):
+    for (logits, outputs, targets), (low, high) in zip(windows, limits, strict=False):
         window_scores, starts, ends = _best_in_window(logits[1:], outputs[1:], max_pieces, count, low, high)
         scores.append(window_scores)
         characters.append(np.stack([targets[1 + starts, FIRST_CHAR], targets[1 + ends, CHAR_END]], axis=1))
@@ -251,15 +247,15 @@ def _best_in_window(
 ) -> tuple[FloatArray, NDArray[np.int64], NDArray[np.int64]]:
     """Return the scores, starts and ends, each (n,), of the best spans of a window with low <= start + end < high.
 
-    The bounds compare the `outputs` of the first and last piece; the returned starts and ends are indices in `outputs`.
+    The limits compare the `outputs` of the first and last piece; the returned starts and ends are indices in `outputs`.
     All spans are compared, while published scripts combine the 20 best starts and ends.
     """
     size, width = len(logits), min(max_pieces, len(logits))
+    # spans as (starts, lengths), also beyond the end of the window, which are not allowed
+    starts, ends = np.arange(size)[:, None], np.arange(size)[:, None] + np.arange(width)
     padded = np.concatenate([logits[:, 1], np.full(width - 1, -np.inf)])
-    scores = logits[:, :1] + sliding_window_view(padded, width)  # (starts, lengths): start plus end logits
-    ends = np.arange(size)[:, None] + np.arange(width)  # also of spans beyond the window, which are not allowed
-    doubled_middles = outputs[:, None] + outputs[np.minimum(ends, size - 1)]
+    scores = (logits[:, :1] + sliding_window_view(padded, width)).ravel()  # start plus end logits
+    doubled_middles = outputs[starts] + outputs[np.minimum(ends, size - 1)]
     allowed = np.flatnonzero((ends < size) & (doubled_middles >= low) & (doubled_middles < high))
-    flat = scores.ravel()[allowed]
-    best = allowed[np.argsort(-flat, kind="stable")[:count]]  # indices in the flattened scores
-    return scores.ravel()[best], best // width, ends.ravel()[best]
+    best = allowed[np.argsort(-scores[allowed], kind="stable")[:count]]  # indices in the flattened scores
+    return scores[best], best // width, ends.ravel()[best]

@@ -51,6 +51,7 @@ def test_labels_that_the_model_does_not_know(tiny, tmp_path):
         ("validate", {}, r"^trainer\.validate: found no validation set; expected LabelledData\(\.\.\., validation="),
         ("test", {}, r"^trainer\.test: found no test set; expected LabelledData\(\.\.\., test=\.\.\.\)$"),
         ("predict", {}, r"^trainer\.predict: found nothing to predict; expected LabelledData\(\.\.\., predict="),
+        ("predict", {"predict": []}, "^predict: found an empty list; expected texts, lists of words or rows in it$"),
     ],
 )
 def test_sets_that_are_not_given(tiny, stage, given, found):

@@ -93,6 +93,11 @@ def test_what_is_learnt_on_validation_is_saved(tiny, tmp_path):
     (temperature,) = [value for key, value in fields.items() if "temperature" in key]
     assert temperature == pytest.approx(float(run.callback_metrics["validation/temperature"]), rel=1e-5)
     assert fields == json.loads((tmp_path / "loaded/config.json").read_text())
+    tested = LabelledData(task, test=DATA / "classes-test.jsonl")
+    (scores,) = trainer().test(loaded, tested, verbose=False)
+    assert scores["test/calibration/temperature"] == pytest.approx(temperature)
+    assert scores["test/calibration/ece"] != scores["test/calibration/uncalibrated/ece"]
+    assert "test/calibration/seeds" not in scores
 
 
 def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
