@@ -108,7 +108,7 @@ def read_null_label(fields: Mapping[str, Any]) -> str | None:
     """Return the null label in `config.json`; None if training had none or the folder does not record it."""
     null_label = fields.get(NULL_LABEL_KEY)
     if null_label is not None and not isinstance(null_label, str):
-        raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label")
+        raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label or null")
     return null_label
 
 
@@ -213,10 +213,8 @@ class TextTaskConfig(TaskConfig):
     def __post_init__(self) -> None:
         if self.mean_over is None or self.mean_over in self.slice_keys:
             return
-        expected = (
-            f"one of {format_names(self.slice_keys)}" if self.slice_keys else "a key that format.slice_keys names"
-        )
-        raise DomainbertError(f"mean_over: found {self.mean_over!r}; expected {expected}")
+        expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}"
+        raise DomainbertError(f"mean_over: found {self.mean_over!r}; {expected}")
 
     @property
     @abstractmethod
@@ -258,7 +256,7 @@ def folder_name(kind: type) -> str:
     name = package.rpartition(".")[2]
     if not name:
         raise DomainbertError(
-            f"{kind.__module__}.{kind.__name__}: in no folder; expected a folder with config.py and task.py"
+            f"{kind.__module__}.{kind.__name__}: found outside a package; expected config.py in a folder with task.py"
         )
     return name
 
@@ -276,7 +274,7 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
             writers |= import_sibling(config_class, "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(
-            f"output_format: found {format[:80]!r}; expected {', '.join(writers)}: the model is for {task}"
+            f"output_format: found {format[:80]!r}; expected {' or '.join(writers)}, as the model is for {task}"
         )
     return writers[format]
 
@@ -331,7 +329,7 @@ def _tasks_by_name() -> dict[str, type[TaskConfig]]:
         if other is not None and other.__module__ != task.__module__:
             raise DomainbertError(
                 f"{other.__module__}: found the folder name {name}, which {task.__module__} has too; "
-                "expected another name, because a model folder stores the task under this name"
+                "expected another folder name, because a model folder stores the task under this name"
             )
         tasks[name] = task
     return tasks

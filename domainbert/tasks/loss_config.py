@@ -24,8 +24,8 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
         return
     unknown = sorted(set(weights) - set(labels))
     if unknown:
-        expected = f"expected some of {format_names(sorted(labels))}"
-        raise DomainbertError(f"{setting}: training has no label {format_names(unknown)}; {expected}")
+        expected = f"expected labels of the training set: {format_names(sorted(labels))}"
+        raise DomainbertError(f"{setting}: found {format_names(unknown)}; {expected}")
 
 
 def resolve_weights(

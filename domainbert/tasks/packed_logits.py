@@ -49,6 +49,7 @@ def compute_in_parts(
             output[num_filled : num_filled + len(value)] = value
         num_filled += len(logits)
     *fields, all_logits = outputs
+    # `items` are equal in all parts
     return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, fields, strict=True))}, all_logits
 
 

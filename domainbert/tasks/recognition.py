@@ -39,7 +39,8 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     names = [type(match.task).__name__ for match in matches]
     if len(matches) > 1 and matches[1].specificity == best.specificity:
         reasons = "; ".join(f"{name}: {match.reason}" for name, match in zip(names[:2], matches, strict=False))
-        raise DomainbertError(f"{sample.path}: may be for {names[0]} or {names[1]} ({reasons}); expected --task NAME")
+        found = f"may be for {names[0]} or {names[1]} ({reasons})"
+        raise DomainbertError(f"{sample.path}: {found}; expected --task {names[0]} or --task {names[1]}")
     return DetectedTask(best.task, best.reason, best.specificity, tuple(names[1:]))
 
 

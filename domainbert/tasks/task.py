@@ -103,7 +103,7 @@ class Task(ABC, Generic[Item, Prediction]):
         """
         labels = cls.outputs or label_set(train.items)
         if not labels:
-            raise DomainbertError(f"{train.path}: no labels; expected at least one")
+            raise DomainbertError(f"{train.path}: no item has a label; expected at least one label")
         return cls(labels)
 
     @classmethod

@@ -37,7 +37,7 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
 
     @override
     def kinds(self, task: TextTask[Any, Any]) -> tuple[str, ...]:
-        if task.reads_both:
+        if task.reads_both_kinds:
             return _SINGLE, _PAIRS
         return (_SINGLE,) if task.pair_key is None else (_PAIRS,)
 
@@ -63,14 +63,14 @@ class TextTask(Task[Item, Prediction]):
 
     Attributes:
         pair_key: key of the second text in a row to predict; None if the model reads single texts.
-        reads_both: whether the model accepts single texts and pairs, as its folder is not from domainbert.
+        reads_both_kinds: whether the model accepts single texts and pairs, as its folder is not from domainbert.
     """
 
     head = "sequence"
     loss_divisor = "num_examples"
     inputs: ClassVar[Inputs[Any]] = TextInputs()
     pair_key: str | None = None
-    reads_both: bool = False
+    reads_both_kinds: bool = False
 
     @classmethod
     @override
@@ -88,9 +88,9 @@ class TextTask(Task[Item, Prediction]):
         task = super().from_model_folder(labels, fields)
         key = fields.get(_PAIR_KEY)
         if key is not None and not isinstance(key, str):
-            raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text")
+            raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text as a string")
         task.pair_key = key
-        task.reads_both = TASK_KEY not in fields  # a folder that is not from domainbert
+        task.reads_both_kinds = TASK_KEY not in fields  # other libraries do not record whether texts are pairs
         return task
 
     @override

@@ -93,16 +93,15 @@ class WordTask(Task[Item, list[Part]]):
         the words' labels, plus the cross-entropy of the positions that continue a word: they are not part of the CRF's
         sequence.
         """
-        targets = batch["targets"]
+        targets, outputs = batch["targets"], batch["outputs"]
         if self.crf is None:
             return _cross_entropy(logits, targets)
-        is_labelled_word = (batch["outputs"] >= 0) & (targets != IGNORE_INDEX)
-        continuation_targets = targets.masked_fill(batch["outputs"] >= 0, IGNORE_INDEX)
+        is_word = outputs >= 0  # -1 at positions that continue a word
         with torch.autocast(logits.device.type, enabled=False):
-            continuations = _cross_entropy(logits, continuation_targets)
-            longest = batch["longest"] if "longest" in batch else max(0, int(batch["outputs"].max())) + 1
-            outputs = batch["outputs"].masked_fill(~is_labelled_word, -1)
-            grid = SizedGrid(batch["example"], outputs, len(batch["items"]), longest)
+            continuations = _cross_entropy(logits, targets.masked_fill(is_word, IGNORE_INDEX))
+            longest = batch["longest"] if "longest" in batch else max(0, int(outputs.max())) + 1  # in words
+            labelled_outputs = outputs.masked_fill(targets == IGNORE_INDEX, -1)  # the sequence has only labelled words
+            grid = SizedGrid(batch["example"], labelled_outputs, len(batch["items"]), longest)
             emissions, labels = grid.fill(logits.float()), grid.fill(targets)
             losses = self.crf.log_partition(emissions, grid.lengths) - self.crf.score(emissions, labels, grid.lengths)
         return continuations + losses.where(grid.lengths > 0, 0.0).sum()

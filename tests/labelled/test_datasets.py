@@ -211,7 +211,7 @@ def test_a_pandas_table_comes_by_way_of_datasets() -> None:
             "rows:1: entities[0]: 'ab' (0-2) is not",
         ),
         (QuestionAnswering(), [{"question": "a"}], "rows:1: no key 'answers'"),
-        (Parsing(), [{"tokens": ["a"]}], "rows: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X"),
+        (Parsing(), [{"tokens": ["a"]}], "rows: found rows; expected the path of a treebank in CoNLL-U or CoNLL-X"),
         (Classification(), 5, "rows: found int; expected a path, hub:NAME, a datasets.Dataset or a list of rows"),
         (Classification(), {"text": ["a"]}, "rows: found dict; expected a path"),
     ],

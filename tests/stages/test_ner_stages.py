@@ -94,6 +94,6 @@ def test_formats_that_a_task_does_not_have(runs, tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("Nothing\n")
     with pytest.raises(
-        DomainbertError, match="output_format: found 'brat'; expected jsonl: the model is for classification"
+        DomainbertError, match="output_format: found 'brat'; expected jsonl, as the model is for classification"
     ):
         runs.run("wrong-format", predict, model=runs / "classification-pretrained", input=path, output_format="brat")

@@ -198,7 +198,7 @@ def test_the_loss_of_shares_adds_up(tokenizer, make_model):
 def test_a_training_set_without_entities_is_refused(tmp_path):
     path = tmp_path / "train.conll"
     path.write_text("A\tNN\tO\tB-x\n")
-    with pytest.raises(DomainbertError, match=r"train\.conll: no entities; expected at least one \(tag_column"):
+    with pytest.raises(DomainbertError, match=r"train\.conll: no entities; expected at least one \(format.tag_column"):
         read_task(Ner(format=NerFormat(tag_column=2)), path, path)
 
 

@@ -70,7 +70,7 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
             {},
             "found tags under 'tags', 'ner_tags'; expected one key, or tag_column",
         ),
-        ({"tags": ["O"], "entities": []}, {}, "found the keys 'tags' and 'entities'; expected one, or tag_column or"),
+        ({"tags": ["O"], "entities": []}, {}, "found the keys 'tags' and 'entities'; expected one, or format.tag_col"),
     ],
 )
 def test_bad_numbers_name_the_line(tmp_path: Path, row: dict[str, Any], format: dict[str, Any], message: str) -> None:
@@ -205,12 +205,12 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
             [(0, 5, "x"), (0, 5, "x")],
             "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities that do not overlap",
         ),
-        ([(0, 5, 3)], "entities[0]: label 3; expected its type as a string under 'label' or 'type'"),
+        ([(0, 5, 3)], "entities[0]: label 3; expected the type of the entity as a string under 'label' or 'type'"),
         ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
         ([(0, 5, "x ")], "tag 'B-x '; expected a type of visible characters"),
-        (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of them'),
-        ([{"start": 0, "end": 5}], "entities[0]: neither; expected its type as a string under 'label' or 'type'"),
-        ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected its type as'),
+        (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of these three'),
+        ([{"start": 0, "end": 5}], "entities[0]: no 'label' or 'type'; expected the type of the entity as a string"),
+        ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected the type of'),
         ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
@@ -255,7 +255,7 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
     }
     assert read_ner(write(tmp_path / "a.jsonl", [newer])).sentences[0].tags == ["O", "B-x"]
     older = write(tmp_path / "b.jsonl", [{"id": 1, "text": "A loan", "label": [[2, 6, "x"]]}])
-    with pytest.raises(DomainbertError, match=r"no key 'entities'; .*\(set entity_key, for example to 'label' for"):
+    with pytest.raises(DomainbertError, match=r"no key 'entities'; .*\(set format.entity_key, for example to 'label'"):
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
     broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])

@@ -187,5 +187,5 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
     lines = len(broken.read_text().splitlines())
-    assert f"broken.conllu:{lines}: no word has head 0; expected one, the root" in capsys.readouterr().err
+    assert f"broken.conllu:{lines}: no word has head 0; expected head 0 at one word" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

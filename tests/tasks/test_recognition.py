@@ -93,7 +93,7 @@ def test_names_and_numbers(tmp_path):
     assert kind(0.0, 1.0) == kind("0.0", "1.0") == "Classification"
     said = refused(labelled(file, "label", 1.0, 2, 5))
     assert said.startswith(f"{file}: may be for Classification or Regression (Classification: texts under 'text', 3 ")
-    assert said.endswith("numbers from 1 to 5 under 'label'); expected --task NAME")
+    assert said.endswith("numbers from 1 to 5 under 'label'); expected --task Classification or --task Regression")
     assert type(told(file, "Regression").task).__name__ == "Regression"
     assert type(told(file, "classification").task).__name__ == "Classification"
 

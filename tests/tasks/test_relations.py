@@ -332,13 +332,13 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
 def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainTokenizer) -> None:
     task = task_of(format=RelationFormat(head_markers=("§", "¶")))
     with pytest.raises(
-        DomainbertError, match="markers: '§' is not in the vocabulary, or not different from another marker"
+        DomainbertError, match="markers: '§' is not in the vocabulary, or has the tokens of another marker"
     ):
         task.encode([], vocabulary, 30)
     with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is not in the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
     marked = insert_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
-    with pytest.raises(DomainbertError, match=r"^text 1: the text contains \[/E2\]; expected \[/E2\] only as a marker"):
+    with pytest.raises(DomainbertError, match=r"^text 1: the text contains \[/E2\], which the model adds as a marker"):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED_MARKERS), 30)
 
 
@@ -439,7 +439,9 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
     (warning,) = RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.5})
     assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
     assert RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.75}) == []
-    with pytest.raises(DomainbertError, match=r"negative: no text has the label 'other'; expected one of none, part-"):
+    with pytest.raises(
+        DomainbertError, match=r"negative: found 'other'; expected null or a label of the training set: non"
+    ):
         task_of(negative="other")
 
 
@@ -461,7 +463,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
     training = StageArguments({"task": Relations(negative=learnt.null_label), "model": Path("model"), "train": train})
-    unknown = "negative: no text has the label 'x'; expected one of none, part-of, used-for"
+    unknown = "negative: found 'x'; expected null or a label of the training set: none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
         other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, which changes the scores"
@@ -483,7 +485,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
 
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])
 def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
-    with pytest.raises(DomainbertError, match=r"domainbert_relations: .*; expected what finetune writes for relations"):
+    with pytest.raises(DomainbertError, match=r"domainbert_relations: found .*; expected an object with markers, h"):
         RelationsTask.from_model_folder(CLASSES, fields)
     reading = MarkerReading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
     assert MarkerReading.from_model_folder(json.loads(json.dumps(reading.model_config_fields()))) == reading

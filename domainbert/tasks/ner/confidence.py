@@ -76,23 +76,25 @@ class Lattice:
         label sequences after the last word.
         """
         rows, words = self._rows, self._words
-        # (W,) factor of each word, given the label of the word before; replaced by the forward sum at first words
+        # (W,) factor of each word, given the label of the word before; at the first word of an entity the forward sum
         factors = self._transitions[np.roll(labels, 1), labels] * self._emissions[rows, words, labels]
         factors /= self._scale[rows, words]
         factors[starts] = self._forward[rows[starts], words[starts], labels[starts]]
-        # (S,) product of the factors of each entity. `reduceat` multiplies from each bound to the next: in even places
-        # from a start to its stop. The appended 1 makes the last stop a valid index
+        # `reduceat` multiplies from each bound to the next: every second product is from a start to its stop. The
+        # appended 1 makes the last stop a valid index
         bounds = np.stack([starts, stops], axis=1).ravel()
-        inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]
+        inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]  # (S,)
+        last_words = stops - 1
+        return np.minimum(inside * self._sums_after(rows[last_words], words[last_words], labels[last_words]), 1.0)
 
-        rows, words, labels = rows[stops - 1], words[stops - 1], labels[stops - 1]  # of the last word of each entity
-        # (S,) sum over all labels of the next word that end the entity, and all sequences after it; the minimum keeps
-        # the index valid after a last word, where `after` is not used
+    def _sums_after(self, rows: Ints, words: Ints, labels: Ints) -> NDArray[np.float64]:
+        """Return the sums (S,) over the label sequences after entities, from the place and label of the last words."""
+        # the index of the next word, kept valid at the end of the longest sentence, where `after` is not used
         following = np.minimum(words + 1, self._emissions.shape[1] - 1)
         continuations = self._transitions[labels] * self._emissions[rows, following] * self._backward[rows, following]
         after = (continuations * self._ends[labels]).sum(axis=1) / self._scale[rows, following]
-        is_last = words + 1 == self.lengths[rows]
-        return np.minimum(inside * np.where(is_last, self._backward[rows, words, labels], after), 1.0)
+        is_last_in_sentence = words + 1 == self.lengths[rows]
+        return np.where(is_last_in_sentence, self._backward[rows, words, labels], after)
 
     def _forward_sums(self, start: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return forward sums (E, L, C), normalised to 1 at each word, and their scales (E, L)."""

@@ -48,8 +48,9 @@ class NerDetector(FormatDetector["Ner"]):
         `repair` reads invalid tags as conlleval does, `trim` removes white space at the ends of entities.
         """
         format = config.format
-        repaired = replace(format, repair=True, trim=format.trim or format.repair)
-        return None if format == repaired else replace(config, format=repaired)
+        if not format.repair:
+            return replace(config, format=replace(format, repair=True))
+        return None if format.trim else replace(config, format=replace(format, trim=True))
 
     @override
     def matches_model(self, head: str | None, fields: Mapping[str, Any]) -> bool:
@@ -90,7 +91,7 @@ class Ner(TaskConfig):
         """Raise `DomainbertError` if `format.types` names no entity type of the training set."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             types = format_names(self.format.types)
-            raise DomainbertError(f"format.types: found {types}; expected types of entities in the training set")
+            raise DomainbertError(f"format.types: no training entity has the type {types}; expected types that occur")
 
     @property
     @override

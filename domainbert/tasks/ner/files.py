@@ -111,16 +111,16 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     """
     problems = Problems(str(path))
     export = read_tool(path, tool, format, problems)
-    keys = _Keys(format.text_key, ENTITY_KEYS[0], is_text=True)
     if not export.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
-    if tool == "json":  # rows have the keys of the file
-        problems.raise_if_any()
-        line, first_row = export.rows[0]
-        keys = _detect_keys(f"{path}:{line}", first_row, format)
-        if not keys.is_text:
-            raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
+    if tool != "json":  # `read_tool` names the keys of the rows
+        return _read_entities(path, export, _Keys(format.text_key, ENTITY_KEYS[0], is_text=True), format, problems)
+    problems.raise_if_any()  # before the first row decides on the keys
+    line, first_row = export.rows[0]
+    keys = _detect_keys(f"{path}:{line}", first_row, format)
+    if not keys.is_text:
+        raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
     return _read_entities(path, export, keys, format, problems)
 
 
@@ -133,31 +133,28 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
     texts = [row[keys.content] for _, row in rows if not problem_with_text(row, keys.content, may_be_empty=True)]
     words = dict(zip(texts, basic_words(texts), strict=True))  # all texts in one call, which is faster
     tagged = []
+
+    def locate_in_list(line: int, index: int) -> str:
+        return f"{path}:{line}: {keys.labels}[{index}]"
+
     for document, (line, row) in enumerate(rows):
-        # function from the index of an entity to its path and line
-        if table.locate_entity:
-            locate = partial(table.locate_entity, line)
-        else:
-            locate = partial(_location_in_list, f"{path}:{line}", keys.labels)
+        locate = partial(table.locate_entity or locate_in_list, line)  # from the index of an entity
         try:
             row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
-            for problem in error.problems:
+            for problem in error.problems:  # a problem of an entity begins with its location
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     layout = f"{table.layout}, {where}"
     file = tagged_file(path_of(path), _row_kind(path), tagged, scheme="IOB2", repair=False, layout=layout)
-    return replace(file, export="" if table.layout == rows_layout(path) else table.layout, notes=notes)
+    is_export = table.layout != rows_layout(path)  # otherwise JSONL or rows, which can be divided into folds
+    return replace(file, export=table.layout if is_export else "", notes=notes)
 
 
 def _row_kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
     return "rows" if isinstance(path, Rows) else "jsonl"
-
-
-def _location_in_list(row_location: str, key: str, index: int) -> str:
-    return f"{row_location}: {key}[{index}]"
 
 
 def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
@@ -201,13 +198,12 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     if len(label_keys) > 1:
         found = " and ".join(map(repr, label_keys))
         raise DomainbertError(
-            f"{where}: found the keys {found}; expected one, or tag_column or entity_key to select one"
+            f"{where}: found the keys {found}; expected one, or format.tag_column or format.entity_key to select one"
         )
-    has_entities = bool(label_keys) and tags not in label_keys
-    # a text without labels: the reader of texts raises the error
-    lacks_entities = not label_keys and format.text_key in first_row and words not in first_row
-    if has_entities or lacks_entities:
-        return _Keys(format.text_key, (label_keys or ENTITY_KEYS)[0], is_text=True)
+    if label_keys and label_keys != [tags]:
+        return _Keys(format.text_key, label_keys[0], is_text=True)
+    if not label_keys and format.text_key in first_row and words not in first_row:
+        return _Keys(format.text_key, ENTITY_KEYS[0], is_text=True)  # the reader of texts raises the error
     return _Keys(words, tags, is_text=False)
 
 
@@ -229,7 +225,7 @@ def _words_of_text(
     """
     list_problem = problem_with_list(row, keys.labels)
     if keys.labels not in row:
-        list_problem = f"{list_problem} (set entity_key, for example to 'label' for older exports of doccano)"
+        list_problem = f"{list_problem} (set format.entity_key, for example to 'label' for older exports of doccano)"
     raise_problems(problem_with_text(row, keys.content, may_be_empty=True), list_problem)
     text: str = row[keys.content]
     words = words_of[text]
@@ -265,7 +261,7 @@ def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity[:2])}" for entity in (left, right))
             yield (
                 f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not "
-                "overlap: a word has one tag (for nested entities, train a model per layer and select its types with "
+                "overlap: a word has one tag (for nested entities, train several models and select their types with "
                 "format.types)"
             )
 
@@ -285,11 +281,13 @@ def _parse_entity(text: str, value: Any, index: int) -> _Entity:
     if isinstance(value, list) and len(value) == 3:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
-        raise DomainbertError(f"is {shown(value)}; expected an object with start, end and label, or a list of them")
+        raise DomainbertError(
+            f"is {shown(value)}; expected an object with start, end and label, or a list of these three"
+        )
     # an entity may have both keys, if their values are equal
     entity_types = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
     entity_type = entity_types.pop() if len(entity_types) == 1 else None
     if not entity_type:
-        found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "neither"
-        raise DomainbertError(f"{found}; expected its type as a string under 'label' or 'type'")
+        found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "no 'label' or 'type'"
+        raise DomainbertError(f"{found}; expected the type of the entity as a string under 'label' or 'type'")
     return _Entity(*read_char_span(text, value), entity_type, index)

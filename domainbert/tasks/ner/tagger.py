@@ -52,17 +52,14 @@ class Tagger(WordPredictor[Entity]):
             entities.append(Entity(start, end, entity_type, text[start:end], tagged.scores[first_word]))
         return entities
 
-    def predict_words(self, sentences: Iterable[Sequence[str]]) -> list[list[str]]:
-        """Return IOB2 tags of words, regardless of the model's tag scheme.
+    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
+        """Return the IOB2 tag of each word, regardless of the model's tag scheme, and the probability of its entity or
+        of O.
 
         A folder from `finetune` is decoded into valid tags. Other folders may have another tag scheme, so the best
         label of each word is read as in conlleval: an I-X (E-X, L-X) without a beginning becomes B-X, and
         `num_repaired` is the number of these tags in the last call.
         """
-        return super().predict_words(sentences)
-
-    def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:
-        """Return the tags of `predict_words`, each with the probability of the word's entity, or of O."""
         decoded = super().tag_words(sentences)
         valid = [TaggedWords(to_iob2(tags), scores) for tags, scores in decoded]
         # repaired tags: without a beginning, read as B-

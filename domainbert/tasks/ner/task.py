@@ -90,8 +90,8 @@ class TagFormatter(ExampleFormatter["NerTask"]):
         if task.scheme != "BIOES":
             return super().output_names(task, item)
         assert task.tokenizer is not None  # set by `encode`
-        split, firsts = split_words(align_words(task.tokenizer, [item.words])[0])
-        names = [""] * len(split.first_piece)
+        pretokens, firsts = split_words(align_words(task.tokenizer, [item.words])[0])
+        names = [""] * len(pretokens.first_piece)
         for word, first in zip(item.words, firsts, strict=True):
             names[first] = word
         return names
@@ -124,7 +124,7 @@ class NerTask(WordTask[Sentence, Entity]):
         types = label_set(train.items)
         if not types:
             raise DomainbertError(
-                f"{train.path}: no entities; expected at least one (tag_column selects the column of the tags)"
+                f"{train.path}: no entities; expected at least one (format.tag_column selects the column of the tags)"
             )
         labels = labels_of_types(types, config.scheme)
         return (CrfNerTask if config.head == "crf" else cls)(labels)
@@ -144,16 +144,16 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Return sentences as token ids with the tags of their words, in BIOES of their pre-tokens."""
+        """Return sentences as token ids with the tags of their words; with the scheme BIOES, of their pre-tokens."""
         self.tokenizer = tokenizer  # for `update` and `TagFormatter`
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
         if self.scheme == "BIOES":
-            split = [split_words(words) for words in aligned]
-            aligned = [words for words, _ in split]
+            words_and_firsts = [split_words(words) for words in aligned]
+            aligned = [pretokens for pretokens, _ in words_and_firsts]
             tags = [
-                pretoken_tags(sentence.spans, firsts, len(words.first_piece))
-                for sentence, (words, firsts) in zip(items, split, strict=True)
+                pretoken_tags(sentence.spans, firsts, len(pretokens.first_piece))
+                for sentence, (pretokens, firsts) in zip(items, words_and_firsts, strict=True)
             ]
         label_id = {label: index for index, label in enumerate(self.labels)}
         ids = [[label_id[tag] for tag in sentence_tags] for sentence_tags in tags]
@@ -167,8 +167,9 @@ class NerTask(WordTask[Sentence, Entity]):
         return encode_words(aligned, tags=None, labels=self.labels, max_length=max_length)
 
     def tags_of_words(self, tagged: TaggedWords, words: AlignedWords) -> TaggedWords:
-        """Return the tags and scores of a sentence's words; `tagged` are the tags and scores of its outputs."""
-        if self.scheme != "BIOES":  # the outputs are the words
+        """Return the tags and scores of a sentence's words; `tagged` has those of the model's outputs: words, or with
+        BIOES pre-tokens. A word then has the score of its first pre-token."""
+        if self.scheme != "BIOES":
             return tagged
         _, firsts = split_words(words)
         return TaggedWords(word_tags(tagged.tags, firsts), [tagged.scores[first] for first in firsts])
@@ -184,11 +185,11 @@ class NerTask(WordTask[Sentence, Entity]):
         """Add a batch; entities are counted in words, as in `evaluate`."""
         sentences = [items[item] for item in batch["items"].tolist()]
         tags = self.best_tags(logits, batch)
-        if self.scheme == "BIOES":
+        if self.scheme == "BIOES":  # tags of pre-tokens
             assert self.tokenizer is not None  # set by `encode`
             aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
-            # split_words()[1] is the index of the first pre-token of each word
-            tags = [word_tags(pretokens, split_words(words)[1]) for pretokens, words in zip(tags, aligned, strict=True)]
+            firsts = [split_words(words)[1] for words in aligned]
+            tags = list(map(word_tags, tags, firsts))
         metric.update([spans_from_tags(sentence) for sentence in tags], [sentence.spans for sentence in sentences])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:

@@ -114,7 +114,7 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
             without form or label, or with an invalid head; a sentence that is not a tree with one root; no sentence.
     """
     if isinstance(path, Rows):
-        raise DomainbertError(f"{path}: rows of a data set; expected a treebank in CoNLL-U or CoNLL-X")
+        raise DomainbertError(f"{path}: found rows; expected the path of a treebank in CoNLL-U or CoNLL-X")
     check_regular(path)
     problems = Problems(str(path))
     blocks = list(_blocks(path))
@@ -175,11 +175,11 @@ def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
-            yield line, f"{found}; expected the {COLUMNS} of CoNLL-U or CoNLL-X"
+            yield line, f"{found}; expected the {COLUMNS} columns of CoNLL-U or CoNLL-X"
             continue
         form, head, label = columns[FORM], columns[HEAD], columns[LABEL]
         if columns[ID] != str(number):
-            yield line, f"word {columns[ID]!r}; expected {number}, as words are numbered from 1 in each sentence"
+            yield line, f"word number {columns[ID]!r}; expected {number}, as words are numbered from 1 in each sentence"
         elif not form.strip():
             yield line, "no form in column 2; expected a word"
         elif not (head.isascii() and head.isdecimal() and len(head) <= _MAX_DIGITS and int(head) <= len(words)):
@@ -193,7 +193,7 @@ def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
     heads = [int(columns[HEAD]) for _, columns in words]
     root_words = roots(heads)
     if heads and not root_words:
-        yield words[0][0], "no word has head 0; expected one, the root of the sentence"
+        yield words[0][0], "no word has head 0; expected head 0 at one word, the root of the sentence"
     elif len(root_words) > 1:
         first, second = root_words[:2]
         found = f"word {second} has head 0, as word {first} (line {words[first - 1][0]}) has"

@@ -108,17 +108,17 @@ class _Contraction:
 
     heads: Ints  # (n,) heads before the contraction
     outside: Ints  # (o,) nodes outside of the cycle
-    entered: Ints  # (o,) member of the cycle that changes its head to the outside node, if it is chosen
-    chosen: Ints  # (o,) member of the cycle that is the best head of the outside node
+    dependent_members: Ints  # (o,) member that takes the outside node as head, if the node is the head of the cycle
+    head_members: Ints  # (o,) member that is the best head of the outside node
 
     def expand(self, contracted_heads: Ints) -> Ints:
-        """Return heads (n,) before the contraction from heads (o + 1,) after it."""
+        """Return heads (n,) before the contraction from heads (o + 1,) after it, which index the outside nodes."""
         outside_heads, cycle_head = contracted_heads[:-1], contracted_heads[-1]
-        contracted_cycle = len(self.outside)  # its index after the contraction
-        nodes = np.append(self.outside, -1)  # by index after the contraction; -1 is never used
+        has_outside_head = outside_heads < len(self.outside)  # the head of other nodes is the cycle
         heads = self.heads.copy()
-        heads[self.outside] = np.where(outside_heads == contracted_cycle, self.chosen, nodes[outside_heads])
-        heads[self.entered[cycle_head]] = self.outside[cycle_head]
+        heads[self.outside] = self.head_members
+        heads[self.outside[has_outside_head]] = self.outside[outside_heads[has_outside_head]]
+        heads[self.dependent_members[cycle_head]] = self.outside[cycle_head]
         return heads
 
 
@@ -131,5 +131,5 @@ def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contrac
     smaller = np.full((len(outside) + 1,) * 2, -np.inf)
     smaller[:-1, :-1] = table[np.ix_(outside, outside)]
     smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)
-    entered, chosen = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
-    return smaller, _Contraction(heads, outside, entered, chosen)
+    dependent_members, head_members = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
+    return smaller, _Contraction(heads, outside, dependent_members, head_members)

@@ -143,8 +143,8 @@ class Relations(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if training has no label `negative`."""
         if self.negative is not None and self.negative not in labels:
-            names = ", ".join(sorted(labels))
-            raise DomainbertError(f"negative: no text has the label {self.negative!r}; expected one of {names}")
+            expected = f"expected null or a label of the training set: {', '.join(sorted(labels))}"
+            raise DomainbertError(f"negative: found {self.negative!r}; {expected}")
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the relations of a model's outputs."""

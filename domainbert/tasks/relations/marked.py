@@ -6,6 +6,7 @@ import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
@@ -140,23 +141,19 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
 
     The markers of a nested range are nested; for equal ranges the markers of the head are outside.
     """
-    (head_start, head_end), (tail_start, tail_end) = head, tail
-    # (sort key, index in `markers`); the key is (offset, whether the marker opens, order at the same offset): closing
-    # precede opening markers, outer precede inner opening markers, and inner precede outer closing markers. Equal
-    # ranges have equal keys, and keep the order of this list.
-    order = [
-        ((head_start, 1, -head_end), 0),
-        ((tail_start, 1, -tail_end), 2),
-        ((tail_end, 0, -tail_start), 3),
-        ((head_end, 0, -head_start), 1),
-    ]
+    # (range, index of its opening marker), the shorter range first, as it may be inside; of equal ranges the tail
+    ranges = sorted([(tail, 2), (head, 0)], key=lambda entry: entry[0][1] - entry[0][0])
+    closings = [(end, index + 1) for (_, end), index in ranges]
+    openings = [(start, index) for (start, _), index in reversed(ranges)]
     marked = ""
     copied_chars = 0  # of `text`
     marks = [(0, 0)] * 4  # (start, end) of each marker in `marked`; (0, 0) before it is inserted
-    for (offset, opens, _), index in sorted(order, key=lambda entry: entry[0]):
+    for offset, index in sorted([*closings, *openings], key=itemgetter(0)):  # stable: closings before openings
+        opens = index in (0, 2)
         marked += text[copied_chars:offset]
         follows_marker = len(marked) in [end for _, end in marks if end]
-        if follows_marker or not opens:
+        needs_space = follows_marker or not opens
+        if needs_space:
             marked += " "
         marks[index] = (len(marked), len(marked) + len(markers[index]))
         marked += markers[index]
@@ -168,14 +165,14 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
 
 def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
     """Return the character range of an entity; raise `DomainbertError` if it is missing, invalid or splits a word."""
+    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
+
     value = row.get(key)
     if not isinstance(value, dict):
         found = f"is {shown(value)}" if key in row else "is missing"
-        raise DomainbertError(f"{found}; expected an object with start and end, as for the other entity")
-    from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
-
+        raise DomainbertError(f'{found}; expected an object such as {{"start": 0, "end": 4}}')
     stretch = read_char_span(text, value)
-    words_inside(text, stretch, *basic_words([text]))
+    words_inside(text, stretch, *basic_words([text]))  # raises an error if the entity splits a word
     return stretch
 
 

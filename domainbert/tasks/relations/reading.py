@@ -22,7 +22,7 @@ ADDED_MARKERS = ("[E1]", "[/E1]", "[E2]", "[/E2]")
 """Added vocabulary entries, with the names of Baldini Soares et al. 2019, in the order of `Markers`."""
 
 CLS_POSITION = -1
-"""Position of the special token before the text."""
+"""Position of the special token before the text, counted from the first piece of the text."""
 
 _KEY = "domainbert_relations"  # of config.json
 _FORMAT_FIELDS = ("head_key", "tail_key", "head_markers", "tail_markers")
@@ -48,14 +48,15 @@ class MarkerReading:
             has_other_facts = bool(facts)
             keys_are_text = isinstance(head_key, str) and isinstance(tail_key, str)
             if has_other_facts or kind not in ("text", "tokens") or not keys_are_text:
-                raise ValueError(f"found {fields[_KEY]!r:.200}")  # becomes a `DomainbertError` below
+                raise ValueError  # becomes a `DomainbertError` below
             head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
             format = RelationFormat(
                 head_key=head_key, tail_key=tail_key, head_markers=head_markers, tail_markers=tail_markers
             )
             return cls(kind, format)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DomainbertError(f"{_KEY}: {error}; expected what finetune writes for relations") from error
+            found, expected = fields.get(_KEY), f"an object with markers, {', '.join(_FORMAT_FIELDS)}"
+            raise DomainbertError(f"{_KEY}: found {found!r:.200}; expected {expected}") from error
 
     def model_config_fields(self) -> dict[str, Any]:
         """Return the `config.json` entry that `from_model_folder` reads."""
@@ -83,11 +84,11 @@ class MarkerReading:
             is_split = self.kind == "tokens" and len(ids) > 1  # an added marker is one token
             if is_split or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
                 raise DomainbertError(
-                    f"markers: {marker!r} is not in the vocabulary, or not different from another marker; "
-                    "expected head_markers and tail_markers of the vocabulary, or markers: tokens"
+                    f"markers: {marker!r} is not in the vocabulary, or has the tokens of another marker; "
+                    "expected other format.head_markers and format.tail_markers, or markers: tokens"
                 )
         problems = {
-            index: f"the text contains {token}; expected {token} only as a marker"
+            index: f"the text contains {token}, which the model adds as a marker; expected a text without it"
             for index, text in enumerate(texts)
             for token in self.added_tokens
             if token in text.text
@@ -102,31 +103,30 @@ class PiecePositions(NamedTuple):
 
     first: int
     end: int
-    head: int
-    tail: int
+    head_marker: int
+    tail_marker: int
 
 
 def locate_entities(
     text: MarkedText, reading: MarkerReading, words: AlignedText, marker_ids: Sequence[int]
 ) -> PiecePositions:
-    """Return the positions of the entities of a text among its pieces.
+    """Return the range of pieces from the first marker of a text to the last, and the markers before head and tail.
 
     `marker_ids` are the token ids of the added markers, or empty if markers are plain text. A marker of plain text
     begins in the first piece of its word, which may also contain the space before the word.
     """
     _, marker_starts = reading.text_to_read(text)
     word_starts = [start for start, _ in words.word_offsets]
-    # the first piece of the word in which each marker begins
-    first_pieces = [words.first_piece[bisect_right(word_starts, start) - 1] for start in marker_starts]
+    # the first piece of the word in which each of the four markers begins
+    pieces = [words.first_piece[bisect_right(word_starts, start) - 1] for start in marker_starts]
     markers_end = max(start + len(marker) for start, marker in zip(marker_starts, reading.markers, strict=True))
     next_word = bisect_left(word_starts, markers_end)
     end = words.first_piece[next_word] if next_word < len(word_starts) else len(words.input_ids)
-    head, _, tail, _ = first_pieces  # of the markers before head and tail
+    before_head, _after_head, before_tail, _after_tail = pieces
     if marker_ids:  # an added marker may follow other pieces of its word
-        before_head, _, before_tail, _ = marker_ids
-        head = words.input_ids.index(before_head, head)
-        tail = words.input_ids.index(before_tail, tail)
-    return PiecePositions(min(first_pieces), end, head, tail)
+        before_head = words.input_ids.index(marker_ids[0], before_head)
+        before_tail = words.input_ids.index(marker_ids[2], before_tail)
+    return PiecePositions(min(pieces), end, before_head, before_tail)
 
 
 def centred_window(word_starts: Sequence[int], num_pieces: int, room: int, first: int, end: int) -> tuple[int, int]:
@@ -147,9 +147,9 @@ def relation_example(
 ) -> Example:
     """Return an example with one window around both entities.
 
-    The head reads the special token before the text; with `at_markers`, the two markers before the entities. `target`
-    is the target of each position that the head reads. The window has at most `max_length` tokens, including special
-    tokens. Raise `DomainbertError` if both entities do not fit in a window.
+    The model's output layer reads the special token before the text; with `at_markers`, the two markers before the
+    entities. `target` is the target of each position that it reads. The window has at most `max_length` tokens,
+    including special tokens. Raise `DomainbertError` if both entities do not fit in a window.
     """
     room = room_for_text(max_length, words.extra)
     if entities.end - entities.first > room:
@@ -158,7 +158,8 @@ def relation_example(
             f"{room}, as max_length is {max_length}"
         )
     start, stop = centred_window(words.first_piece, len(words.input_ids), room, entities.first, entities.end)
-    read_positions = [entities.head - start, entities.tail - start] if at_markers else [CLS_POSITION]
+    # counted from the first piece of the window, before which the special token is at -1
+    read_positions = [entities.head_marker - start, entities.tail_marker - start] if at_markers else [CLS_POSITION]
     positions = np.asarray(read_positions, dtype=np.int64)
     outputs = np.zeros_like(positions)  # all positions belong to output 0, the only one
     targets = np.repeat(np.asarray(target)[np.newaxis], len(positions), axis=0)

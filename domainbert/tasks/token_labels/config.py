@@ -73,11 +73,8 @@ class TokenLabels(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if no training word has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
-            names = ", ".join(sorted(labels))
-            raise DomainbertError(
-                f"outside: no word has the label {self.outside!r}; expected one of {names}, or null if every label "
-                "counts"
-            )
+            expected = f"expected null or a label of the training set: {', '.join(sorted(labels))}"
+            raise DomainbertError(f"outside: found {self.outside!r}; {expected}")
 
     @property
     @override

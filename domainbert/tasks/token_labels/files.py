@@ -75,7 +75,9 @@ def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, pro
 
     They usually have the label `outside`; without it, any label is accepted.
     """
+    if outside is None:
+        return
     labels = {label for row in table.rows for label in row.tags} - {outside}
-    for mark in table.marks if outside is not None else ():
+    for mark in table.marks:
         if mark.tag in labels:
-            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside}")
+            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside!r} (outside)")

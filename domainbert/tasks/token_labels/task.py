@@ -190,7 +190,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         label_id = {label: index for index, label in enumerate(self.labels)}
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         labels = [[label_id[tag] for tag in sentence.tags] for sentence in items]
-        later_label = np.arange(len(self.labels))  # of later pre-tokens of a word, by the label of its first: the same
+        later_label = np.arange(len(self.labels))  # later pre-tokens of a word have the label of its first one
         pairs = zip(aligned, labels, strict=True)
         return [word_example(words, label_ids, inside=later_label, max_length=max_length) for words, label_ids in pairs]
 
