@@ -45,9 +45,7 @@ def main() -> None:
     write_mean(options.out, options.members)
     scoring = read_test_set(Ner(head="linear", format=NerFormat(repair=True)), options.validation, None)
     with TemporaryDirectory() as folder:
-        scoring.add_model(
-            "mean", "model", load_predictor(options.out, precision="auto"), Path(folder) / "mean.conll"
-        )
+        scoring.add_model("mean", "model", load_predictor(options.out, precision="auto"), Path(folder) / "mean.conll")
     found = scoring.summary(Resampling(100, 0))["systems"]["mean"]
     print("mean: " + ", ".join(f"{name} {100 * found[name]:.2f}" for name in ("f1", "precision", "recall")))
 
