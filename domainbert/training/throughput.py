@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from functools import cache
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from domainbert.training.callbacks import Throughput
 from domainbert.training.config import Runtime
 from domainbert.training.precision import autocast_dtype, trains_on_gpu
 
-_SIZE = {"cpu": 2048, "cuda": 8192}  # rows and columns of the measured matrices, by device
+_SIZES = (256, 512, 1024, 2048, 4096, 8192)  # rows and columns of the measured matrices
 
 
 def throughput_callback(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
@@ -60,13 +61,27 @@ def _num_weights(parameters: Iterable[nn.Parameter]) -> int:
     return sum(parameter.numel() for parameter in parameters if parameter.ndim >= 2)
 
 
-def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float = 1.0) -> float:
-    """Return the floating-point operations per second of a large matrix product: the fastest within `seconds`.
+@cache
+def measured_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
+    """Return the highest measured number of floating-point operations per second of a matrix product.
 
-    All products use the same output memory, so that page faults do not count. On a shared machine the result varies
-    between runs.
+    The matrices grow until a product takes 50 ms, so that a slow data type (bf16 on many CPUs) takes no longer than a
+    fast one. On a shared machine the result varies between runs.
     """
-    size = _SIZE.get(device.type, 2048)
+    best = 0.0
+    for size in _SIZES:
+        duration = _fastest_product(size, device, dtype)
+        best = max(best, 2 * size**3 / duration)  # multiplications and additions
+        if duration >= 0.05:
+            break
+    return best
+
+
+def _fastest_product(size: int, device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
+    """Return the seconds of the fastest matrix product of those made within `seconds`.
+
+    All products use the same output memory, so that page faults do not count.
+    """
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     product = left @ right
     best, remaining = float("inf"), seconds
@@ -77,7 +92,7 @@ def measured_peak_flops(device: torch.device, dtype: torch.dtype, seconds: float
         _synchronize(device)
         duration = time.perf_counter() - start
         best, remaining = min(best, duration), remaining - duration
-    return 2 * size**3 / best  # multiplications and additions
+    return best
 
 
 def _synchronize(device: torch.device) -> None:

@@ -62,11 +62,13 @@ def test_a_head_that_predicts_no_entries_makes_no_product_with_them():
     assert flops_per_token(judging, 32, 1.0) == pytest.approx(encoder + 6 * (24 * 24 + 24))
 
 
-def test_the_peak_is_the_best_product_of_those_that_fit_in_the_time(monkeypatch):
-    monkeypatch.setitem(throughput._SIZE, "cpu", 64)
-    clock = iter([0.0, 0.5, 1.0, 1.25, 2.0, 4.0])
+def test_matrices_grow_until_a_product_takes_fifty_milliseconds(monkeypatch):
+    monkeypatch.setattr(throughput, "_SIZES", (16, 32, 64, 128))
+    durations = {16: [0.09, 0.001, 0.01], 32: [0.004, 0.2], 64: [0.08, 0.06]}
+    clock = iter([time for size in durations.values() for duration in size for time in (5.0, 5.0 + duration)])
     monkeypatch.setattr(throughput.time, "perf_counter", lambda: next(clock))
-    assert measured_peak_flops(torch.device("cpu"), torch.float32, seconds=2.75) == 2 * 64**3 / 0.25
+    peak = measured_peak_flops.__wrapped__(torch.device("cpu"), torch.float32)
+    assert peak == pytest.approx(2 * 64**3 / 0.06) and next(clock, None) is None
 
 
 def test_the_callback_knows_the_arithmetic_and_the_device(monkeypatch, tmp_path):
