@@ -140,7 +140,7 @@ class Throughput(StatefulCallback):
         begins_phase = step in self.flops_per_token
         self._steps_in_phase = 1 if begins_phase else self._steps_in_phase + 1
         if self._steps_in_phase > _WARM_UP_STEPS:
-            tokens = int(batch["num_tokens"])
+            tokens = int(batch["num_tokens"])  # of the global batch, not only of this micro-batch
             self.tokens += tokens
             self.seconds += now - self._last_step_end
             phase_start = max(start for start in self.flops_per_token if start <= step)

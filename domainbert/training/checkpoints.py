@@ -40,8 +40,9 @@ from domainbert.training.trainer import MetricsFile
 _DEFAULT_INTERVAL = 600.0  # seconds between checkpoints
 # each validation is saved if saving takes at most this share of the time since the last checkpoint, or these seconds
 _CHEAP_SHARE, _CHEAP_SECONDS = 0.05, 0.1
-_SAVE = 1  # request of a process to save; the processes take the largest request
-_STOP = 1000  # plus the number of a signal: request to save and stop
+# requests of a process, of which the processes take the largest: 0 is none
+_SAVE = 1  # save
+_STOP = 1000  # plus the number of a signal: save and stop
 _FLOATS_PER_WEIGHT = 3  # the weight and two optimiser moments
 
 
@@ -113,25 +114,26 @@ class Checkpoints(Callback):
             return
         if not can_be_saved(trainer):
             # at step 0 a signal waits for the end of the first step
-            if trainer.global_step and (request := all_reduce_max(self._stop_request())):
+            request = all_reduce_max(self._stop_request()) if trainer.global_step else 0
+            if request:
                 raise TrainingStopped(
                     f"stopped by {_signal_name(request)} before a state could be saved; the next run starts from the "
                     "beginning"
                 )
             return
-        request = all_reduce_max(self._find_request(trainer))
-        if request and trainer.global_step > self._saved_step:
-            self._save(trainer, required=request >= _STOP)
+        request = all_reduce_max(self._save_or_stop_request(trainer))
+        step, must_stop = trainer.global_step, request >= _STOP
+        if request and step > self._saved_step:
+            self._save(trainer, required=must_stop)
         self._validated, self._score = False, None  # until the next validation
-        if request >= _STOP:
-            step = trainer.global_step
+        if must_stop:
             raise TrainingStopped(f"stopped by {_signal_name(request)} after step {step:,}; the state is saved")
 
     def on_exception(self, *_: Any) -> None:
         """Forget a received signal, so that it does not stop the next training."""
         self._signals.clear()
 
-    def _find_request(self, trainer: Trainer) -> int:
+    def _save_or_stop_request(self, trainer: Trainer) -> int:
         """Return the request of this process: `_STOP` plus a signal number, `_SAVE`, or 0.
 
         `_SAVE`: after a validation with a score, after a validation if saving is cheap, or if the interval is over.

@@ -361,16 +361,17 @@ class CorpusTraining(Training):
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # `pace`: part of a pass that a mean step reads, relative to a step of the last phase; 1 for a single phase
-        pace = start = extra_tokens = 0.0
+        # Rows and tokens of a mean pass, computed from the last phase so that a single phase is not rounded.
+        # `passes`: what the steps of a phase read (share of the steps x part of a pass per step, size / rows), in units
+        # of a step of the last phase (batch_size / num_rows[-1]).
+        sum_passes = start = extra_tokens = 0.0
         batch_sizes = rows_per_step(self.phases, self.batch_size)
         for phase, size, rows, tokens in zip(self.phases, batch_sizes, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
-            phase_pace = (end - start) * (size * num_rows[-1]) / (self.batch_size * rows)
-            pace += phase_pace
-            extra_tokens += phase_pace * (tokens - num_tokens[-1])
+            passes = (end - start) * (size * num_rows[-1]) / (self.batch_size * rows)
+            sum_passes += passes
+            extra_tokens += passes * (tokens - num_tokens[-1])
             start = end
-        # a mean pass over all phases, in steps of `batch_size` rows
-        rows_per_pass = num_rows[-1] / pace
-        tokens_per_pass = num_tokens[-1] + extra_tokens / pace
+        rows_per_pass = num_rows[-1] / sum_passes
+        tokens_per_pass = num_tokens[-1] + extra_tokens / sum_passes
         return self.budget.num_steps(rows_per_pass, tokens_per_pass, self.batch_size)

@@ -114,16 +114,18 @@ class TrainingData(lightning.LightningDataModule):
                 f"batch_size: found {self.batch_size}; expected a multiple of {num_micro_batches}: {share.world_size} "
                 f"devices with accumulate_grad_batches {share.accumulation}"
             )
-        first_step = 0
+        first_step = 0  # of this epoch
         if self.trainer is not None and not batches_of_epoch(self.trainer):
-            first_step = self.trainer.global_step % self._steps_of_epoch  # a stage resumes within an epoch
-        length = (self._steps_of_epoch - first_step) * share.accumulation
-        return Batches(lambda: self._rest_of_epoch(length), length)
+            # a stage resumes within an epoch, of which Lightning does not know the earlier batches
+            first_step = self.trainer.global_step % self._steps_of_epoch
+        num_batches = (self._steps_of_epoch - first_step) * share.accumulation
+        return Batches(lambda: self._last_batches(num_batches), num_batches)
 
     def val_dataloader(self) -> list[Batches]:
         """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.
 
-        Raises `DomainbertError` if there is a single set, and a device has no item of it.
+        Raises `DomainbertError` if there is a single set, and a device has no item of it. Of several sets, such as
+        languages, some may be that small.
         """
         share = self._share
         of_this_rank, of_first_rank, of_last_rank = (
@@ -132,7 +134,8 @@ class TrainingData(lightning.LightningDataModule):
         # the last rank has the fewest items; all processes raise, so none waits for another
         if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
             raise DomainbertError(f"validation: fewer items than devices ({share.world_size}); use fewer devices")
-        return [self._batches(EqualLengthBatches(*pair)) for pair in zip(of_this_rank, of_first_rank, strict=True)]
+        sets = zip(of_this_rank, of_first_rank, strict=True)
+        return [self._batches(EqualLengthBatches(local, longest)) for local, longest in sets]
 
     def _batches(self, batches: Dataset[Batch]) -> Batches:
         """Return all batches of a dataset, in order."""
@@ -143,24 +146,22 @@ class TrainingData(lightning.LightningDataModule):
         """Return the batches: for a GPU with segment boundaries added, for a CPU unchanged."""
         return WithBoundaries(batches) if self._on_gpu() else batches
 
-    def _rest_of_epoch(self, length: int) -> DataLoader[Batch]:
-        """Return a loader of the rest of an epoch of `length` micro-batches, from the current position of the
-        Trainer."""
+    def _last_batches(self, num_batches: int) -> DataLoader[Batch]:
+        """Return a loader of the last `num_batches` micro-batches of an epoch, from the position of the Trainer on."""
         share = self._share
-        # current position: optimizer step, and micro-batches fetched in this epoch and in this step
-        num_fetched = step = 0
+        # position: optimizer step, and micro-batches fetched in this epoch and in this step
+        fetched_in_epoch = step = 0
         if self.trainer is not None:
-            num_fetched, step = batches_of_epoch(self.trainer), self.trainer.global_step
+            fetched_in_epoch, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
-                step = num_fetched // share.accumulation
-        num_done = num_fetched % share.accumulation
-        # last step and micro-batch of the epoch; Lightning may ask for an epoch after the last step of the training
-        num_left, stop = length - num_fetched, self.num_steps
-        if step >= stop:
-            stop = step + -(-(num_done + num_left) // share.accumulation)  # end of the epoch, rounded up
-        num_left = min(num_left, (stop - step) * share.accumulation - num_done)
+                step = fetched_in_epoch // share.accumulation
+        fetched_in_step = fetched_in_epoch % share.accumulation
+        # end of the epoch, in micro-batches from the beginning of this step
+        end = fetched_in_step + num_batches - fetched_in_epoch
+        # Lightning may ask for an epoch after the last step of the training
+        stop = self.num_steps if step < self.num_steps else step + -(-end // share.accumulation)  # rounded up
         batches = self.train_batches(share, range(step, stop))
-        return self._loader(batches, range(num_done, num_done + num_left))
+        return self._loader(batches, range(fetched_in_step, min(end, (stop - step) * share.accumulation)))
 
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"

@@ -60,7 +60,7 @@ def _is_gpu(trainer: Trainer) -> bool:
     return trainer.strategy.root_device.type == "cuda"
 
 
-def divisors(number: int) -> list[int]:
+def divisors_descending(number: int) -> list[int]:
     """Return the divisors of a number, the largest first."""
     return [size for size in range(number, 0, -1) if number % size == 0]
 
@@ -73,11 +73,11 @@ def _largest_fitting_size(trainer: Trainer, module: TrainedModule, share: int, s
     device = trainer.strategy.root_device
     weight_bytes = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
     reserve = int(_RESERVED_SHARE * torch.cuda.get_device_properties(device).total_memory)
-    for size in divisors(share):
+    for size in divisors_descending(share):
         try:
             reserved = torch.empty(_FLOATS_PER_WEIGHT * weight_bytes + reserve, dtype=torch.uint8, device=device)
             for step in (steps[0], *steps):  # twice: the gradients exist from the second micro-batch on
-                _trial_loss(trainer, module, share // size, step).backward()
+                _trial_loss(trainer, module, step, num_micro_batches=share // size).backward()
             fits = True
         except torch.OutOfMemoryError:
             fits = False
@@ -89,10 +89,10 @@ def _largest_fitting_size(trainer: Trainer, module: TrainedModule, share: int, s
     return 0
 
 
-def _trial_loss(trainer: Trainer, module: TrainedModule, accumulation: int, step: int) -> Tensor:
-    """Return the training loss of the first of `accumulation` micro-batches of a step, without recording it."""
+def _trial_loss(trainer: Trainer, module: TrainedModule, step: int, num_micro_batches: int) -> Tensor:
+    """Return the training loss of the first of `num_micro_batches` of a step, without recording it."""
     data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
-    share = Share(trainer.global_rank, trainer.world_size, accumulation)
+    share = Share(trainer.global_rank, trainer.world_size, num_micro_batches)
     micro_batches = data.for_device(data.train_batches(share, range(step, data.num_steps)))
     batch = trainer.strategy.batch_to_device(default_convert(micro_batches[0]), dataloader_idx=0)
     device = trainer.strategy.root_device

@@ -83,7 +83,7 @@ class TrainedModule(lightning.LightningModule):
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
         self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
-        self._draws: TextDraws | None = None
+        self._draws: TextDraws | None = None  # None on a GPU, and outside of training steps
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
     def record_arguments(self, **arguments: Any) -> None:
@@ -114,7 +114,7 @@ class TrainedModule(lightning.LightningModule):
         Raises:
             DomainbertError: no data module, or an unsupported argument of the Trainer.
         """
-        if not self.is_built:
+        if not self.is_built:  # a data module builds the models in its own `setup`, which Lightning calls first
             data = getattr(self.trainer, "datamodule", None)
             found = "no data module" if data is None else type(data).__name__
             name = f"trainer.{TrainerFn(stage).value}"
@@ -194,17 +194,15 @@ class TrainedModule(lightning.LightningModule):
         On a CPU it is a function of seed, step and text, so the division of the global batch has no effect. On a GPU it
         is a function of seed, step, micro-batch and process.
         """
-        on_cpu = batch["input_ids"].device.type == "cpu"
-        # seed the generators of the device
-        position = () if on_cpu else (batch["micro_batch"], self.trainer.global_rank)
-        seed = continue_bits(_dropout_bits(self.seed), batch["step"], *position).item()
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
-        if not on_cpu:
+        bits = _dropout_bits(self.seed)
+        if batch["input_ids"].device.type == "cpu":
+            seed = continue_bits(bits, batch["step"]).item()
+            text_seeds = continue_bits(bits, batch["texts"].numpy())
+            self._draws = TextDraws(batch["segment_ids"], batch["positions"], text_seeds)
+        else:
+            seed = continue_bits(bits, batch["step"], batch["micro_batch"], self.trainer.global_rank).item()
             torch.cuda.manual_seed(seed)
-        # on a CPU, each text has its own seed
-        if on_cpu:
-            seeds = continue_bits(_dropout_bits(self.seed), batch["texts"].numpy())
-            self._draws = TextDraws(batch["segment_ids"], batch["positions"], seeds)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
         draw_by_text(self._draws)
 
     def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:

@@ -71,7 +71,7 @@ def build_optimizer(
     """
     hidden: list[NamedParameter] = []
     others: list[NamedParameter] = []
-    # reversed, so that the first of several models with a shared parameter is the last entry, which counts
+    # the first model with a shared parameter owns it: reversed, because the last entry of a dict wins
     owners = {parameter: model for model in reversed(models) for parameter in model.parameters()}
     for model in models:
         for name, parameter in model.named_parameters():

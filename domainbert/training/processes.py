@@ -55,10 +55,10 @@ def join_torchrun(backend: str) -> None:
 
 
 def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_SECONDS) -> str:
-    """Return a key prefix that all running processes share and that no earlier process used.
+    """Return a key prefix that all running processes share and that no earlier process used: the name of process 0.
 
-    Each process publishes a random name. The first process republishes the names it reads, some of which may belong to
-    ended processes, until each of the other processes has found its name and confirmed it.
+    Each process stores a random name. Process 0 publishes its own name, followed by the names that it reads, some of
+    which may belong to ended processes, until each of the other processes has found its name and confirmed it.
 
     Raises:
         TrainingFailed: a process did not join within `seconds`.
@@ -73,9 +73,10 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
                 return name
             names = [name, *(_stored_text(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
-        elif name in (names := _stored_text(store, "domainbert/names").split()):  # the first name is the prefix
-            store.set(f"domainbert/{names[0]}/{rank}", "confirmed")
-            return names[0]
+        elif name in (published := _stored_text(store, "domainbert/names").split()):
+            prefix = published[0]
+            store.set(f"domainbert/{prefix}/{rank}", "confirmed")
+            return prefix
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
         f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected {size} processes"

@@ -23,7 +23,7 @@ from domainbert.training import micro_batches
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import MicroBatchSize, OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.data_module import share_of
-from domainbert.training.micro_batches import divisors
+from domainbert.training.micro_batches import divisors_descending
 from domainbert.training.module import TrainedModule
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches
@@ -94,7 +94,7 @@ def weights_equal(one: Mean, other: Mean) -> bool:
 
 @given(st.integers(1, 500))
 def test_divisors_are_all_and_the_largest_first(number: int) -> None:
-    found = divisors(number)
+    found = divisors_descending(number)
     assert found == sorted({size for size in range(1, number + 1) if number % size == 0}, reverse=True)
 
 
