@@ -190,6 +190,7 @@ class WindowedOrder(GlobalOrder):
             selected = windows == number
             parts = shuffled_parts[self.window * number : self.window * (number + 1)]  # of this window
             stops = np.cumsum(self.sizes[parts])  # end of each part in the window
+            starts = stops - self.sizes[parts]
             mixed = permute_indices(
                 # number + 1: the random numbers of 0 order the parts
                 positions[selected] - window_starts[number],
@@ -200,7 +201,7 @@ class WindowedOrder(GlobalOrder):
                 number + 1,
             )
             owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `parts`
-            items[selected] = self.firsts[parts][owners] + mixed - (stops - self.sizes[parts])[owners]
+            items[selected] = (self.firsts[parts] - starts)[owners] + mixed
         return items
 
     def _windows(self, epoch: int) -> tuple[Ints, Ints]:
@@ -247,26 +248,27 @@ class SharesOrder(GlobalOrder):
         So an item that is drawn twice in a pass has two pass numbers, and is masked differently.
         """
         _, draws = super().batch(step)
-        epochs, items = np.divmod(draws, self.size)
-        return epochs, items
+        class_epochs, items = np.divmod(draws, self.size)  # see `whole_pass`
+        return class_epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """Return item + `size` x (number of the pass over its class) for each draw of a pass, in order: (size,)."""
+        """Return the draws of a pass, in order: (size,). A number codes the item and the number of the pass over its
+        class: item + `size` x this number."""
         if epoch not in self._cache:
             newest = dict(list(self._cache.items())[-1:])
             self._cache = {**newest, epoch: self._draw(epoch)}
         return self._cache[epoch]
 
     def _draw(self, epoch: int) -> Ints:
-        """Return item + `size` x (number of the pass over its class) for each draw of a pass, in order: (size,). The
-        draws of each class are concatenated, and then mixed."""
+        """Return `whole_pass`, computed anew: the draws of the classes are concatenated, then shuffled."""
         draws_by_class = []
         for number, (members, num_draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))
             # the draws of the class in this pass are a batch of an order over only this class
             class_epochs, indices = GlobalOrder(len(members), num_draws, seed).batch(epoch)
             draws_by_class.append(class_epochs * self.size + members[indices])
-        return np.concatenate(draws_by_class)[_shuffled_items(self.size, self.seed, epoch)]
+        order = _shuffled_items(self.size, self.seed, epoch)
+        return np.concatenate(draws_by_class)[order]
 
 
 class BalancedOrder(SharesOrder):

@@ -16,7 +16,7 @@ from domainbert.tokenization.load import DomainTokenizer
 
 
 def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> list[tuple[int, int, int, int]]:
-    """Return overlapping windows over the pieces of an input: (start, stop, first owned, end of owned) of each.
+    """Return overlapping windows over the pieces of an input: (start, stop, owned start, owned end) of each.
 
     A window has at most `room` pieces, and begins about half of `room` after the previous window, at a word if possible
     (`word_starts`, ascending from 0). Each piece is owned, and so predicted, by one window: the window that maximises
@@ -24,16 +24,17 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
     """
     if num_pieces <= room:
         return [(0, num_pieces, 0, num_pieces)]
-    starts = np.asarray(word_starts)
-    bounds = [0]
-    while bounds[-1] + room < num_pieces:
-        target = min(bounds[-1] + max(room // 2, 1), num_pieces - room)
-        next_word = int(starts[min(int(np.searchsorted(starts, target)), len(starts) - 1)])
-        bounds.append(next_word if target <= next_word < bounds[-1] + room else target)
-    stops = [min(start + room, num_pieces) for start in bounds]
+    words = np.asarray(word_starts)
+    window_starts = [0]
+    while window_starts[-1] + room < num_pieces:
+        target = min(window_starts[-1] + max(room // 2, 1), num_pieces - room)
+        index = min(int(np.searchsorted(words, target)), len(words) - 1)
+        next_word = int(words[index])
+        window_starts.append(next_word if target <= next_word < window_starts[-1] + room else target)
+    stops = [min(start + room, num_pieces) for start in window_starts]
     # The middle of an overlap has equal context in both windows.
-    middles = [(stop + start + 1) // 2 for stop, start in zip(stops[:-1], bounds[1:], strict=True)]
-    return list(zip(bounds, stops, [0, *middles], [*middles, num_pieces], strict=True))
+    middles = [(stop + start + 1) // 2 for stop, start in zip(stops[:-1], window_starts[1:], strict=True)]
+    return list(zip(window_starts, stops, [0, *middles], [*middles, num_pieces], strict=True))
 
 
 def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints, max_length: int) -> Example:
@@ -55,9 +56,9 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     is_first[words.first_piece] = True
     read_positions = np.flatnonzero(np.asarray(words.starts_pretoken, dtype=bool) | is_first)
     windows = []
-    for start, stop, first, end in window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra)):
-        first_index, end_index = np.searchsorted(read_positions, (first, end))
-        owned_positions = read_positions[first_index:end_index]
+    bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
+    for start, stop, owned_start, owned_end in bounds:
+        owned_positions = read_positions[slice(*np.searchsorted(read_positions, (owned_start, owned_end)))]
         outputs = np.where(is_first[owned_positions], word_of[owned_positions], -1)
         targets = np.full(len(owned_positions), IGNORE_INDEX, dtype=np.int64)
         if labels is not None:
@@ -105,8 +106,8 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
 
 
 def _cls_example(words: AlignedWords, target: ArrayLike, room: int, extra: int, first: Ints | None = None) -> Example:
-    """Return the example of a text in windows of at most `room` pieces. The head reads the first special token of each
-    window. `first` are the pieces of the first text of a pair, which is in every window; None if there is no pair."""
+    """Return the example of a text in windows of at most `room` pieces, besides `extra` special tokens and the pieces
+    `first` of the first text of a pair (None: no pair). The head reads the first special token of each window."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     position = np.asarray([-1], dtype=np.int64)  # the special token before the text, such as [CLS]
     output = np.zeros(1, dtype=np.int64)

@@ -120,7 +120,7 @@ def best_fit_decreasing(lengths: Ints, capacity: int) -> Ints:
 
     # An item that leaves no room for the shortest item is alone in its row: most items if documents are long.
     shortest = int(lengths.min(initial=capacity))
-    num_alone = int(np.searchsorted(-lengths[order], -(capacity - shortest), side="left"))
+    num_alone = int(np.count_nonzero(lengths > capacity - shortest))
     rows[order[:num_alone]] = np.arange(num_alone)
 
     # put each other item into the open row with the least sufficient space, or into a new row
@@ -183,22 +183,20 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     # sizes of the texts
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
-    # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
-    parts_of = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
+    parts_of = {pair: template.parts(pair) for pair in np.unique(is_pair).tolist()}
     # all texts as pairs: the second text of a single text is empty
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
     sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
-    # (texts,) special tokens: the parts of the template without the one placeholder, or the two of a pair
-    num_special = np.asarray([len(parts_of[pair]) - 1 - pair for pair in is_pair.tolist()], dtype=np.int64)
-    totals = sizes["A"] + sizes["B"] + num_special
+    num_special = {pair: template.num_special_tokens(pair) for pair in parts_of}
+    totals = sizes["A"] + sizes["B"] + np.asarray([num_special[pair] for pair in is_pair.tolist()], dtype=np.int64)
 
     # positions of the texts
     texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
+    row_of = np.repeat(np.arange(len(rows)), texts_per_row)  # (texts,)
+    first_texts = np.cumsum(texts_per_row) - texts_per_row  # (rows,)
     before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
-    # (rows,) tokens of all previous rows
-    row_starts = np.concatenate([before, [totals.sum()]])[np.cumsum(texts_per_row) - texts_per_row]
     # (texts,) position of the first token of each text in the flattened rows
-    firsts = np.repeat(np.arange(len(rows)) * length - row_starts, texts_per_row) + before
+    firsts = row_of * length + before - before[first_texts[row_of]]
 
     # tokens: for single texts and for pairs, part by part of the template
     input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)
@@ -221,7 +219,8 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
     places = concatenated_ranges(firsts, totals)
     position_ids[places] = places - np.repeat(firsts, totals)
-    segment_ids[places] = np.repeat(concatenated_ranges(np.ones_like(texts_per_row), texts_per_row), totals)
+    numbers_in_rows = concatenated_ranges(np.ones_like(texts_per_row), texts_per_row)  # (texts,) 1, 2, ... in each row
+    segment_ids[places] = np.repeat(numbers_in_rows, totals)
     ids, position, segment, types = (
         values.reshape(len(rows), length) for values in (input_ids, position_ids, segment_ids, token_type_ids)
     )

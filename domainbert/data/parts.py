@@ -276,12 +276,13 @@ class _StoredColumn:
         self.shifts = np.zeros_like(sizes) if shifts is None else shifts
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the element at an index, or the elements (N,) at an array (N,) of indices."""
+        """Return the element at an index, or the elements (N,) at an array (N,) of indices: the value in its part plus
+        the shift of this part."""
         positions = np.atleast_1d(np.asarray(index))
         part_indices = np.searchsorted(self.firsts, positions, side="right") - 1
         index_in_part = positions - self.firsts[part_indices]
         values = self.shifts[part_indices].astype(np.int64)
-        # the first offset of a part is 0: the part need not be opened for it
+        # the first offset of a part is 0, so its element is the shift: the part need not be opened for it
         must_be_read = index_in_part > 0 if self.name == "row_offsets" else np.ones(len(positions), np.bool_)
         for number in np.unique(part_indices[must_be_read]).tolist():
             selected = must_be_read & (part_indices == number)

@@ -126,26 +126,27 @@ class RemoteFiles:
         `DomainbertError` if the second copy is wrong, too. The caller holds the lock, because fsspec writes in
         place."""
         url = self._url_of(file.name)
-        difference = ""  # of the copy from the file
         if copy.exists():
-            if copy.stat().st_ino == self._verified.get(copy.name) and copy.stat().st_size == file.bytes:
+            inode = copy.stat().st_ino
+            if inode == self._verified.get(copy.name) and copy.stat().st_size == file.bytes:
                 return
             difference = _difference(copy, file)
-            if difference:
-                print(f"{copy}: {difference}; fetching {redact(url)} again", flush=True)
-        if difference or not copy.exists():
-            copy.unlink(missing_ok=True)
-            self._make_room(copy.parent, file.bytes)
-            for is_last_try in (False, True):
-                _fetch(url, copy, file.bytes)
-                difference = _difference(copy, file)
-                if not difference:
-                    break
-                copy.unlink()
-                if is_last_try:
-                    raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
-                print(f"{redact(url)}: {difference}; fetching it again", flush=True)
-        self._verified[copy.name] = copy.stat().st_ino
+            if not difference:
+                self._verified[copy.name] = inode
+                return
+            print(f"{copy}: {difference}; fetching {redact(url)} again", flush=True)
+            copy.unlink()
+        self._make_room(copy.parent, file.bytes)
+        for is_last_try in (False, True):
+            _fetch(url, copy, file.bytes)
+            difference = _difference(copy, file)
+            if not difference:
+                self._verified[copy.name] = copy.stat().st_ino
+                return
+            copy.unlink()
+            if is_last_try:
+                raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
+            print(f"{redact(url)}: {difference}; fetching it again", flush=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
         """Delete the least recently used copies until there is room for `size` bytes, but no copy that was used in the
@@ -188,7 +189,10 @@ def _check_readable(url: str) -> None:
         fsspec.get_filesystem_class(protocol)
     except ImportError as error:
         package = str(known_implementations[protocol]["class"]).partition(".")[0].replace("_", "-")
-        raise DomainbertError(f"{redact(url)}: needs {package}; run pip install {package}") from error
+        needs = f"needs {package}; run pip install {package}"
+        if package == "fsspec":  # which has the file system, but not what it imports, such as paramiko for sftp://
+            needs = f"needs a package that is not installed: {error}"
+        raise DomainbertError(f"{redact(url)}: {needs}") from error
     except ValueError as error:
         raise DomainbertError(
             f"{redact(url)}: unknown protocol; expected a protocol of fsspec, such as s3://"

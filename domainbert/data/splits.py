@@ -124,13 +124,13 @@ class PreparedSplit:
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _ranges(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-        """Yield (record batch, first token, end) for each record batch with some of the tokens `start` to `stop`; the
-        tokens are counted within the record batch."""
+        """Yield (chunk, first token, end) for each chunk with some of the tokens `start` to `stop`, an empty range of a
+        chunk if there are none; the tokens are counted within the chunk. The split must have documents."""
         if not 0 <= start <= stop <= self._chunk_starts[-1]:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
-        first_chunk = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1
-        end_chunk = max(bisect_left(self._chunk_starts, stop), first_chunk + 1)  # an empty range reads one chunk, too
-        for number in range(first_chunk, end_chunk):
+        first_chunk = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1  # min: `start` may be the end
+        last_chunk = max(bisect_left(self._chunk_starts, stop) - 1, first_chunk)  # max: the range may be empty
+        for number in range(first_chunk, last_chunk + 1):
             chunk_start = self._chunk_starts[number]
             yield number, max(start - chunk_start, 0), min(stop - chunk_start, len(self._chunks[number]))
 
@@ -216,13 +216,14 @@ def plan_rows(
     maskable: list[int] = []
     pieces_per_document: list[int] = []
     for begin, end in itertools.pairwise(document_offsets.tolist()):
-        is_one_piece = 0 < end - begin <= room
-        cuts = [0, end - begin] if is_one_piece else _cut_positions(take_starts(begin, end), room)
+        if begin == end:
+            pieces_per_document.append(0)
+            continue
+        cuts = [0, end - begin] if end - begin <= room else _cut_positions(take_starts(begin, end), room)
         pieces_per_document.append(len(cuts) - 1)
         starts.extend(begin + cut for cut in cuts[:-1])
         stops.extend(begin + cut for cut in cuts[1:])
-        if len(cuts) > 1:  # an empty document has no piece
-            maskable.extend(np.add.reduceat(is_maskable[take(begin, end)], cuts[:-1]).tolist())
+        maskable.extend(np.add.reduceat(is_maskable[take(begin, end)], cuts[:-1]).tolist())
 
     # pack the pieces, and sort them by row
     piece_starts = np.asarray(starts, dtype=np.int64)
@@ -247,7 +248,7 @@ def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
 
 
 def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Return the positions at which to cut a document, with its begin and end; [0] for an empty document.
+    """Return the positions at which to cut a document, with its begin and end.
 
     The positions are at most `room` tokens apart. They are word boundaries, except in a word of more than `room`
     tokens. `starts_word` is (tokens,).
@@ -259,4 +260,4 @@ def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
         limit = cuts[-1] + room
         start = int(last_start[limit])
         cuts.append(start if start > cuts[-1] else limit)
-    return [*cuts, size] if size else [0]
+    return [*cuts, size]

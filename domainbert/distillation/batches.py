@@ -95,17 +95,17 @@ class DistillationBatches(LabelledTrainBatches):
         teacher_logits: (outputs, labels), if `logits` is given.
         """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
+        # of the micro-batch: examples, and their indices in the global batch; examples of the global batch by order
         example_ids, global_indices, global_examples = list[int](), [], []
-        first_example = 0  # of an order, in the list of all examples
-        first_index = 0  # of an order, in the global batch
+        order_start = order_start_in_batch = 0  # first example of an order in all examples, and in the global batch
         for order in self.orders:  # of the labelled, then of the unlabelled examples
             _, numbers = order.batch(step)
-            order_ids = first_example + numbers
-            example_ids += self.share.select(order_ids, micro_batch).tolist()
-            global_indices.append(first_index + self.share.indices(len(order_ids), micro_batch))
-            global_examples.append([self.examples[number] for number in order_ids.tolist()])
-            first_example += order.size
-            first_index += order.batch_size
+            global_ids = order_start + numbers
+            example_ids += self.share.select(global_ids, micro_batch).tolist()
+            global_indices.append(order_start_in_batch + self.share.indices(len(global_ids), micro_batch))
+            global_examples.append([self.examples[number] for number in global_ids.tolist()])
+            order_start += order.size
+            order_start_in_batch += order.batch_size
 
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]
@@ -136,7 +136,8 @@ def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: 
 
 
 def _global_counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = ()) -> dict[str, int]:
-    """Return the numbers by which the sums of the losses are divided: outputs, targets, examples and tokens.
+    """Return the numbers by which the sums of the losses are divided: outputs, targets, examples, and `segment_counts`
+    for losses on layers, where each window is a segment.
 
     `num_examples` counts the labelled examples, `num_texts` all of them.
     """
@@ -147,5 +148,4 @@ def _global_counts(labelled: Sequence[Example], unlabelled: Sequence[Example] = 
         "num_targets": sum(len(window.targets) for example in labelled for window in example.windows),
         "num_examples": len(labelled),
         "num_texts": len(examples),
-        "num_tokens": sum(len(window.input_ids) for window in windows),
     }

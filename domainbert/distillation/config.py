@@ -82,7 +82,11 @@ class LayerLossConfig(LossConfig):
 
 
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
-    """Raise `DomainbertError` if there are several teachers and a loss on layers."""
+    """Raise `DomainbertError` if there is no teacher, or if there are several and a loss on layers."""
+    if not num_teachers:
+        raise DomainbertError(
+            "teachers: found none; expected at least one model folder, even if no loss compares with a teacher"
+        )
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
             f"teachers: found {num_teachers} with losses on layers; expected one teacher, or losses on predictions only"
@@ -106,7 +110,7 @@ def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
-    """Return the index of a layer from 0; a negative layer counts from the end.
+    """Return the index of a layer: 0 for the embeddings, 1 for the first layer. A negative layer counts from the end.
 
     Raise `DomainbertError` if the layer does not exist or is below `lowest`. `name` is its setting, for the message.
     """

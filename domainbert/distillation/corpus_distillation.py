@@ -94,9 +94,9 @@ class Distillation(DistillationModule, RowsModule):
     ) -> None:
         self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
         self.student: StudentConfig = from_plain(StudentConfig, student)
+        self.set_loss_configs(losses, len(self.folders))
         masked_lm = MaskedLM(from_plain(MaskingConfig, masking))
         super().__init__(self.folders[0].tokenizer(), masked_lm, optim, schedule, seed)
-        self.set_loss_configs(losses, len(self.folders))
         self.unfreeze_every, self.dropout = unfreeze_every, dropout
         self.activation_checkpointing = activation_checkpointing
         self.record_arguments(
@@ -140,12 +140,8 @@ class Distillation(DistillationModule, RowsModule):
         return CountedRows(rows)
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
-        """Build the student if it does not exist; see `TrainedModule.resolve`.
-
-        Raises:
-            DomainbertError: rows are longer than the positions of a model; a loss cannot compare student and teacher
-                (named by its index); a teacher has no head that a loss reads.
-        """
+        """Build the student if it does not exist; see `TrainedModule.resolve`. Raise `DomainbertError` if rows are
+        longer than the positions of a model."""
         if not self.is_built:
             self.build(data.corpus)
         positions = {"the student": self.config.max_length}
@@ -155,7 +151,12 @@ class Distillation(DistillationModule, RowsModule):
                 raise DomainbertError(max_length_problem(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
-        """Load the teachers, build the student from the first of them, and set the losses."""
+        """Load the teachers, build the student from the first of them, and set the losses.
+
+        Raises:
+            DomainbertError: a loss cannot compare student and teacher (named by its index); a teacher has no head that
+                a loss reads.
+        """
         with seeded(self.seed):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
             folder, first_teacher = self.folders[0], teachers[0]

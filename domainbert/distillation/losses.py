@@ -139,13 +139,14 @@ class SoftTargetsLoss(DistillationLoss):
 
     @override
     def forward(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> Tensor:
+        assert teacher is not None
         name = "all_logits" if self.reads == "all" else "logits"
         student_logits, teacher_logits = (
             at_least_fp32(getattr(outputs, name)) / self.temperature for outputs in (student, teacher)
         )
-        # the divergence of a task has a third argument, `softmax_divergence` only two
-        examples = () if student.example is None else (student.example,)
-        return self.temperature**2 * self.divergence(teacher_logits, student_logits, *examples).sum()
+        # only the divergence of a task takes the example of each row
+        extra_arguments = () if student.example is None else (student.example,)
+        return self.temperature**2 * self.divergence(teacher_logits, student_logits, *extra_arguments).sum()
 
 
 class HardTargetsLoss(DistillationLoss):

@@ -87,4 +87,5 @@ def frozen_parameters(encoder: Encoder, step: int, unfreeze_every: int) -> list[
     """
     if not unfreeze_every:
         return []
-    return encoder.parameters_up_to(encoder.num_hidden_layers - step // unfreeze_every)
+    top_frozen_layer = encoder.num_hidden_layers - step // unfreeze_every  # 0: the embeddings; below 0: nothing
+    return encoder.parameters_up_to(top_frozen_layer)

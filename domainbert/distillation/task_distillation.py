@@ -161,6 +161,7 @@ class TaskDistillation(DistillationModule, FineTuning):
     ) -> None:
         self.given_teachers = teachers
         paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
+        self.set_loss_configs(losses, len(paths))
         self.own_model, self.student = model, cast(StudentConfig, from_plain(StudentConfig, student))
         FineTuning.__init__(
             self,
@@ -173,7 +174,6 @@ class TaskDistillation(DistillationModule, FineTuning):
             activation_checkpointing=activation_checkpointing,
         )
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
-        self.set_loss_configs(losses, len(paths))
         self.unfreeze_every, self.precision = unfreeze_every, precision
         self.record_arguments(
             teachers=paths,

@@ -223,28 +223,29 @@ def _reorder_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
 def _text_logits(
     teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], title: str
 ) -> Iterator[Block]:
-    """Yield the logits of one teacher for all texts that have outputs, with a progress bar.
+    """Yield the numbers (n,) of the outputs of each batch of texts, counted over all texts, and their logits (n,
+    labels) by one teacher, with a progress bar.
 
     `sizes` has the number of outputs of each text, and `title` names the progress bar. Raise `DomainbertError` if the
     teacher has another number of outputs for a text.
     """
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
-    starts = np.concatenate([[0], np.cumsum(sizes)])  # first output of each text
-    numbers = [number for number, size in enumerate(sizes) if size]  # texts with outputs
+    first_outputs = np.concatenate([[0], np.cumsum(sizes)])  # of each text, and the end
+    texts = [number for number, size in enumerate(sizes) if size]  # with outputs
     teacher_logits = require_distillation_targets(task).teacher_logits
     # counts tokens because the longest texts come first: counting texts would overestimate the remaining time
-    with Progress(title, sum(examples[number].num_tokens for number in numbers), "tokens") as progress:
-        for batch, logits in teacher.logits([examples[number] for number in numbers]):
-            batch_numbers = [numbers[item] for item in batch["items"].tolist()]  # texts of the batch
-            batch_sizes = [sizes[number] for number in batch_numbers]
+    with Progress(title, sum(examples[number].num_tokens for number in texts), "tokens") as progress:
+        for batch, logits in teacher.logits([examples[number] for number in texts]):
+            batch_texts = [texts[item] for item in batch["items"].tolist()]
+            batch_sizes = [sizes[number] for number in batch_texts]
             index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), batch_sizes)
-            outputs = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(batch_sizes)}
+            fields = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(batch_sizes)}
             with torch.no_grad():
-                values = teacher_logits(task, teacher.model.head, logits, batch | outputs)
-            output_numbers = np.concatenate([np.arange(starts[number], starts[number + 1]) for number in batch_numbers])
-            yield output_numbers, values.float().cpu().numpy()
-            progress.advance(sum(examples[number].num_tokens for number in batch_numbers))
+                values = teacher_logits(task, teacher.model.head, logits, batch | fields)
+            outputs = [np.arange(first_outputs[number], first_outputs[number + 1]) for number in batch_texts]
+            yield np.concatenate(outputs), values.float().cpu().numpy()
+            progress.advance(sum(examples[number].num_tokens for number in batch_texts))
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:

@@ -109,8 +109,8 @@ def resample_parts(
 ) -> dict[str, FloatArray]:
     """Return the scores (resamples, parts) of each system on parts of the rows, in the draws of `resample_scores`.
 
-    A part is an array of row indices, or a slice. The size of a part in a draw is random, as in a new test set; the
-    score of an empty part is NaN.
+    A part is an array of row indices, or a slice. `units` has the unit of each row; rows of a unit are drawn together.
+    The size of a part in a draw is random, as in a new test set; the score of an empty part is NaN.
     """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
@@ -118,11 +118,12 @@ def resample_parts(
     num_rows = sizes.pop()
     row_units = np.arange(num_rows) if units is None else np.asarray(units)
     generator = np.random.default_rng(seed)
-    scores: dict[str, list[FloatArray]] = {name: [] for name in systems}  # of each chunk: (draws, seeds, parts)
-    # counts of the seeds of each system: (rows, seeds, ...)
+    # counts of each system: (rows, seeds, ...)
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
+    # scores of each system, in chunks of draws: (draws, seeds, parts)
+    scores: dict[str, list[FloatArray]] = {name: [] for name in systems}
     chunk_size = max(1, _CHUNK_CELLS // num_rows)
-    for unit_weights in _draw_documents(generator, int(row_units.max()) + 1, resamples, chunk_size):
+    for unit_weights in _draw_units(generator, int(row_units.max()) + 1, resamples, chunk_size):
         weights = unit_weights if units is None else unit_weights[:, row_units]
         for name, counts in stacked.items():
             part_scores = [_score_draws(statistic, weights[:, part], counts[part]) for part in parts]
@@ -153,17 +154,17 @@ def score_once(statistic: Statistic, counts: NDArray[Any]) -> float:
     return float(_score_draws(statistic, one_draw, one_seed)[0, 0])
 
 
-def _draw_documents(
-    generator: np.random.Generator, num_documents: int, resamples: int, chunk_size: int
+def _draw_units(
+    generator: np.random.Generator, num_units: int, resamples: int, chunk_size: int
 ) -> Iterator[FloatArray]:
-    """Yield the number of times each document is drawn, in chunks of resamples: (resamples, documents)."""
+    """Yield the number of times each unit is drawn, in chunks of resamples: (resamples, units)."""
     for begin in range(0, resamples, chunk_size):
         num_draws = min(chunk_size, resamples - begin)
-        drawn = generator.integers(num_documents, size=(num_draws, num_documents))
-        # draw i has the numbers from i * num_documents, so that one bincount counts all draws
-        drawn += num_documents * np.arange(num_draws)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=num_draws * num_documents)
-        yield counts.reshape(num_draws, num_documents).astype(np.float64)
+        drawn = generator.integers(num_units, size=(num_draws, num_units))
+        # draw i has the numbers from i * num_units, so that one bincount counts all draws
+        drawn += num_units * np.arange(num_draws)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=num_draws * num_units)
+        yield counts.reshape(num_draws, num_units).astype(np.float64)
 
 
 def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:

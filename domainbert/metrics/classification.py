@@ -107,8 +107,8 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
         raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
     index = _label_ids({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
     counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
-    for text, (gold_set, label_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
-        outcomes = gold_set & label_set, label_set - gold_set, gold_set - label_set  # tp, fp, fn
+    for text, (gold_set, predicted_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
+        outcomes = gold_set & predicted_set, predicted_set - gold_set, gold_set - predicted_set  # tp, fp, fn
         for column, subset in enumerate(outcomes):
             counts[text, [index[label] for label in subset], column] = 1
     return counts

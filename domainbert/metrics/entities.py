@@ -82,15 +82,16 @@ def count_lenient(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence
 
 
 def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Scores]:
-    """Return lenient and partial scores of all types, from strict counts (types, 3) and `count_lenient` (types,)."""
-    exact, spurious, missed = counts.sum(axis=0)
+    """Return lenient and partial scores of all types. `counts` (types, 3) are strict, and `matched` (types,) is the
+    result of `count_lenient`."""
+    num_exact, spurious, missed = counts.sum(axis=0)
 
     def with_credit(credit: float) -> Scores:
         """Return the scores with `credit`, a number of entities, as true positives."""
-        return scores(np.array([credit, exact + spurious - credit, exact + missed - credit]))
+        return scores(np.array([credit, num_exact + spurious - credit, num_exact + missed - credit]))
 
     lenient_credit = matched.sum()
-    partial_credit = (matched.sum() + exact) / 2  # inexact matches count half
+    partial_credit = (matched.sum() + num_exact) / 2  # inexact matches count half
     return with_credit(lenient_credit), with_credit(partial_credit)
 
 

@@ -150,7 +150,7 @@ class EntityF1(Metric):
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
         matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
         for name, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
-            record = [len(name), *map(ord, name), *row, matched]
+            record = [len(name), *map(ord, name), *row, matched]  # numbers, because torchmetrics gathers only tensors
             self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
 
     def compute(self) -> dict[str, Tensor]:

@@ -6,7 +6,6 @@ intervals include the variation of the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -114,20 +113,21 @@ def summarize(
     """
     # scores of each system, the mean of the scores of its models
     slice_statistic = statistics[slices.score] if slices.rows else None
-    counts: dict[str, list[NDArray[Any]]] = {}
+    counts = {name: [count(predictions) for predictions in runs.values()] for name, runs in systems.items()}
     summaries: dict[str, dict[str, Any]] = {}
     for name, runs in systems.items():
-        counts[name] = [count(predictions) for predictions in runs.values()]
         scores: list[dict[str, Any]] = []
-        reasons = [undefined(model_counts) for model_counts in counts[name]]
-        for predictions, model_counts, reason in zip(runs.values(), counts[name], reasons, strict=True):
+        reasons: dict[str, str] = {}  # of undefined scores
+        for predictions, model_counts in zip(runs.values(), counts[name], strict=True):
             means = {} if slice_statistic is None else slices.mean(model_counts, slice_statistic)
-            undefined_scores = dict.fromkeys(reason)  # None
-            scores.append(score(predictions, model_counts.sum(axis=0)) | means | undefined_scores)
+            model_reasons = undefined(model_counts)
+            reasons = {**model_reasons, **reasons}  # the reason of the first seed counts
+            undefined_scores = dict.fromkeys(model_reasons, None)
+            scores.append({**score(predictions, model_counts.sum(axis=0)), **means, **undefined_scores})
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
-        if any(reasons):
-            summaries[name]["undefined"] = dict(ChainMap(*map(dict, reasons)))  # the reason of the first seed
+        if reasons:
+            summaries[name]["undefined"] = reasons
 
     # scores in the resamples, for intervals and differences
     first, *others = summaries

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import getitem
 from typing import Any, Literal
 
 from domainbert.base.layout import format_interval, format_score
@@ -64,7 +65,7 @@ def raw_text_line(system: Mapping[str, Any]) -> str:
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
     share = f"{100 * raw['words_split_differently']:.1f} % of the words of the file are split differently in raw text"
-    return f"{line} ({share}; other words may have different pieces, because there is no space between them)"
+    return f"{line} ({share}; words without a space between them in raw text may also have other pieces)"
 
 
 def score_lines(
@@ -74,21 +75,23 @@ def score_lines(
 
     Args:
         summary: result of `summary.summarize`, with warnings.
-        names: titles of scores with intervals, by name; the keys of the first score have no prefix.
+        names: titles of scores with intervals, by name. The interval of the first score has the key `interval`, that of
+            another score, such as `accuracy`, the key `accuracy_interval`; and so have differences.
         percent: whether scores are formatted in percent.
         further: titles of scores without intervals, by name; "a.b" is the nested score `b` of `a`.
     """
     prefixes = {name: f"{name}_" if number else "" for number, name in enumerate(names)}
     further = further or {}
-    header = ["system", *(title for name in names.values() for title in (name, "95 % interval")), *further.values()]
+    columns = [title for name in names.values() for title in (name, "95 % interval")]
+    header = ["system", *columns, *further.values(), "seeds"]
     rows = []
     for system, scores in summary["systems"].items():
         row = [system]
         for name, prefix in prefixes.items():
             row += _with_interval(scores[name], scores[f"{prefix}interval"], percent)
-        nested = (reduce(lambda value, key: value[key], name.split("."), scores) for name in further)
-        rows.append([*row, *(format_score(score, percent) for score in nested), str(scores["seeds"])])
-    lines = [*_table([*header, "seeds"], rows), *(f"warning: {warning}" for warning in summary["warnings"])]
+        row += [format_score(reduce(getitem, name.split("."), scores), percent) for name in further]
+        rows.append([*row, str(scores["seeds"])])
+    lines = [*_table(header, rows), *(f"warning: {warning}" for warning in summary["warnings"])]
     for name, prefix in prefixes.items():
         lines += _difference_lines(summary["paired"], prefix, names[name], percent)
     return lines

@@ -193,6 +193,9 @@ def test_what_is_not_installed_is_one_sentence(cache: CacheConfig, monkeypatch: 
     monkeypatch.setitem(known_implementations, "afar", {"class": "afar_absent.FileSystem", "err": "no"})
     with pytest.raises(DomainbertError, match=r"^afar://u:\*\*\*@b: needs afar-absent; run pip install afar-absent$"):
         RemoteFiles("afar://u:secret@b", cache)
+    monkeypatch.setitem(known_implementations, "near", {"class": "fsspec.absent.FileSystem", "err": "no paramiko"})
+    with pytest.raises(DomainbertError, match=r"^near://b: needs a package that is not installed: no paramiko$"):
+        RemoteFiles("near://b", cache)
     with pytest.raises(
         DomainbertError, match=r"^nowhere://b: unknown protocol; expected a protocol of fsspec, such as s3://$"
     ):

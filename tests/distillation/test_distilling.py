@@ -12,13 +12,16 @@ from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.attention_config import AttentionMSE
 from domainbert.distillation.batches import CountedRows, batch_counts
+from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.hidden_config import HiddenMSE, PatientCLS
 from domainbert.distillation.losses import Outputs
 from domainbert.distillation.module import frozen_parameters
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.distillation.task_distillation import TaskDistillation
 from domainbert.distillation.weighted import WeightedLosses, mean_outputs
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows, ValidationRows
+from domainbert.tasks.ner.config import Ner
 from tests.ready_made import CorpusDistillation
 
 CONFIGS = [SoftTargets(), SoftTargets(positions="all"), HardTargets(), HiddenMSE(), AttentionMSE(), PatientCLS()]
@@ -199,3 +202,11 @@ def test_what_a_list_of_losses_needs(make_model):
     assert needs(HardTargets(), SoftTargets()) == (True, False, {"hard", "predicted"})
     assert needs(SoftTargets(positions="all"), HiddenMSE()) == (True, True, {"all"})
     assert needs(AttentionMSE()) == (True, True, set())
+
+
+def test_no_teacher_is_an_error_even_if_no_loss_compares_with_one():
+    with pytest.raises(DomainbertError, match="teachers: found none; expected at least one model folder, even if"):
+        Distillation([], [HardTargets()])
+    for model in (None, "model"):
+        with pytest.raises(DomainbertError, match="teachers: found none; expected at least one model folder, even if"):
+            TaskDistillation([], Ner(), [HardTargets()], model=model)

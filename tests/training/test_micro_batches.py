@@ -124,11 +124,11 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
     tried: list[tuple[int, int]] = []
     real = micro_batches._trial_loss
 
-    def loss(trainer: Any, module: Mean, parts: int, step: int) -> Tensor:
-        tried.append((ROWS // parts, step))
+    def loss(trainer: Any, module: Mean, step: int, num_micro_batches: int) -> Tensor:
+        tried.append((ROWS // num_micro_batches, step))
         if tried[-1] in ((12, 2), (6, 0)):
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return real(trainer, module, parts, step)
+        return real(trainer, module, step, num_micro_batches)
 
     on_a_gpu(monkeypatch, ROWS)
     monkeypatch.setattr(micro_batches, "_trial_loss", loss)
