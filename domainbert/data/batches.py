@@ -131,7 +131,8 @@ class GlobalOrder:
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """Return the pass number and the index of each item of global batch `step`; both (batch_size,)."""
-        epochs, positions = self._positions(step)
+        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
+        epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
         items = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             selected = epochs == epoch
@@ -145,12 +146,6 @@ class GlobalOrder:
     def _items(self, epoch: int, positions: Ints) -> Ints:
         """Return the items at `positions` (n,) of pass number `epoch`: (n,)."""
         return self.whole_pass(epoch)[positions]
-
-    def _positions(self, step: int) -> tuple[Ints, Ints]:
-        """Return the pass number of each item of a global batch, and its position in the pass; both (batch_size,)."""
-        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
-        epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
-        return epochs, positions
 
 
 class WindowedOrder(GlobalOrder):

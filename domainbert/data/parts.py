@@ -157,7 +157,7 @@ class PartedSplit(PreparedSplit):
         if length not in self.parts.row_lengths:
             raise DomainbertError(
                 f"max_length: found {length}; expected one of the row_lengths of the prepared corpus, "
-                f"{', '.join(map(str, self.parts.row_lengths))}; or prepare it again"
+                f"{', '.join(map(str, self.parts.row_lengths))}; or prepare it again with a further row length"
             )
         return PartedPlan(self.parts, length, tokenizer.template.num_special_tokens())
 

@@ -136,11 +136,11 @@ def bind_parts(
     Raises:
         DomainbertError: a split has no document in any part.
     """
-    for split, other in (("train", "validation"), ("validation", "train")):
+    for split, other, advice in (("train", "validation", "lower"), ("validation", "train", "raise")):
         if not any(facts["splits"][split]["documents"] for facts in parts.values()):
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
-            counts = f"{count:,} documents for {other} and none for {split}"
-            raise DomainbertError(f"corpus: {counts}; expected some for both: change corpus.validation_fraction")
+            found = f"found no document for {split} ({count:,} for {other})"
+            raise DomainbertError(f"corpus: {found}; expected some for both: {advice} corpus.validation_fraction")
 
     tokenizer.save(out / TOKENIZER_FOLDER)
     token_counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)

@@ -53,7 +53,8 @@ def open_prepared(
     in_parts = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
     if in_parts and len(folders) > 1:
         raise DomainbertError(
-            f"prepared: {in_parts[0]} is a corpus in parts; expected no other folder: combine them with `merge`"
+            f"prepared: found {len(folders)} folders, but {in_parts[0]} is a corpus in parts; expected one folder: "
+            "combine them with `merge`"
         )
     expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
     whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"

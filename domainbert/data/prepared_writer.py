@@ -119,14 +119,13 @@ class PreparedWriter:
 
     def _check_splits_not_empty(self, report: CorpusReport) -> None:
         counts = {split: writer.documents for split, writer in self._splits.items()}
-        advice = {"train": "lower corpus.validation_fraction", "validation": "raise corpus.validation_fraction"}
-        for split, other in (("train", "validation"), ("validation", "train")):
+        for split, other, advice in (("train", "validation", "lower"), ("validation", "train", "raise")):
             if counts[split] == 0:
                 dropped = f"{sum(report.dropped.values()) + self.empty_documents:,} dropped"
                 raise DomainbertError(
-                    f"corpus: {counts[other]:,} documents for {other} and none for {split} ({report.read:,} read, "
-                    f"{dropped}); expected some for both: {advice[split]}, or set documents: blank_line or line to "
-                    "split a text file into more documents"
+                    f"corpus: found no document for {split} ({counts[other]:,} for {other}, {report.read:,} read, "
+                    f"{dropped}); expected some for both: {advice} corpus.validation_fraction, or set documents: "
+                    "blank_line or line to split a text file into more documents"
                 )
 
 

@@ -99,10 +99,11 @@ class RemoteFiles:
             DomainbertError: the file cannot be fetched, or has changed since `prepare` wrote it.
         """
         if not _SHA256.fullmatch(file.sha256):
-            raise DomainbertError(f"{redact(self.url)}: {file.name}: {file.sha256!r}; expected a SHA-256")
+            raise DomainbertError(f"{redact(self.url)}: {file.name}: found {file.sha256!r}; expected a SHA-256")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
-        self._verify_existing(copy, file)
+        with suppress(OSError):  # another process may delete or write the copy
+            self._verify(copy, file)  # before the lock is taken, so that processes hash in parallel
         try:
             with report_full_disk(folder), folder_lock(folder):
                 self._ensure_copy(copy, file)
@@ -113,13 +114,16 @@ class RemoteFiles:
             raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder on this machine") from error
         return copy
 
-    def _verify_existing(self, copy: Path, file: FileFacts) -> None:
-        """Verify an existing copy, and remember it if it is correct. This is done before the lock is taken, so that
-        processes hash in parallel."""
-        with suppress(OSError):  # another process may delete or write the copy
-            inode = copy.stat().st_ino
-            if inode != self._verified.get(copy.name) and not _difference(copy, file):
-                self._verified[copy.name] = inode
+    def _verify(self, copy: Path, file: FileFacts) -> str:
+        """Return a text on how a copy differs from the file; "" if it does not. A correct copy is remembered, and not
+        read again."""
+        status = copy.stat()
+        if status.st_ino == self._verified.get(copy.name) and status.st_size == file.bytes:
+            return ""
+        difference = _difference(copy, file)
+        if not difference:
+            self._verified[copy.name] = status.st_ino
+        return difference
 
     def _ensure_copy(self, copy: Path, file: FileFacts) -> None:
         """Fetch the file unless there is a correct copy; fetch it a second time if the first copy is wrong. Raise
@@ -127,25 +131,21 @@ class RemoteFiles:
         place."""
         url = self._url_of(file.name)
         if copy.exists():
-            inode = copy.stat().st_ino
-            if inode == self._verified.get(copy.name) and copy.stat().st_size == file.bytes:
-                return
-            difference = _difference(copy, file)
+            difference = self._verify(copy, file)
             if not difference:
-                self._verified[copy.name] = inode
                 return
             print(f"{copy}: {difference}; fetching {redact(url)} again", flush=True)
             copy.unlink()
         self._make_room(copy.parent, file.bytes)
         for is_last_try in (False, True):
+            self._verified.pop(copy.name, None)  # the inode of a deleted copy may be used again
             _fetch(url, copy, file.bytes)
-            difference = _difference(copy, file)
+            difference = self._verify(copy, file)
             if not difference:
-                self._verified[copy.name] = copy.stat().st_ino
                 return
             copy.unlink()
             if is_last_try:
-                raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it")
+                raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it: upload it again")
             print(f"{redact(url)}: {difference}; fetching it again", flush=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
@@ -154,7 +154,9 @@ class RemoteFiles:
         max_bytes = round(self.cache.gigabytes * 1e9)
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
-            raise DomainbertError(f"cache.gigabytes: found {sizes}; expected room for two windows of parts")
+            raise DomainbertError(
+                f"cache.gigabytes: found {sizes}; expected room for two windows of parts (2 x `window` of merge)"
+            )
         copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes
         for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
@@ -182,17 +184,11 @@ def _difference(copy: Path, file: FileFacts) -> str:
 def _check_readable(url: str) -> None:
     """Raise `DomainbertError` if no installed package reads URLs of this protocol."""
     import fsspec
-    from fsspec.registry import known_implementations
 
-    protocol = url.partition("://")[0]
     try:
-        fsspec.get_filesystem_class(protocol)
+        fsspec.get_filesystem_class(url.partition("://")[0])
     except ImportError as error:
-        package = str(known_implementations[protocol]["class"]).partition(".")[0].replace("_", "-")
-        needs = f"needs {package}; run pip install {package}"
-        if package == "fsspec":  # which has the file system, but not what it imports, such as paramiko for sftp://
-            needs = f"needs a package that is not installed: {error}"
-        raise DomainbertError(f"{redact(url)}: {needs}") from error
+        raise DomainbertError(f"{redact(url)}: needs a package that is not installed: {error}") from error
     except ValueError as error:
         raise DomainbertError(
             f"{redact(url)}: unknown protocol; expected a protocol of fsspec, such as s3://"

@@ -65,12 +65,11 @@ class Relations(LayerLossConfig):
 
         heads = self.relation_heads
         if heads is None:
-            check_equal("num_attention_heads", student.num_heads, teacher.num_heads, "expected relation_heads")
+            check_equal("num_attention_heads", student.num_heads, teacher.num_heads, "set relation_heads")
             heads = teacher.num_heads
-        for sizes in (student, teacher):
+        for name, sizes in (("student", student), ("teacher", teacher)):
             if sizes.hidden_size % heads:
-                raise DomainbertError(
-                    f"relation_heads: found {heads}; expected a divisor of hidden_size, {sizes.hidden_size}"
-                )
+                expected = f"a divisor of the hidden_size of the {name}, {sizes.hidden_size}"
+                raise DomainbertError(f"relation_heads: found {heads}; expected {expected}")
         pairs = self.pairs(student, teacher, default=[(student.num_layers, teacher.num_layers)], lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

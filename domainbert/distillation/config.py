@@ -73,8 +73,8 @@ class LayerLossConfig(LossConfig):
         student_layers, teacher_layers = self.student_layers or (), self.teacher_layers or ()
         if len(student_layers) != len(teacher_layers) or not student_layers:
             raise DomainbertError(
-                f"student_layers: found {len(student_layers)} with {len(teacher_layers)} teacher_layers; "
-                "expected the same number of both"
+                f"student_layers: found {len(student_layers)} numbers, but {len(teacher_layers)} in teacher_layers; "
+                "expected one in each for every compared pair of layers"
             )
         student_indices = [_layer_index("student_layers", layer, student, lowest) for layer in student_layers]
         teacher_indices = [_layer_index("teacher_layers", layer, teacher, lowest) for layer in teacher_layers]
@@ -84,12 +84,11 @@ class LayerLossConfig(LossConfig):
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
     """Raise `DomainbertError` if there is no teacher, or if there are several and a loss on layers."""
     if not num_teachers:
-        raise DomainbertError(
-            "teachers: found none; expected at least one model folder, even if no loss compares with a teacher"
-        )
+        raise DomainbertError("teachers: found none; expected at least one, even if no loss compares with a teacher")
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
-            f"teachers: found {num_teachers} with losses on layers; expected one teacher, or losses on predictions only"
+            f"teachers: found {num_teachers} with losses on layers; expected one teacher, or only losses on "
+            "predictions, such as SoftTargets"
         )
 
 

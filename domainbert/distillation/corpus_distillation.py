@@ -151,12 +151,8 @@ class Distillation(DistillationModule, RowsModule):
                 raise DomainbertError(max_length_problem(data.row_length, count, name))
 
     def build(self, corpus: PreparedCorpus | None) -> None:
-        """Load the teachers, build the student from the first of them, and set the losses.
-
-        Raises:
-            DomainbertError: a loss cannot compare student and teacher (named by its index); a teacher has no head that
-                a loss reads.
-        """
+        """Load the teachers, build the student from the first of them, and set the losses. Raise `DomainbertError` if a
+        loss cannot compare student and teacher (named by its index), or reads a head that a teacher does not have."""
         with seeded(self.seed):
             teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
             folder, first_teacher = self.folders[0], teachers[0]
@@ -185,10 +181,11 @@ class Distillation(DistillationModule, RowsModule):
     def _build_losses(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
         """Return the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
         weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
-        have_heads = all(predicts_entries(folder.config, folder.head) for folder in self.folders)
-        if weighted.reads & {"predicted", "all"} and not have_heads:
+        headless = [folder.path for folder in self.folders if not predicts_entries(folder.config, folder.head)]
+        if weighted.reads & {"predicted", "all"} and headless:
             raise DomainbertError(
-                "losses: found a loss on predictions, but a teacher has no masked-LM head; expected losses on layers"
+                f"losses: found a loss on predictions, but the teacher {headless[0]} has no masked-LM head; expected "
+                "losses on layers, such as HiddenMSE"
             )
         return weighted
 

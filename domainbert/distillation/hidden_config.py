@@ -41,7 +41,7 @@ class HiddenMSE(LayerLossConfig):
         from domainbert.distillation.losses import HiddenMSELoss
 
         if self.projection == "none":
-            check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "expected projection: shared")
+            check_equal("hidden_size", student.hidden_size, teacher.hidden_size, "set projection: shared")
         pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=0))
         return HiddenMSELoss(pairs, student.hidden_size, teacher.hidden_size, self.projection)
 
@@ -61,5 +61,5 @@ class PatientCLS(LayerLossConfig):
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=1)[:-1])
         if not pairs:
-            raise DomainbertError("student_layers: a student of one layer has no layer before the last; expected [1]")
+            raise DomainbertError("student_layers: missing, but the student has no layer before the last; expected [1]")
         return PatientCLSLoss(pairs)

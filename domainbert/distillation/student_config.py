@@ -48,11 +48,9 @@ class StudentConfig:
         check_fields(self)
         selectors = [name for name in ("layers", "every_nth_layer", "first_layers") if getattr(self, name) is not None]
         if len(selectors) > 1:
-            raise DomainbertError(
-                f"{selectors[1]}: found with {selectors[0]}; expected only one of layers, every_nth_layer, first_layers"
-            )
+            raise DomainbertError(f"{selectors[1]}: found next to {selectors[0]}; expected only one of the two")
         if self.encoder is not None and self.family is not None:
-            raise DomainbertError("family: found with encoder, which sets the family; expected only one of them")
+            raise DomainbertError("family: found next to encoder, which sets the family; expected only one of the two")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
             raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
         if self.family is not None and self.family not in family_names():

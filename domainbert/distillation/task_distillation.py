@@ -355,7 +355,7 @@ def check_losses(
             )
         if weighted.needs_teacher and not has_cache:
             raise DomainbertError(
-                "cache: missing; expected a folder: a teacher with another vocabulary predicts before the training"
+                "cache: missing; expected a folder: a teacher with a different vocabulary predicts before the training"
             )
 
     # window

@@ -43,7 +43,7 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
     [[1, 1, 0], [0, 0, 1]]
     """
     if len(gold) != len(predicted):
-        raise ValueError(f"{len(gold)} gold labels but {len(predicted)} predictions")
+        raise ValueError(f"predicted: found {len(predicted)} labels; expected {len(gold)}, as in gold")
     index = _label_ids({*gold, *predicted}, labels)
     gold_ids, ids = (np.array([index[label] for label in side], dtype=np.int64) for side in (gold, predicted))
     return count_class_ids(gold_ids, ids, len(labels))
@@ -104,7 +104,7 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     Raise `ValueError` for different lengths or unknown labels.
     """
     if len(gold) != len(predicted):
-        raise ValueError(f"{len(gold)} texts but {len(predicted)} predictions")
+        raise ValueError(f"predicted: found {len(predicted)} texts; expected {len(gold)}, as in gold")
     index = _label_ids({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
     counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
     for text, (gold_set, predicted_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):
@@ -117,7 +117,7 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
 def _label_ids(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
     """Return the index of each of `labels`; raise `ValueError` if a used label is not among them."""
     if unknown := set(used).difference(labels):
-        raise ValueError(f"labels {sorted(unknown)} are not among {list(labels)}")
+        raise ValueError(f"labels: found {list(labels)}; expected also {sorted(unknown)}, as in gold or predicted")
     return {label: number for number, label in enumerate(labels)}
 
 

@@ -51,7 +51,7 @@ def count_entities(gold: SentenceSpans, predicted: SentenceSpans, types: Sequenc
         indices = _count_indices(gold, predicted, types)
     except KeyError:
         unknown = {span[2] for side in (gold, predicted) for spans in side for span in spans}.difference(types)
-        raise ValueError(f"entity types {sorted(unknown)} are not among {list(types)}") from None
+        raise ValueError(f"types: found {list(types)}; expected also {sorted(unknown)}, as in the spans") from None
     counts = np.bincount(np.array(indices, dtype=np.int64), minlength=3 * len(types) * len(gold))
     return counts.reshape(len(gold), len(types), 3)
 

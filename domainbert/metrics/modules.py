@@ -124,8 +124,8 @@ class EntityF1(Metric):
     def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
         super().__init__()
         self.per_type, self.lenient = per_type, lenient
-        # flat, so that ranks with different types can be concatenated; for each type: length of its name, characters of
-        # its name, tp, fp, fn, lenient matches
+        # flat tensors, which torchmetrics can gather from ranks with different types; for each type: length of its
+        # name, characters of its name, tp, fp, fn, lenient matches
         self.add_state("records", [], dist_reduce_fx="cat")
 
     @property
@@ -150,7 +150,7 @@ class EntityF1(Metric):
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
         matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
         for name, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
-            record = [len(name), *map(ord, name), *row, matched]  # numbers, because torchmetrics gathers only tensors
+            record = [len(name), *map(ord, name), *row, matched]  # see `__init__`
             self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
 
     def compute(self) -> dict[str, Tensor]:
@@ -167,7 +167,6 @@ class EntityF1(Metric):
 
     def totals(self) -> tuple[list[str], IntArray, IntArray]:
         """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
-        # records: length of the name of a type, the characters of the name, tp, fp, fn, lenient matches
         flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
         by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
         position = 0

@@ -117,13 +117,12 @@ def summarize(
     summaries: dict[str, dict[str, Any]] = {}
     for name, runs in systems.items():
         scores: list[dict[str, Any]] = []
-        reasons: dict[str, str] = {}  # of undefined scores
+        reasons: dict[str, str] = {}  # of undefined scores, which are None
         for predictions, model_counts in zip(runs.values(), counts[name], strict=True):
             means = {} if slice_statistic is None else slices.mean(model_counts, slice_statistic)
             model_reasons = undefined(model_counts)
             reasons = {**model_reasons, **reasons}  # the reason of the first seed counts
-            undefined_scores = dict.fromkeys(model_reasons, None)
-            scores.append({**score(predictions, model_counts.sum(axis=0)), **means, **undefined_scores})
+            scores.append(score(predictions, model_counts.sum(axis=0)) | means | dict.fromkeys(model_reasons, None))
         by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
         summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
         if reasons:

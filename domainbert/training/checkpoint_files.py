@@ -120,8 +120,8 @@ def check_same_training(out: Path, facts: Freshness) -> None:
     _, change = facts.read_if_current(folder / MADE_FROM)
     if change and any(folder.glob("step-*")):
         raise DomainbertError(
-            f"{folder}: holds checkpoints of another training: {change}; expected the same settings, or another folder "
-            "for the output"
+            f"{folder}: holds checkpoints of another training: {change}; expected the same settings, or a new folder "
+            "as `out`"
         )
     record_facts(out, facts)
 

@@ -40,9 +40,8 @@ from domainbert.training.trainer import MetricsFile
 _DEFAULT_INTERVAL = 600.0  # seconds between checkpoints
 # each validation is saved if saving takes at most this share of the time since the last checkpoint, or these seconds
 _CHEAP_SHARE, _CHEAP_SECONDS = 0.05, 0.1
-# requests of a process, of which the processes take the largest: 0 is none
-_SAVE = 1  # save
-_STOP = 1000  # plus the number of a signal: save and stop
+# requests of a process (0: none), of which the largest counts: save; save and stop (plus the number of a signal)
+_SAVE, _STOP = 1, 1000
 _FLOATS_PER_WEIGHT = 3  # the weight and two optimiser moments
 
 
@@ -260,7 +259,7 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the type depends on the damage
-        raise DomainbertError(f"{file}: not a checkpoint that can be read: {error}") from error
+        raise DomainbertError(f"{file}: not a readable checkpoint ({error}); --force starts from step 0") from error
     module = trainer.lightning_module
     if is_sharded(module):
         set_model_state_dict(module, state["model"], options=StateDictOptions(full_state_dict=True))

@@ -104,8 +104,8 @@ class ScheduleConfig:
         check_fields(self)
         warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
         if self.name == "wsd" and warmup + self.decay_fraction > 1:
-            found = f"{self.decay_fraction:g} with warmup_fraction {warmup:g}"
-            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of at most 1")
+            found = f"{self.decay_fraction:g} next to warmup_fraction {warmup:g}"
+            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of the two of at most 1")
 
 
 @dataclass(frozen=True)
@@ -166,11 +166,12 @@ def _phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
     if last.until is not None:
         expected = "none, because the last phase lasts to the end"
         yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
+    expected = "expected more than in the previous phase"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
         if phase.length <= before.length:
-            yield f"max_length[{number}].length: found {phase.length}; expected more than before, {before.length}"
+            yield f"max_length[{number}].length: found {phase.length}; {expected}, {before.length}"
         if phase.until is not None and before.until is not None and phase.until <= before.until:
-            yield f"max_length[{number}].until: found {phase.until}; expected more than before, {before.until}"
+            yield f"max_length[{number}].until: found {phase.until}; {expected}, {before.until}"
 
 
 def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
@@ -191,8 +192,8 @@ def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range
     for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
         if not steps:
             raise DomainbertError(
-                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; "
-                "expected another until, or a longer budget"
+                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; expected a "
+                "larger difference between the values of until, or a longer budget"
             )
     return ranges
 
@@ -361,9 +362,8 @@ class CorpusTraining(Training):
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # Rows and tokens of a mean pass, computed from the last phase so that a single phase is not rounded.
-        # `passes`: what the steps of a phase read (share of the steps x part of a pass per step, size / rows), in units
-        # of a step of the last phase (batch_size / num_rows[-1]).
+        # `passes` of a phase: its share of the steps x size / rows, relative to batch_size / num_rows[-1]. All values are
+        # relative to the last phase, so that a single phase is not rounded.
         sum_passes = start = extra_tokens = 0.0
         batch_sizes = rows_per_step(self.phases, self.batch_size)
         for phase, size, rows, tokens in zip(self.phases, batch_sizes, num_rows, num_tokens, strict=True):

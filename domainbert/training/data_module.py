@@ -85,8 +85,8 @@ class TrainingData(lightning.LightningDataModule):
         stage = TrainerFn(stage).value  # as a plain string
         module = None if self.trainer is None else self.trainer.lightning_module
         if module is not None and not isinstance(module, TrainedModule):
-            found, expected = type(module).__name__, type(self).__name__
-            raise DomainbertError(f"trainer.{stage}: found {found} with {expected}; expected a module of domainbert")
+            found = f"{type(module).__name__} next to {type(self).__name__}"
+            raise DomainbertError(f"trainer.{stage}: found {found}; expected a module such as domainbert.FineTuning")
         self.resolve(module, stage)
 
     @property
@@ -124,8 +124,7 @@ class TrainingData(lightning.LightningDataModule):
     def val_dataloader(self) -> list[Batches]:
         """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.
 
-        Raises `DomainbertError` if there is a single set, and a device has no item of it. Of several sets, such as
-        languages, some may be that small.
+        Raises `DomainbertError` if a device has no item of the only set; of several sets, some may be that small.
         """
         share = self._share
         of_this_rank, of_first_rank, of_last_rank = (

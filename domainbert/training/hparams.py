@@ -48,7 +48,7 @@ def from_plain(hint: Any, value: Any) -> Any:
     hints, new_names = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
     fields = {new_names.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
-        raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected {', '.join(hints)}")
+        raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected one of {', '.join(hints)}")
     return cls(**{name: from_plain(hints[name], field) for name, field in fields.items()})
 
 

@@ -106,7 +106,7 @@ class TrainedModule(lightning.LightningModule):
         The data module calls it before `setup` of the callbacks, where some of Lightning's callbacks copy the module.
         `stage` is as in `setup`.
         """
-        raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected it to build the models")
+        raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected one to build the models")
 
     def setup(self, stage: str) -> None:
         """Check the data module and the arguments of the Trainer.
@@ -181,8 +181,8 @@ class TrainedModule(lightning.LightningModule):
         steps = self.trainer.estimated_stepping_batches
         if not math.isfinite(steps):
             raise DomainbertError(
-                "trainer.max_epochs: found -1 without max_steps; expected one of the two, as the learning rate falls "
-                "over all steps"
+                "trainer.max_epochs: found -1 and no max_steps; expected max_epochs or max_steps, because the "
+                "learning rate depends on the number of steps"
             )
         if getattr(self.trainer, "fast_dev_run", False):  # it may be shorter than the warm-up
             steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
@@ -227,7 +227,7 @@ class TrainedModule(lightning.LightningModule):
         """
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
-            raise DomainbertError(f"gradient_clip_algorithm: found {algorithm}; expected norm")
+            raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm}; expected norm")
         # clip
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
         norm = clip_grad_norm_(self._all_parameters, max_norm or float("inf"))
@@ -308,8 +308,4 @@ def _skips_steps_itself(optimizer: Optimizer) -> bool:
         return False
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     fused = all(group["fused"] for group in optimizer.param_groups)
-    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
-
-
-def _on_one_gpu(parameter: Tensor) -> bool:
-    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)
+    return fused and all(tensor.device.type == "cuda" and not isinstance(tensor, DTensor) for tensor in parameters)

@@ -110,8 +110,8 @@ class NumberWatch(StatefulCallback):
         distinct = ", ".join(dict.fromkeys(name for names_of_step in skipped.values() for name in names_of_step))
         raise TrainingFailed(
             f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
-            f"({distinct}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or 32-true "
-            "may help"
+            f"({distinct}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or "
+            "precision: 32-true may help"
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:

@@ -115,8 +115,9 @@ def warmup_steps(config: ScheduleConfig, num_steps: int) -> int:
     """Return the number of warm-up steps. Raises `DomainbertError` if no step is left after them."""
     steps = config.warmup_steps if config.warmup_steps is not None else round(config.warmup_fraction * num_steps)
     if steps >= num_steps:
+        key = "warmup_fraction" if config.warmup_steps is None else "warmup_steps"
         raise DomainbertError(
-            f"schedule.warmup_steps: found {steps:,}; expected less than the {num_steps:,} steps of the training"
+            f"schedule.{key}: found {steps:,} steps; expected fewer than the {num_steps:,} of the training"
         )
     return steps
 

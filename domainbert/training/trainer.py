@@ -49,7 +49,7 @@ def build_trainer(
     automatic: list[lightning.Callback] = []  # callbacks that set the micro-batch size
     if micro_batch_size == "auto":
         if sharded:
-            raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number")
+            raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number of rows")
         micro_batch_size = None  # until the callback sets it
         automatic = [LargestMicroBatch(batch_size, validate_every, heaviest)]
     silence_lightning()

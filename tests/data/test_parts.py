@@ -451,7 +451,7 @@ def test_corpora_that_cannot_be_merged(
     refused("parts/00003: no prepared.json", tmp_path / "other")
     prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
     refused("plain: prepared as a whole; expected a folder that `prepare` wrote", tmp_path / "plain")
-    with pytest.raises(DomainbertError, match="is a corpus in parts; expected no other folder"):
+    with pytest.raises(DomainbertError, match="is a corpus in parts; expected one folder"):
         open_prepared([whole, whole])
 
 

@@ -205,8 +205,8 @@ def test_what_a_list_of_losses_needs(make_model):
 
 
 def test_no_teacher_is_an_error_even_if_no_loss_compares_with_one():
-    with pytest.raises(DomainbertError, match="teachers: found none; expected at least one model folder, even if"):
+    with pytest.raises(DomainbertError, match="teachers: found none; expected at least one, even if"):
         Distillation([], [HardTargets()])
     for model in (None, "model"):
-        with pytest.raises(DomainbertError, match="teachers: found none; expected at least one model folder, even if"):
+        with pytest.raises(DomainbertError, match="teachers: found none; expected at least one, even if"):
             TaskDistillation([], Ner(), [HardTargets()], model=model)

@@ -293,9 +293,13 @@ def test_layers_are_mapped_uniformly():
         (
             Relations(),
             OTHER_HEADS,
-            "num_attention_heads: found 2 in the student and 3 in the teacher; expected relation_heads",
+            "num_attention_heads: found 2 in the student and 3 in the teacher; set relation_heads",
         ),
-        (Relations(relation_heads=5), STUDENT, "relation_heads: found 5; expected a divisor of hidden_size, 12"),
+        (
+            Relations(relation_heads=5),
+            STUDENT,
+            "relation_heads: found 5; expected a divisor of the hidden_size of the student, 12",
+        ),
         (
             HiddenMSE(student_layers=(1, 2)),
             STUDENT,

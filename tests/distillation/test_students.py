@@ -277,9 +277,9 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (
             lambda: StudentConfig(every_nth_layer=2, first_layers=1),
-            "first_layers: found with every_nth_layer; expected only one of layers, every_nth_layer, first_layers",
+            "first_layers: found next to every_nth_layer; expected only one of the two",
         ),
-        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: found with encoder"),
+        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: found next to encoder"),
         (
             lambda: StudentConfig(family="brt"),
             "family: found 'brt'; expected one of albert, bert, deberta-v2, distilbert",

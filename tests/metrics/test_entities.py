@@ -97,7 +97,7 @@ def test_counts_of_each_sentence_and_type():
 
 
 def test_an_unknown_type_and_a_missing_sentence_are_errors():
-    with pytest.raises(ValueError, match=r"\['d'\] are not among"):
+    with pytest.raises(ValueError, match=r"expected also \['d'\]"):
         count_entities([[(0, 1, "d")]], [[]], TYPES)
     with pytest.raises(ValueError):
         count_entities([[], []], [[]], TYPES)

@@ -56,7 +56,8 @@ def test_prepare_writes_counts_and_prints(tmp_path: Path, tokenizer: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("fraction", "advice"), [(1e-9, "none for validation .* raise"), (0.999999, "none for train .* lower")]
+    ("fraction", "advice"),
+    [(1e-9, "no document for validation .* raise"), (0.999999, "no document for train .* lower")],
 )
 def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, fraction: float, advice: str) -> None:
     sources = write(tmp_path, [f"document number {number}" for number in range(20)]).sources

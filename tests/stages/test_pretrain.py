@@ -68,7 +68,7 @@ def test_called_again_it_resumes_and_refuses_the_checkpoints_of_other_settings(r
     first = weights(tmp_path)
     pretrain(tmp_path, **settings | {"checkpoint_every": 2})
     assert weights(tmp_path) == first and "resuming from step 1 " in capsys.readouterr().out
-    other = "another training: seed was 0, is now 1; expected the same settings, or another folder for the output"
+    other = "another training: seed was 0, is now 1; expected the same settings, or a new folder as `out`"
     with pytest.raises(DomainbertError, match=other):
         pretrain(tmp_path, **settings, seed=1)
     assert weights(tmp_path) == first

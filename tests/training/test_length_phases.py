@@ -75,12 +75,12 @@ WRONG = {
         "max_length[0].until: missing; expected the share of the steps after which the next phase begins"
     ],
     "[{until: 0.7, length: 128}, {until: 0.7, length: 256}, {length: 512}]": [
-        "max_length[1].until: found 0.7; expected more than before, 0.7"
+        "max_length[1].until: found 0.7; expected more than in the previous phase, 0.7"
     ],
     "[{until: 0.9, length: 512}, {length: 128}]": [
         "max_length[0].length: found 512; expected a divisor of the last length, 128, so that all steps have equally "
         "many tokens",
-        "max_length[1].length: found 128; expected more than before, 512",
+        "max_length[1].length: found 128; expected more than in the previous phase, 512",
     ],
     "[{until: 0.9, length: 200}, {length: 512}]": [
         "max_length[0].length: found 200; expected a divisor of the last length, 512, so that all steps have equally "
@@ -90,7 +90,8 @@ WRONG = {
         "max_length[0].until: found 1.0; expected a number above 0 and below 1"
     ],
     "[{until: 0.98, length: 128}, {length: 512}]": [
-        "max_length[1]: no step of 20 is left for rows of 512 tokens; expected another until, or a longer budget"
+        "max_length[1]: no step of 20 is left for rows of 512 tokens; expected a larger difference between the values "
+        "of until, or a longer budget"
     ],
     "[{until: 0.9, length: 128}, {length: 1024}]": [
         "max_length: found 1024; expected at most 512, the number of positions of the encoder"

@@ -55,7 +55,7 @@ def test_max_steps_ends_a_training_and_its_schedule(tiny):
 
 
 def test_without_an_end_is_refused(tiny):
-    with pytest.raises(DomainbertError, match=r"^trainer\.max_epochs: found -1 without max_steps; expected one of"):
+    with pytest.raises(DomainbertError, match=r"^trainer\.max_epochs: found -1 and no max_steps; expected max_epochs"):
         fitted(tiny, max_epochs=-1)
 
 
@@ -89,7 +89,7 @@ def test_gradient_clip_val(tiny):
     for limit in (None, 0.01):
         fitted(tiny, callbacks=[Norms()], max_steps=3, gradient_clip_val=limit)
     assert max(norms[0.01]) == pytest.approx(0.01, rel=1e-3) and 0.1 < max(norms[None]) <= 1.001
-    with pytest.raises(DomainbertError, match=r"^gradient_clip_algorithm: found value; expected norm"):
+    with pytest.raises(DomainbertError, match=r"^trainer\.gradient_clip_algorithm: found value; expected norm"):
         fitted(tiny, max_steps=1, gradient_clip_val=0.01, gradient_clip_algorithm="value")
 
 
