@@ -362,7 +362,7 @@ class CorpusTraining(Training):
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # `passes` of a phase: its share of the steps x size / rows, relative to batch_size / num_rows[-1]. All values are
+        # `passes` of a phase: its share of the steps x size / rows, relative to batch_size / num_rows[-1]. Sums are
         # relative to the last phase, so that a single phase is not rounded.
         sum_passes = start = extra_tokens = 0.0
         batch_sizes = rows_per_step(self.phases, self.batch_size)
