@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import DistillationLoss, Outputs, Reads, TokenPositions, Unit
 from domainbert.encoders.base import Encoder
@@ -50,10 +50,8 @@ class WeightedLosses(nn.Module):
         problems = Problems("losses")
         self.terms: list[DistillationLoss] = []
         for index, config in enumerate(configs):
-            try:
+            with problems.collecting(f"losses[{index}]."):
                 self.terms.append(config.build(sizes_of(student), sizes_of(teacher)))
-            except DomainbertError as error:
-                problems.add(f"losses[{index}].{error}")
         problems.raise_if_any()
         self.losses = nn.ModuleList(self.terms)
         self.names = _numbered_names([type(config).__name__ for config in configs])
