@@ -308,4 +308,8 @@ def _skips_steps_itself(optimizer: Optimizer) -> bool:
         return False
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     fused = all(group["fused"] for group in optimizer.param_groups)
-    return fused and all(tensor.device.type == "cuda" and not isinstance(tensor, DTensor) for tensor in parameters)
+    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
+
+
+def _on_one_gpu(parameter: Tensor) -> bool:
+    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)
