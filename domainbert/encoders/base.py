@@ -76,10 +76,10 @@ class Encoder(nn.Module, ABC):
     def blocks(self) -> Sequence[nn.Module]:
         """Return the blocks in execution order; a block with shared weights is listed several times.
 
-        Each block has one `layers.Attention`, modules that compute its inputs, and a module `output` after it. It is
-        called as `block(hidden, context, positions)` and returns states (B, S, H). `positions` (N,) are given only to
-        the last block: it then returns only the states (N, H) at these positions, and computes only them after
-        attention.
+        Each block has one `layers.Attention`, modules that compute the inputs of the attention, and a module `output`
+        after the attention. The block is called as `block(hidden, context, positions)` and returns states (B, S, H).
+        Only the last block gets `positions` (N,) in the flattened tokens: it then returns only the states (N, H) at
+        these positions, and computes only them after its attention.
         """
 
     def finish(self, hidden: Tensor, tokens: Packed) -> Tensor:
@@ -117,13 +117,14 @@ class Encoder(nn.Module, ABC):
         Raises:
             DomainbertError: there are fewer blocks, or a frozen block shares its weights with a block above.
         """
-        blocks, frozen = self.blocks(), set(self.parameters_up_to(num_layers))
+        blocks = self.blocks()
         if num_layers > len(blocks):
             raise DomainbertError(f"frozen_layers: {frozen_layers_problem(num_layers, len(blocks))}")
+        frozen = set(self.parameters_up_to(num_layers))  # without parameters that a block above shares
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):
                 raise DomainbertError(
-                    f"frozen_layers: {num_layers}; layer {number} shares its weights with a layer above; "
+                    f"frozen_layers: found {num_layers}, but layer {number} shares its weights with a higher layer; "
                     f"expected 0 (only the embeddings) or {len(blocks)} (all layers)"
                 )
         for parameter in frozen:

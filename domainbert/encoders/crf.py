@@ -190,15 +190,15 @@ class WordGrid:
 
     def __init__(self, example: Tensor, outputs: Tensor) -> None:
         predicts = (outputs >= 0).nonzero().flatten()
-        # orders the words by sentence, then by word
-        rank = example[predicts] * (int(outputs.max()) + 1) + outputs[predicts]
-        self.positions = predicts[rank.argsort()]
+        # sorts by sentence, then by the index of the word in it
+        sort_keys = example[predicts] * (int(outputs.max()) + 1) + outputs[predicts]
+        self.positions = predicts[sort_keys.argsort()]
         """(words,) indices into the N positions, by sentence and word."""
         counts = torch.bincount(example[predicts])
-        present = counts > 0  # a sentence without words has no row
-        self.lengths = counts[present]
-        row = (present.cumsum(0) - 1)[example[self.positions]]
-        self.indices = row, outputs[self.positions]
+        has_words = counts > 0
+        self.lengths = counts[has_words]
+        row_of_sentence = has_words.cumsum(0) - 1  # a sentence without words has no row
+        self.indices = row_of_sentence[example[self.positions]], outputs[self.positions]
 
     def fill(self, values: Tensor) -> Tensor:
         """Return the values of positions, arranged by sentence and padded with 0: (N, ...) -> (E, L, ...)."""

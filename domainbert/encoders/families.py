@@ -87,7 +87,7 @@ def family(config: EncoderConfig) -> Family[Any]:
     module = type(config).__module__
     if not _in_own_folder(type(config)):
         raise DomainbertError(
-            f"{module}: model_type is {config.model_type!r}; expected the name of the folder of this module"
+            f"{module}: model_type is {config.model_type!r}; expected the name of the folder with this config.py"
         )
     package = module.rpartition(".")[0]
     try:
@@ -97,7 +97,7 @@ def family(config: EncoderConfig) -> Family[Any]:
             raise
         raise DomainbertError(f"{package}: no model.py; expected model.py with the encoder beside {module}") from error
     if not isinstance(value, Family):
-        raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a Family of domainbert.encoders.family")
+        raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a domainbert.encoders.family.Family()")
     return value
 
 
@@ -126,7 +126,7 @@ def build_model(
         biaffine = Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **head.sizes)
         head = replace(head, arc_size=biaffine.arc_size, label_size=biaffine.label_size)
         return EncoderWithHead(encoder, biaffine, head)
-    module = builder.head(family_kind(kind) or kind, config, encoder, num_labels)  # a CRF extends a token head
+    module = builder.head(base_kind(kind) or kind, config, encoder, num_labels)  # a CRF extends a token head
     if kind == CRF:
         module.crf = Crf(num_labels)
     return EncoderWithHead(encoder, module, head)
@@ -138,12 +138,9 @@ def head_kinds(config: EncoderConfig) -> list[str]:
     return kinds + [kind for kind, base in _BASE_KIND.items() if base is None or base in kinds]
 
 
-def family_kind(kind: str | None) -> str | None:
-    """Return the kind of head that a family builds for `kind`.
-
-    For a kind that domainbert adds to all families, this is the kind that it extends, or None if it extends the encoder
-    alone. Any other kind, and None, is returned unchanged.
-    """
+def base_kind(kind: str | None) -> str | None:
+    """Return the kind of head of transformers that a kind of domainbert extends; None if it extends the encoder alone.
+    Kinds that transformers has are returned unchanged."""
     return None if kind is None else _BASE_KIND.get(kind, kind)
 
 
@@ -153,12 +150,12 @@ def name_map(config: EncoderConfig, kind: str | None) -> NameMap:
     from domainbert.encoders.crf import CRF_NAMES
 
     extra_names: dict[str | None, NameMap] = {CRF: CRF_NAMES, BIAFFINE: BIAFFINE_NAMES}
-    return family(config).names(config, family_kind(kind)) | extra_names.get(kind, {})
+    return family(config).names(config, base_kind(kind)) | extra_names.get(kind, {})
 
 
 def architecture(config: EncoderConfig, kind: str | None) -> str:
     """Return the name of the class in transformers for the encoder with a head of this kind (None: no head)."""
-    written_class, *_ = config.architectures[family_kind(kind)]  # the first class is written, all are read
+    written_class, *_ = config.architectures[base_kind(kind)]  # the first class is written, all are read
     return written_class
 
 

@@ -140,18 +140,21 @@ def build_head(
 def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
     """Return one state per text, pooled from the hidden states of its tokens: (B, S, H) -> (N, H).
 
-    `pooling` selects the state of [CLS], or the mean or maximum over all tokens of the text. `positions` (N,) are the
-    positions of [CLS] of the texts in the flattened tokens.
+    `pooling` selects the state of [CLS], or the mean or maximum over all tokens of the text. A mean is in fp32 or
+    wider, because 16 bits are too few to count tokens. `positions` (N,) are the positions of [CLS] of the texts in the
+    flattened tokens.
     """
     if pooling == "cls":
         return select(hidden, positions)
-    texts = text_ids(segment_ids).flatten()
+    text_of_token = text_ids(segment_ids).flatten()  # (B * S,)
+    pooled_texts = text_of_token[positions]
     if pooling == "max":
-        index = texts.unsqueeze(-1).expand(-1, hidden.shape[-1])  # (B * S, H)
+        index = text_of_token.unsqueeze(-1).expand(-1, hidden.shape[-1])  # (B * S, H)
         num_ids = segment_ids.numel() + segment_ids.shape[0]  # B * (S + 1), the limit of `text_ids`
         lowest = hidden.new_full((num_ids, hidden.shape[-1]), -torch.inf)
-        return lowest.scatter_reduce(0, index, hidden.flatten(0, 1), "amax")[texts[positions]]
-    inside = (texts[positions].unsqueeze(-1) == texts).to(hidden.dtype)  # (N, B * S), 1 for the tokens of a text
+        maxima = lowest.scatter_reduce(0, index, hidden.flatten(0, 1), "amax")  # by text id; -inf for unused ids
+        return maxima[pooled_texts]
+    inside = (pooled_texts.unsqueeze(-1) == text_of_token).to(hidden.dtype)  # (N, B * S), 1 for the tokens of a text
     return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
 
 
@@ -189,9 +192,11 @@ class EncoderWithHead(nn.Module):
     def head_input(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Return the input of the head (N, H) at `positions` (N,).
 
-        In training on a CPU, rows are appended, see `pad_positions`; not for a head that pools whole texts.
+        A head that pools whole texts gets their pooled states. For another head, in training on a CPU, rows are
+        appended, see `pad_positions`.
         """
-        if self._pooling != "cls":
+        pools_whole_texts = self._pooling != "cls"
+        if pools_whole_texts:
             return self.head_states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, pad_positions(positions) if pads else positions)

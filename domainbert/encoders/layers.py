@@ -259,9 +259,9 @@ def attend(
     Args:
         query, key, value: (B, heads, S, D).
         segments: from `choose_kernel`, called with the same `window` if there is one, and `biased` if there is a bias.
-        bias: added to the scaled scores, (B or 1, heads or 1, S, S); a bias that all layers share is in `segments`. If
-            its type is wider than the type of the scores, a CPU computes sum and softmax in the wider type, because
-            large scores have large errors in bf16.
+        bias: added to the scaled scores, (B or 1, heads or 1, S, S); a bias that all layers share is part of the
+            masks of `segments` instead. If its type is wider than the type of the scores, a CPU computes sum and
+            softmax in the wider type, because large scores have large errors in bf16.
         window: a token sees tokens of its text up to this distance; None sees all.
         scale: factor of the scores; None is 1 / sqrt(D).
         dropout: rate on the attention probabilities; must be 0 if `choose_kernel` selected blocks.
@@ -291,8 +291,8 @@ def attend(
 def _is_short(query: Tensor, has_bias: bool) -> bool:
     """Return whether rows are short enough for explicit attention on a CPU.
 
-    In training, rows up to a limit are, and with a bias all rows. In prediction, several rows in a type of 16 bits are
-    if they have few scores.
+    In training: rows up to a limit of length, or with a bias all rows. In prediction: several rows in a type of 16
+    bits with few scores.
     """
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():

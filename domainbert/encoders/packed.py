@@ -161,7 +161,8 @@ class TextDraws:
     def _segment_states(self) -> UInts:
         """State of the random generator of each segment, from the seed of its text; padding has the seed 0."""
         if self._is_text.sum() != len(self._text_seeds):
-            raise ValueError(f"{len(self._text_seeds)} seeds for {self._is_text.sum()} texts")
+            count = self._is_text.sum()
+            raise ValueError(f"seeds: found {len(self._text_seeds)} for {count} texts; expected one seed for each text")
         seeds = np.zeros(len(self._segment_starts), dtype=np.uint64)
         seeds[self._is_text] = self._text_seeds
         return continue_bits(GOLDEN, seeds)
@@ -180,11 +181,12 @@ class TextDraws:
         states = continue_bits(self._segment_states, call_number)
         words = -(-shape[-1] // _LANES)  # 64-bit numbers for the last dimension
         positions = self.positions if positions is None else positions
-        if len(shape) == 4 and (shape[0], shape[2], shape[3]) == (*self.shape, self.shape[1]):
+        batch, length = self.shape
+        if len(shape) == 4 and shape == (batch, shape[1], length, length):  # attention probabilities
             return self._attention_bits(states[self._is_text], shape[1])
-        if len(shape) == 3 and shape[:2] == self.shape:
+        if len(shape) == 3 and shape[:2] == self.shape:  # hidden states
             numbers = draw_numbers(states, self._segment_sizes * words)
-        elif len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):
+        elif len(shape) == 2 and shape[0] in (len(positions), len(pad_positions(positions))):  # states at positions
             # in the sequence of a segment, the numbers of a token come after the numbers of earlier tokens
             tokens = pad_positions(positions)[: shape[0]].numpy()
             segments = np.searchsorted(self._segment_starts, tokens, side="right") - 1
@@ -192,7 +194,7 @@ class TextDraws:
             numbers = draw_numbers(token_states, np.full(len(tokens), words))
         else:
             raise ValueError(
-                f"dropout: found an input of shape {tuple(shape)}; expected ({self.shape[0]}, {self.shape[1]}, width) "
+                f"dropout: found an input of shape {tuple(shape)}; expected ({batch}, {length}, width) "
                 f"for the rows of the batch, or ({len(positions)}, width) for its positions"
             )
         return numbers.view(np.int16).reshape(*shape[:-1], words * _LANES)
@@ -207,22 +209,22 @@ class TextDraws:
         if len(sizes) == batch and (sizes == length).all():
             return text_bits.reshape(batch, heads, length, widths[0])  # each row is one text
         bits = np.zeros((batch, heads, length, -(-length // _LANES) * _LANES), dtype=np.int16)
-        text_stops = np.cumsum(counts)
-        text_starts = self._segment_starts[self._is_text]
-        for start, size, width, stop, count in zip(text_starts, sizes, widths, text_stops, counts, strict=True):
-            row, column = divmod(int(start), length)
+        first_tokens = self._segment_starts[self._is_text]
+        bits_by_text = np.split(text_bits, np.cumsum(counts)[:-1])
+        for first, size, width, own_bits in zip(first_tokens, sizes, widths, bits_by_text, strict=True):
+            row, column = divmod(int(first), length)
             text = slice(column, column + size)  # columns of the text in its row
-            bits[row, :, text, text] = text_bits[stop - count : stop].reshape(heads, size, width)[..., :size]
+            bits[row, :, text, text] = own_bits.reshape(heads, size, width)[..., :size]
         return bits
 
 
-_draws: weakref.ref[TextDraws] | None = None
+_draws_reference: weakref.ref[TextDraws] | None = None
 
 
 def draw_by_text(draws: TextDraws | None) -> None:
     """Set the random numbers for dropout on the CPU, used while `draws` is referenced elsewhere; None unsets them."""
-    global _draws
-    _draws = None if draws is None else weakref.ref(draws)
+    global _draws_reference
+    _draws_reference = None if draws is None else weakref.ref(draws)
 
 
 def random_int16(shape: torch.Size, by_text: bool = True, positions: Tensor | None = None) -> Tensor:
@@ -230,9 +232,9 @@ def random_int16(shape: torch.Size, by_text: bool = True, positions: Tensor | No
 
     `by_text=False` always uses torch's generator, whose numbers are equal in all micro-batches if the shapes are equal.
     """
-    draws = _draws() if by_text and _draws is not None else None
+    draws = _draws_reference() if by_text and _draws_reference is not None else None
     if draws is not None:
-        return torch.from_numpy(draws.bits(shape, positions))[..., : shape[-1]]
+        return torch.from_numpy(draws.bits(shape, positions))[..., : shape[-1]]  # without the padding of `bits`
     count = math.prod(shape)
     words = torch.empty(-(-count // _LANES), dtype=torch.int64).random_(-(2**63), None)  # any 64 bits
     return words.view(torch.int16)[:count].view(shape)

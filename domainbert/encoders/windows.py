@@ -36,10 +36,12 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     rows, length = segment_ids.shape
     size = _block_size(window)
     texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
-    # (n, k); -2 is the id of no token, so no token sees the keys before the first and after the last block
+    # (n, k); -2 is the id of no token (-1: tokens appended), so nothing sees keys before the first or after the last
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)
-    columns = torch.arange(size + 2 * window, device=segment_ids.device)
-    in_window = (columns - window - columns[:size].unsqueeze(-1)).abs() <= window
+    # places in the stream, relative to the first query of the block
+    key_places = torch.arange(-window, size + window, device=segment_ids.device)
+    query_places = torch.arange(size, device=segment_ids.device)
+    in_window = (key_places - query_places.unsqueeze(-1)).abs() <= window
     visible = in_window & (texts.view(-1, size, 1) == keys.unsqueeze(-2))
     return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf"))
 
@@ -47,15 +49,14 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
 def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scale: float | None) -> Tensor:
     """Return attention within windows: (B, heads, S, D) each -> (B, heads, S, D); `mask`: from `block_mask`."""
     rows, heads, length, width = query.shape
-    count, size, num_keys = mask.shape  # n blocks of b queries, which see k keys
+    num_blocks, size, num_keys = mask.shape  # n, b and k
     window = (num_keys - size) // 2
     scaled = query / math.sqrt(width) if scale is None else query * scale
-    query, key, value = (_concatenate_rows(part, count * size) for part in (scaled, key, value))
-    scores = query.reshape(-1, size, width) @ _BlocksWithWindows.apply(key, size, window)  # (heads * n, b, k)
-    scores = scores.unflatten(0, (heads, count))
+    query, key, value = (_concatenate_rows(part, num_blocks * size) for part in (scaled, key, value))
+    keys, values = (_BlocksWithWindows.apply(part, size, window) for part in (key, value))  # (heads * n, D, k) each
+    scores = (query.reshape(-1, size, width) @ keys).unflatten(0, (heads, num_blocks))  # (heads, n, b, k)
     scores += mask.to(scores.dtype)
-    values = _BlocksWithWindows.apply(value, size, window).transpose(-1, -2)
-    mixed = scores.softmax(dim=-1).flatten(0, 1) @ values
+    mixed = scores.softmax(dim=-1).flatten(0, 1) @ values.transpose(-1, -2)
     return mixed.view(heads, -1, width)[:, : rows * length].unflatten(1, (rows, length)).transpose(0, 1)
 
 
@@ -80,12 +81,16 @@ class _BlocksWithWindows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Add the gradients of all copies of a state: (heads * n, D, k) -> (heads, length, D)."""
-        length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
-        # the k keys of a block, in parts of a block's length; part 0 of a block begins at the block's first key
+        """Add the gradients of all copies of a state: (heads * n, D, k) -> (heads, length, D).
+
+        `summed` has the states of all heads, after the window before the first block: block i has the keys from row
+        i * b on. Keys beyond the end of a head have gradient 0, because the mask hides them.
+        """
+        total_length, width = ctx.shape[0] * ctx.shape[1], ctx.shape[2]
+        # the k keys of each block, divided into parts of b keys
         parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
-        summed = gradient.new_zeros(length + (len(parts) - 1) * ctx.size, width)
+        summed = gradient.new_zeros(total_length + (len(parts) - 1) * ctx.size, width)
         for index, part in enumerate(parts):
-            blocks = summed[index * ctx.size :][:length].view(-1, ctx.size, width)
+            blocks = summed[index * ctx.size :][:total_length].view(-1, ctx.size, width)
             blocks[:, : part.shape[1]] += part
-        return summed[ctx.window :][:length].view(ctx.shape), None, None
+        return summed[ctx.window :][:total_length].view(ctx.shape), None, None

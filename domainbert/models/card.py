@@ -51,7 +51,9 @@ class CardConfig:
     def __post_init__(self) -> None:
         """Raise `DomainbertError` for values that the hub does not accept."""
         if self.license is not None and not _LICENSE.fullmatch(self.license):
-            raise DomainbertError(f"license: found {self.license!r:.80}; expected a name such as apache-2.0, or other")
+            raise DomainbertError(
+                f"license: found {self.license!r:.80}; expected a name such as apache-2.0, or 'other'"
+            )
         for language in self.language:
             if not _LANGUAGE.fullmatch(language):
                 raise DomainbertError(f"language: found {language!r:.80}; expected ISO 639 codes such as en")

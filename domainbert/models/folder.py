@@ -70,7 +70,7 @@ class ModelFolder:
         tokenizer = load_tokenizer(self.path)
         if tokenizer.vocab_size > self.vocab_size:
             raise DomainbertError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, the embeddings of config.json only "
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, but vocab_size in config.json is "
                 f"{self.vocab_size:,}; expected the tokenizer of this model"
             )
         if self.config.position_offset and tokenizer.pad_id != self.config.pad_token_id:
@@ -130,7 +130,7 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
     Without `id2label`, a token or sequence head has the two default labels of transformers, which does not write them;
     other heads have no labels. A span head always has `SPAN_OUTPUTS`.
     """
-    kind = families.family_kind(head)
+    kind = families.base_kind(head)
     if kind == families.SPAN:
         return dict(enumerate(families.SPAN_OUTPUTS))
     two_labels = {0: "LABEL_0", 1: "LABEL_1"}
@@ -166,7 +166,7 @@ def find_weights(folder: Path) -> Path:
 def need_weights(folder: ModelFolder) -> None:
     """Raise `DomainbertError` if a folder has no weights, or was exported to ONNX: it cannot be trained."""
     if folder.onnx is not None:
-        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected a model folder with its weights")
+        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected the model folder that was exported")
     find_weights(folder.path)
 
 
@@ -182,10 +182,10 @@ def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
     `architectures` names a class of transformers; `HEAD_KEY` names a kind of domainbert that extends this class.
     """
     names: list[str] = fields.get("architectures") or [""]
-    kind = families.head_kind_of(config, names[0])
+    class_kind = families.head_kind_of(config, names[0])
     own_kind = fields.get(HEAD_KEY)
     # `HEAD_KEY` may not fit the class: transformers keeps it when it saves the encoder with another head
-    return own_kind if families.family_kind(own_kind) == kind else kind
+    return own_kind if families.base_kind(own_kind) == class_kind else class_kind
 
 
 def best_seed_folder(path: Path) -> Path:

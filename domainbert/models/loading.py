@@ -87,7 +87,8 @@ def _read_model(
     tensors = load_tensors(folder.path, config)
     unused = find_unused_weights(folder.path, tensors, config, kind)
     has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
-    # of another head, keep only what all heads share; a head that predicts entries has no labels that may differ
+    # Drop the weights of another head, or of a head with other labels, except those that all heads share. A head that
+    # predicts entries has no labels: all weights with its names fit it.
     if not has_same_head and not predicts_entries(config, kind):
         shared_prefixes = family(config).prefix, *family(config).shared_head_prefixes
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
@@ -113,7 +114,7 @@ def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> Non
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
-                f"{path}: {name} has shape {tuple(state[name].shape)}; config.json implies {tuple(tensor.shape)}"
+                f"{path}: {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} by config.json"
             )
 
 
@@ -167,7 +168,8 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
     for copy, source in model_family.tied(config).items():  # `load_tensors` has removed copies that are equal
         if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
-                f"{path}: {copy} differs from {source}; expected a head that is tied to the embeddings"
+                f"{path}: {copy} differs from {source}; expected equal tensors: only output weights that are tied to "
+                "the word embeddings are supported"
             )
     return tuple(unused)
 
@@ -176,7 +178,7 @@ def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str])
     """Raise `DomainbertError` if a tensor in `names` has no floating-point numbers, such as quantised weights."""
     for name in names:
         if name in tensors and tensors[name].dtype not in WEIGHT_TYPES:
-            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected weights of 16 to 64 bits")
+            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected floating-point weights")
 
 
 def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderConfig, vocab_size: int) -> None:
@@ -192,7 +194,9 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
         raise DomainbertError(f"{path}: {_missing_weights([word_embeddings])}")
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
-            raise DomainbertError(f"{path}: {name} has {len(tensors[name]):,} rows; config.json implies {vocab_size:,}")
+            raise DomainbertError(
+                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,} by config.json"
+            )
 
 
 def _all_names(config: EncoderConfig, kinds: Sequence[str | None]) -> set[str]:
@@ -244,7 +248,7 @@ def _load_file(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
         raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: expected names and tensors, as written by `save_pretrained`; {_CONVERT}")
+        raise DomainbertError(f"{file}: holds more than names and tensors; {_CONVERT}")
     return content
 
 

@@ -77,7 +77,7 @@ def folder_fields(
         "dtype": "float32",
         **(facts or {}),
     }
-    if families.family_kind(head) != head:  # transformers has no class for this head
+    if families.base_kind(head) != head:  # transformers has no class for this head
         fields[HEAD_KEY] = head
     if head is not None and model.head_config is not None:
         fields |= model.head_config.to_json()
@@ -108,7 +108,7 @@ def save_with_vocabulary(
     vocab_size = len(tensors[word_embeddings])
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
-        fields["tie_word_embeddings"] = True  # equal tensors are saved once
+        fields["tie_word_embeddings"] = True  # `load_tensors` drops copies of the embeddings, so readers must tie them
     _write_folder(path, tensors, fields, card)
     tokenizer.save(path, config.max_length, config.num_token_types > 1)
 

@@ -84,7 +84,7 @@ def sparsemax(scores: Tensor) -> Tensor:
     2016, algorithm 1)."""
     ordered = scores.sort(dim=-1, descending=True).values
     sums = ordered.cumsum(dim=-1)
-    ranks = torch.arange(1, scores.shape[-1] + 1, dtype=scores.dtype)
+    ranks = torch.arange(1, scores.shape[-1] + 1).to(scores)
     num_positive = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)
     threshold = (sums.gather(-1, num_positive - 1) - 1) / num_positive
     return (scores - threshold).clamp(min=0)

@@ -31,7 +31,7 @@ class PackedRowsReader:
     def __init__(self, split: PreparedSplit, objective: Objective[Any], max_length: int) -> None:
         self.split, self.objective = split, objective
         self.plan = objective.layout_rows(split, max_length)
-        self.rows: Sequence[int] = range(self.plan.num_rows)  # rows that validation reads
+        self.rows: Sequence[int] = range(self.plan.num_rows)  # numbers of the rows that validation reads
         self.languages = RowLanguages.of(split, self.plan)
         self._check_maskable()
 
@@ -133,9 +133,9 @@ class ValidationRows(Dataset[Batch]):
     """Validation batches of `batch_size` rows: each row of a reader once over all ranks, the same in every run."""
 
     def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
-        rows = np.asarray(reader.rows[share.rank :: share.world_size], np.int64)
+        row_numbers = np.asarray(reader.rows[share.rank :: share.world_size], np.int64)  # of this rank
         self.reader = reader
-        self.batches = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        self.batches = [row_numbers[start : start + batch_size] for start in range(0, len(row_numbers), batch_size)]
 
     def __len__(self) -> int:
         return len(self.batches)

@@ -54,16 +54,16 @@ class MaskingConfig:
         if self.frequency_power and (self.whole_word or self.spans is not None):
             raise DomainbertError(
                 f"frequency_power: found {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
-                "expected neither whole_word nor spans, because only single tokens have a frequency"
+                "expected frequency_power alone, because only single tokens have a frequency"
             )
         if self.whole_word and self.spans is not None:
             raise DomainbertError(
-                f"whole_word: found true with spans: {self.spans}; expected only one: spans hide whole words"
+                f"whole_word: found true next to spans: {self.spans}; expected only spans, which hide whole words"
             )
         if self.mask_share + self.random_share > 1:
             raise DomainbertError(
-                f"random_share: found {self.random_share}; expected a sum of at most 1 with mask_share, "
-                f"which is {self.mask_share}"
+                f"random_share: found {self.random_share}; expected at most {1 - self.mask_share:g}, because the sum "
+                f"with mask_share={self.mask_share} is at most 1"
             )
 
     @property

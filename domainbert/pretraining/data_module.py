@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch.utils.data import Dataset
 
@@ -81,23 +81,19 @@ class PretrainingData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        lengths: MaxLength = from_plain(MaxLength, max_length if isinstance(max_length, int) else list(max_length))
-        self.phases, self.seed, self.cache = phases_of(lengths), seed, cast("CacheConfig | None", cache)
+        plain_lengths = max_length if isinstance(max_length, int) else list(max_length)
+        lengths: MaxLength = from_plain(MaxLength, plain_lengths)
+        self.phases, self.seed, self.cache = phases_of(lengths), seed, cache
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
         self._by_language = True
         self._wrap: Callable[[TrainRows], Dataset[Batch]] | None = None
         self._planned: dict[int, list[RowPhase]] = {}
-        paths = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        arguments = {
-            "batch_size": batch_size,
-            "held_out": held_out,
-            "test": test,
-            "seed": seed,
-            "num_workers": num_workers,
-        }
-        self.save_hyperparameters(as_plain({**paths, "max_length": lengths, **arguments}), logger=False)
+        # an open corpus, texts and the cache of this machine are not saved
+        saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
+        saved |= {"max_length": lengths, "batch_size": batch_size, "held_out": held_out, "test": test}
+        self.save_hyperparameters(as_plain({**saved, "seed": seed, "num_workers": num_workers}), logger=False)
 
     @property
     def row_length(self) -> int:
@@ -116,7 +112,9 @@ class PretrainingData(TrainingData):
             raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
         if module is not None and not isinstance(module, RowsModule):
             found = type(module).__name__
-            raise DomainbertError(f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining")
+            raise DomainbertError(
+                f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining or Distillation"
+            )
         self.open(None if module is None else module.fingerprint)
         if module is not None:
             self.objective, self._wrap = module.objective_for(self.corpus), module.wrap
@@ -181,7 +179,8 @@ class PretrainingData(TrainingData):
         endless = self.trainer is not None and self.trainer.max_steps < 1
         if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
             raise DomainbertError(
-                f"trainer.max_steps: found none, with {len(self.phases)} phases of max_length; expected a number"
+                f"trainer.max_steps: not set, with {len(self.phases)} phases of max_length; expected "
+                "Trainer(max_steps=...), of which each phase takes a share"
             )
         return super().train_dataloader()
 
@@ -200,7 +199,7 @@ class PretrainingData(TrainingData):
         reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language() if self._by_language else {}
         if duplicates := sorted(languages.keys() & held_out.keys()):
-            raise DomainbertError(f"held_out: {duplicates[0]} is a language of the corpus; expected another name")
+            raise DomainbertError(f"held_out: {duplicates[0]} is a language of the corpus; expected a different name")
         readers = [*(languages.values() or [reader])]
         for name, other in held_out.items():
             try:
@@ -237,7 +236,9 @@ class PretrainingData(TrainingData):
         assert self.predict is not None
         share, tokenizer = self._share, load_tokenizer(self.corpus.tokenizer_folder)
         if len(self.predict) < share.world_size:
-            raise DomainbertError(f"predict: fewer texts than devices ({share.world_size}); use fewer devices")
+            raise DomainbertError(
+                f"predict: found {len(self.predict)} texts for {share.world_size} devices; use fewer devices"
+            )
         return self._batches(TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share))
 
     def _validation_rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:

@@ -35,7 +35,7 @@ def span_lengths(distribution: str, uniforms: Floats) -> Ints:
 
 
 def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num_masked: Ints) -> Ints:
-    """Choose spans to hide; return the start of the span of each hidden token, and -1 for other tokens: (R, S).
+    """Choose spans to hide; return the column where the span of each hidden token starts, else -1: (R, S).
 
     A span ends after its number of words, before a token that is not maskable, before another span, or when enough
     tokens are hidden, even within a word. Exactly `num_masked[r]` tokens of row r are hidden.
@@ -49,28 +49,33 @@ def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num
         num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
     """
     num_rows, columns = maskable.shape
-    # positions below are indices into flattened rows, each with an extra token at its end, as in `_span_ends`
-    ends, row_starts = _span_ends(starts, maskable, lengths), np.arange(num_rows) * (columns + 1)
-    offsets = np.arange((ends - np.arange(ends.size)).max(initial=0))  # up to the longest span
-    span_starts = np.full(ends.size + len(offsets), -1)  # offsets may extend beyond the last row
+    # `ends`, `flat_start` and `flat_positions` are indices into flattened rows with an extra token each (`_span_ends`)
+    ends = _span_ends(starts, maskable, lengths)
+    row_starts = np.arange(num_rows) * (columns + 1)
+    longest = int((ends - np.arange(ends.size)).max(initial=0))
+    offsets = np.arange(longest)  # of the tokens of a span
+    span_starts = np.full(ends.size + longest, -1)  # by flat index; a span of `longest` may extend beyond the last row
     remaining = num_masked.copy()
     for rank in range(columns):  # a span in each row
         if not remaining.any():
             break
-        start = row_starts + order[:, rank]
-        positions, max_sizes = start[:, None] + offsets, np.minimum(ends[start] - start, remaining)
-        may_hide = (span_starts[positions] < 0) & (offsets < max_sizes[:, None])
+        column = order[:, rank]
+        flat_start = row_starts + column
+        flat_positions = flat_start[:, None] + offsets
+        max_sizes = np.minimum(ends[flat_start] - flat_start, remaining)
+        may_hide = (span_starts[flat_positions] < 0) & (offsets < max_sizes[:, None])
         newly_hidden = np.logical_and.accumulate(may_hide, axis=1)  # up to the first token that is hidden already
         sizes = newly_hidden.sum(axis=1)
-        span_starts[positions[newly_hidden]] = np.repeat(order[:, rank], sizes)
+        span_starts[flat_positions[newly_hidden]] = np.repeat(column, sizes)
         remaining -= sizes
     return span_starts[: ends.size].reshape(num_rows, columns + 1)[:, :columns]
 
 
 def _span_ends(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
-    """Return the end (exclusive) of a span that begins at each position, ignoring other spans: (R * (S + 1),).
+    """Return the end (exclusive) of a span of `lengths` words that begins at each position: (R * (S + 1),).
 
-    The end is 0 where no word begins. Positions are indices into flattened rows, each extended by an unmaskable token.
+    Other spans are ignored; the end is 0 where no word begins. Positions and ends are indices into flattened rows, each
+    extended by an unmaskable token.
     """
     extra = np.zeros((len(maskable), 1), dtype=np.bool_)
     unmaskable = np.flatnonzero(~np.hstack([maskable, extra]))
@@ -150,11 +155,12 @@ class Masker:
         counters = (key.seed, key.epochs[:, None], key.rows[:, None], columns_of_row)
         maskable = self._is_ordinary[input_ids]
         num_masked = self.num_masked(maskable.sum(axis=1), key.progress)
+        # chosen tokens, and the column of the token whose random number decides on hiding, for all tokens of a span
         if self.config.whole_word or self.config.spans is not None:
-            chosen, deciders = self._choose_together(starts_word, maskable, num_masked, counters)
+            chosen, deciding_columns = self._choose_together(starts_word, maskable, num_masked, counters)
         else:
             weights = None if self.weights is None else self.weights[input_ids]
-            chosen, deciders = _choose_pieces(maskable, num_masked, counters, weights), columns_of_row
+            chosen, deciding_columns = _choose_pieces(maskable, num_masked, counters, weights), columns_of_row
         num_slots = self.num_slots(columns)
         positions = np.zeros((rows, num_slots), dtype=np.int64)
         labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
@@ -164,25 +170,25 @@ class Masker:
         slot = np.arange(len(row)) - first_of_row
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
-        return MaskedRows(self._hide(input_ids, row, column, counters, deciders), positions, labels)
+        return MaskedRows(self._hide(input_ids, row, column, counters, deciding_columns), positions, labels)
 
     def _choose_together(
         self, starts_word: Bools, maskable: Bools, num_masked: Ints, counters: Counters
     ) -> tuple[Bools, Ints]:
         """Choose the tokens of whole words or spans (R, S).
 
-        Also return, for each token, the position whose random number decides whether the token is hidden, replaced or
-        kept: the start of a geometric span for all tokens of the span, otherwise the position of the token.
+        Also return, for each token, the column of the token whose random number decides whether it is hidden, replaced
+        or kept: the start of a geometric span for all tokens of the span, otherwise its own column.
         """
         follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, which is special
         starts = maskable & (starts_word | ~follows_maskable)
-        *_, own_positions = counters
+        *_, own_columns = counters
         if self.config.spans is None:
-            return _choose_words(starts, maskable, num_masked, counters), own_positions
+            return _choose_words(starts, maskable, num_masked, counters), own_columns
         lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
-        span_starts = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
-        deciders = span_starts if self.config.spans == "geometric" else own_positions
-        return span_starts >= 0, deciders
+        # the column where the span of each token starts; -1 if the token is not chosen
+        start_of_span = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
+        return start_of_span >= 0, start_of_span if self.config.spans == "geometric" else own_columns
 
     @cached_property
     def _is_ordinary(self) -> Bools:
@@ -196,21 +202,22 @@ class Masker:
         """Ids of all tokens except special tokens, which may replace a token; ascending."""
         return np.flatnonzero(self._is_ordinary)
 
-    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciders: Ints) -> Ints:
+    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciding_columns: Ints) -> Ints:
         """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,).
 
-        `deciders`, (R, S) or (1, S), are the positions whose random numbers decide between the three actions.
+        `deciding_columns` are (R, S) or (1, S), see `_choose_together`.
         """
         seed, epochs, rows, _ = counters
         key = seed, epochs[row, 0], rows[row, 0]
-        decider = np.broadcast_to(deciders, input_ids.shape)[row, column]
-        action = uniform(random_bits(_ACTION, *key, decider))
+        deciding_column = np.broadcast_to(deciding_columns, input_ids.shape)[row, column]
+        action = uniform(random_bits(_ACTION, *key, deciding_column))
         random_index = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
         random_ids = self._ordinary_ids[random_index.astype(np.int64)]
-        is_replaced = action < self.config.mask_share + self.config.random_share
-        ids = np.where(is_replaced, random_ids, input_ids[row, column])
+        is_hidden = action < self.config.mask_share
+        is_replaced = ~is_hidden & (action < self.config.mask_share + self.config.random_share)
         output = input_ids.copy()
-        output[row, column] = np.where(action < self.config.mask_share, self.mask_id, ids)
+        output[row[is_hidden], column[is_hidden]] = self.mask_id
+        output[row[is_replaced], column[is_replaced]] = random_ids[is_replaced]
         return output
 
 
@@ -263,13 +270,13 @@ def _choose_words(starts: Bools, maskable: Bools, num_masked: Ints, counters: Co
     word = np.cumsum(starts, axis=1)
     sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # by word index; 0 stands for no word
     np.add.at(sizes, (rows[:, None], word), maskable)
-    order = _random_order(starts, counters)
+    column_order = _random_order(starts, counters)  # (R, S) columns: word starts in random order, then the others
     remaining = num_masked.copy()
     chosen_words = np.zeros((num_rows, columns + 1), dtype=bool)
     for rank in range(int(num_words.max(initial=0))):
         if not remaining.any():
             break
-        candidate = np.where(rank < num_words, word[rows, order[:, rank]], 0)
+        candidate = np.where(rank < num_words, word[rows, column_order[:, rank]], 0)
         fits = (candidate > 0) & (sizes[rows, candidate] <= remaining)
         chosen_words[rows[fits], candidate[fits]] = True
         remaining -= np.where(fits, sizes[rows, candidate], 0)

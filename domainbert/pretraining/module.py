@@ -236,7 +236,7 @@ class Pretraining(RowsModule):
                 if owners.setdefault(metric, text.name) != text.name:
                     held_out = text.name or owners[metric]
                     raise DomainbertError(
-                        f"held_out: the name {held_out} gives a second metric {metric}; expected another name"
+                        f"held_out: the name {held_out} gives a second metric {metric}; expected a different name"
                     )
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:

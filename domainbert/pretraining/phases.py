@@ -67,7 +67,10 @@ def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
 
 
 def most_texts(phase: RowPhase, share: Share) -> int:
-    """Return the maximum number of segments in a micro-batch of a phase: texts, and the padding of each row."""
+    """Return the largest expected number of segments in a micro-batch of a phase: texts, and the padding of each row.
+
+    A micro-batch with the same row twice, from two passes, may exceed it: its shape is then compiled separately.
+    """
     num_rows = share.micro_batch_size(phase.order.batch_size)
     texts_per_row = np.diff(phase.reader.plan.row_offsets)
     if len(texts_per_row) > num_rows:
@@ -99,7 +102,7 @@ class PhasedRows(Dataset[Batch]):
 
     @property
     def most_texts(self) -> int:
-        """Maximum number of segments in a micro-batch."""
+        """Largest expected number of segments in a micro-batch."""
         return max(most_texts(phase, self.share) for phase in self.phases)
 
     def __len__(self) -> int:

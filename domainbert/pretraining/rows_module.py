@@ -64,7 +64,8 @@ class RowsModule(TrainedModule):
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(
-                f"prepared: {corpus.tokenizer_folder} has another vocabulary than the model; expected the same"
+                f"prepared: {corpus.tokenizer_folder} has another vocabulary than the model; expected a corpus "
+                "prepared with the tokenizer of the model"
             )
         if "objective" not in vars(self):
             self.objective = self.objective_config.build(self.tokenizer).for_training(corpus)

@@ -108,6 +108,7 @@ class _EncodedText:
     """A text and its model: one packed row of tokens, its embeddings, and the embeddings of the baseline."""
 
     def __init__(self, predictor: Predictor[Any], text: str) -> None:
+        """Tokenize the text, and embed it and its baseline, in which all pieces are [MASK]."""
         predictor.runtime.need_gradients()
         self.task, self.model = predictor.task, predictor.model
         if self.task.explainer is None:
@@ -120,6 +121,7 @@ class _EncodedText:
         except UnreadableContents as error:
             raise DomainbertError(f"attributions: {error.problem_by_index[0]}") from error
         self.text = self.explainer.text_to_tokenize(self.task, text)
+        # the same pieces as in `example`, with their words
         (self.words,) = align_raw(predictor.tokenizer, [self.text], self.task.word_splitting)
         _check_one_window(self.words, [window.input_ids for window in example.windows], predictor.max_length)
         batch = collate([example], [0], predictor.tokenizer)

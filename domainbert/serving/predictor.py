@@ -51,6 +51,15 @@ class FineTuned:
     exported: OnnxModel | None = None
 
     def __init__(self, folder: ModelFolder, task: Task[Any, Any], precision: Precision, max_length: int | None) -> None:
+        positions = folder.config.max_length
+        if max_length is not None and not _MIN_LENGTH <= max_length <= positions:
+            raise DomainbertError(
+                f"max_length: found {max_length}; expected {_MIN_LENGTH} to {positions}, the positions of the model"
+            )
+        if folder.onnx is not None and precision not in ("32-true", "auto"):
+            raise DomainbertError(
+                f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
+            )
         if folder.onnx is None:
             self.model, _, new_weights = load_model(folder, task.head)
             has_head = not new_weights
@@ -61,21 +70,13 @@ class FineTuned:
             raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
-        positions = folder.config.max_length
-        if max_length is not None and not _MIN_LENGTH <= max_length <= positions:
-            raise DomainbertError(
-                f"max_length: found {max_length}; expected from {_MIN_LENGTH} to {positions}, or None"
-            )
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
-        self.device = torch.device("cpu") if folder.onnx else _device_of_process()
-        self.dtype = None if folder.onnx or task.scaling.full_precision else autocast_dtype(precision)
         if folder.onnx is not None:
-            if precision not in ("32-true", "auto"):
-                raise DomainbertError(
-                    f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
-                )
+            self.device, self.dtype = torch.device("cpu"), None
             self.exported = OnnxModel(folder.onnx, self.tokenizer)
             return
+        self.device = _device_of_process()
+        self.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         self.model.to(self.device).eval()
         if self.dtype is not None:
             for module in self.model.encoder.modules():
@@ -87,7 +88,7 @@ class FineTuned:
         full precision."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            raise DomainbertError(f"the model is {state}; expected a torch model, loaded with precision 32-true")
+            raise DomainbertError(f"{self.file}: {state}; expected a model folder, loaded with precision 32-true")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions; batches are not in order.

@@ -77,7 +77,7 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
     while True:
         entry = arrived.get()  # waits for an item
         chunk: list[Item] = []
-        while isinstance(entry, tuple):
+        while isinstance(entry, tuple):  # an item
             chunk.append(entry)
             if len(chunk) == max_items or arrived.empty():
                 break

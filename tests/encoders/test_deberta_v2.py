@@ -285,9 +285,15 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
             {"relative_attention": True},
             "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention",
         ),
-        ({"pos_att_type": "c2p"}, "pos_att_type: found 'c2p'; expected None without relative_attention: true"),
-        ({"conv_kernel_size": 3}, "conv_kernel_size: found 3; expected 0 without relative_attention: true"),
-        ({"position_biased_input": False}, "position_biased_input: found False; expected True without relative"),
+        (
+            {"pos_att_type": "c2p"},
+            "pos_att_type: found 'c2p' without relative_attention; expected relative_attention: true, or no pos_",
+        ),
+        (
+            {"conv_kernel_size": 3},
+            "conv_kernel_size: found 3 without relative_attention; expected relative_attention: true",
+        ),
+        ({"position_biased_input": False}, "position_biased_input: found False without relative_attention; expected relative"),
         ({"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd: found 'batch_norm'; expected one of 'none', 'layer_norm'"),
         ({"conv_act": "mish"}, "conv_act: found 'mish'; expected one of 'gelu', 'gelu_new', 'relu', 'silu', 'tanh'"),
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
@@ -297,7 +303,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ),
         (
             {**RELATIVE, "embedding_size": 128},
-            "embedding_size: found 128; expected hidden_size=1536: another size needs legacy: true and",
+            "embedding_size: found 128; expected hidden_size=1536, or legacy: true and",
         ),
         ({"type_vocab_size": -1}, "type_vocab_size: found -1; expected an integer from 0 to"),
     ],

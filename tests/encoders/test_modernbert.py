@@ -152,8 +152,8 @@ def test_null_is_written_as_what_it_means():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"decoder_bias": False}, "decoder_bias: found False; expected True or no such key"),
-        ({"rope_scaling": {"factor": 2.0}}, "rope_scaling: found {'factor': 2.0}; expected None or no such key"),
+        ({"decoder_bias": False}, "decoder_bias: found False; expected true, or no such key"),
+        ({"rope_scaling": {"factor": 2.0}}, "rope_scaling: found {'factor': 2.0}; expected null, or no such key"),
         (
             {"rope_parameters": {GLOBAL: {"rope_type": "yarn", "factor": 4.0}}},
             "rope_parameters: found .*yarn.*; expected rope_type 'default' and a rope_theta under full_attention",
@@ -162,13 +162,13 @@ def test_null_is_written_as_what_it_means():
         ({"rope_parameters": 3}, "rope_parameters: found 3; expected rope_type 'default'"),
         (
             {"num_hidden_layers": 3, "layer_types": [LOCAL, GLOBAL, LOCAL]},
-            "layer_types: found .*; expected one for each of 3 layers: the first of every n is full_attention",
+            "layer_types: found .*; expected a type for each of 3 layers: full_attention for the first of",
         ),
-        ({"layer_types": [GLOBAL]}, "layer_types: found .*; expected one for each of 22 layers"),
-        ({"layer_types": "all"}, "layer_types: found 'all'; expected one for each of 22 layers"),
+        ({"layer_types": [GLOBAL]}, "layer_types: found .*; expected a type for each of 22 layers"),
+        ({"layer_types": "all"}, "layer_types: found 'all'; expected a type for each of 22 layers"),
         ({"classifier_pooling": "max"}, "classifier_pooling: found 'max'; expected one of 'cls', 'mean'"),
         ({"classifier_activation": "tanh"}, "classifier_activation: found 'tanh'; expected one of 'gelu', 'gelu_new'"),
-        ({"hidden_size": 36, "num_attention_heads": 4}, "num_attention_heads: found 4; expected heads of an even"),
+        ({"hidden_size": 36, "num_attention_heads": 4}, "num_attention_heads: found 4, so that heads have width 9"),
         ({"local_attention": 0}, "local_attention: found 0; expected an integer from 1"),
     ],
 )

@@ -67,9 +67,9 @@ def test_the_bias_is_made_once_for_all_layers():
     [
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 0)),
-            "padding has id 0 in the vocabulary; expected 1, as in vocabularies of kind roberta and .* from this id",
+            "the tokenizer's padding has id 0; expected 1, as in vocabularies of kind roberta and .* from this id",
         ),
-        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "padding has id 3 in the vocabulary; expected 1"),
+        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer's padding has id 3; expected 1"),
         (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; expected 1"),
         (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id: found None; expected 1"),
         (

@@ -155,7 +155,7 @@ def test_another_vocabulary_moves_the_positions_with_its_padding(tmp_path):
     assert torch.equal(moved.eval()(tokens, torch.arange(18)), model(tokens, torch.arange(18)))
     table = moved.encoder.embeddings.position.weight
     assert torch.equal(table[-1], table[-2]), "a place more, which has learnt nothing of its own"
-    with pytest.raises(DomainbertError, match="padding has id 4 in the new vocabulary and 1 in the model's"):
+    with pytest.raises(DomainbertError, match="the new tokenizer's padding has id 4; expected at most 1"):
         save_with_vocabulary(tmp_path / "no", folder, load_tensors(folder.path, folder.config), tokenizer_of(4), "")
 
 

@@ -101,7 +101,7 @@ def test_it_ends_with_who_asked_for_it():
     assert torch.equal(filled, filled[:1].expand(64, 8)) and len(filled.unique()) > 1
     del draws
     assert random_int16(torch.Size([2, 4, 8])).shape == (2, 4, 8)
-    with pytest.raises(ValueError, match="1 seeds for 2 texts"):
+    with pytest.raises(ValueError, match="seeds: found 1 for 2 texts; expected one seed for each"):
         TextDraws(layout([[2, 2]], 4), torch.tensor([0]), [1]).bits(torch.Size([1, 4, 8]))
 
 

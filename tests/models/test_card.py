@@ -127,7 +127,7 @@ def test_a_head_that_is_kept_stays_as_it_is_but_for_the_scores() -> None:
 @pytest.mark.parametrize(
     ("values", "told"),
     [
-        ({"license": "Apache 2.0"}, "license: found 'Apache 2.0'; expected a name such as apache-2.0, or other"),
+        ({"license": "Apache 2.0"}, "license: found 'Apache 2.0'; expected a name such as apache-2.0, or 'other'"),
         ({"language": ("English",)}, "language: found 'English'; expected ISO 639 codes such as en"),
         ({"datasets": ("../etc",)}, "not a valid name on the Hugging Face hub"),
     ],

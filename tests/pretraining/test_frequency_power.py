@@ -97,7 +97,7 @@ def test_without_context_the_guess_is_of_what_was_hidden_in_training(
 @pytest.mark.parametrize("other", [{"whole_word": True}, {"spans": "ngram"}])
 def test_words_have_no_frequency(other: dict[str, Any]) -> None:
     with pytest.raises(
-        DomainbertError, match=rf"frequency_power: found 0\.5 with {next(iter(other))}; expected neither"
+        DomainbertError, match=rf"frequency_power: found 0\.5 with {next(iter(other))}; expected frequency_power alone"
     ):
         MaskingConfig(frequency_power=0.5, **other)
 

@@ -155,7 +155,7 @@ def test_golden_example():
     [
         ({"mlm_probability": 0.0}, "mlm_probability: found 0.0; expected a number above 0 and below 1"),
         ({"mlm_probability": 1.0}, "mlm_probability: found 1.0; expected a number above 0 and below 1"),
-        ({"random_share": 0.3}, "random_share: found 0.3; expected a sum of at most 1 with mask_share"),
+        ({"random_share": 0.3}, "random_share: found 0.3; expected at most 0.2, because the sum with mask_share=0.8"),
         ({"mask_share": -0.1}, "mask_share: found -0.1; expected a number from 0 to 1"),
     ],
 )

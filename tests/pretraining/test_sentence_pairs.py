@@ -276,7 +276,8 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
             return np.ones(stop - start, dtype=bool)
 
     with pytest.raises(
-        DomainbertError, match=r"texts that can be cut in two, in 1 documents; expected .* two documents"
+        DomainbertError,
+        match=r"texts that can be cut in two: \d+, documents: 1\); expected .* 2 documents with relation: next",
     ):
         NEXT.build(tokenizer).layout_rows(Alone(), LENGTH)
     plan = ORDER.build(tokenizer).layout_rows(Alone(), LENGTH)
@@ -434,7 +435,10 @@ def test_report_adds_both_losses_and_tells_the_base_rate(made: Any, monkeypatch:
             "base_rate_entropy": math.log(2),
         }
     )
-    assert "0.6000 nats, 0.6931 without reading; accuracy 0.7000" in objective.card_facts(found)["pairs"]
+    assert (
+        "0.6000 nats, 0.6931 for a guess from the shares of the labels; accuracy 0.7000"
+        in objective.card_facts(found)["pairs"]
+    )
     assert objective.card_facts(found)["validation loss"].startswith("2.0000 nats")
     monkeypatch.setattr(MaskedLMObjective, "judge", lambda *_: ({"loss_without_context": 2.5}, []))
     facts, learned = objective.judge(None, found | {"pair_loss": 0.95 * math.log(2) - 1e-6})

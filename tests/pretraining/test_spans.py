@@ -151,5 +151,5 @@ def test_rows_without_text_and_rows_without_a_wall_at_the_end():
 
 @pytest.mark.parametrize("settings_of", [MaskingConfig, ReplacedTokens])
 def test_whole_words_beside_spans_are_an_error(settings_of):
-    with pytest.raises(DomainbertError, match="whole_word: found true with spans: ngram; expected only one"):
+    with pytest.raises(DomainbertError, match="whole_word: found true next to spans: ngram; expected only spans"):
         settings_of(whole_word=True, spans="ngram")

@@ -50,7 +50,7 @@ def test_a_predictor_gives_the_same_maps_as_its_folder(tmp_path, one_thread):
     folder = folder_of(tmp_path, REFERENCES["bert"]("gelu"), "sequence", **facts)
     maps = [attention_maps(one, TEXT).probabilities for one in (folder, str(folder), load_predictor(folder, "32-true"))]
     assert all(np.array_equal(one, maps[0]) for one in maps)
-    with pytest.raises(DomainbertError, match=re.escape("the model is loaded with 16 bits; expected a torch model")):
+    with pytest.raises(DomainbertError, match=re.escape("loaded with 16 bits; expected a model folder")):
         attention_maps(load_predictor(folder, precision="bf16-mixed"), TEXT)
 
 

@@ -197,7 +197,7 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
         for texts in (loaded[0].predict_entities(natural), tagger.predict_entities(natural))
     )
     assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
-    with pytest.raises(DomainbertError, match="loaded with 16 bits; expected a torch model, loaded with precision 32"):
+    with pytest.raises(DomainbertError, match="loaded with 16 bits; expected a model folder, loaded with precision 32"):
         domainbert.attributions(loaded[0], natural[0])
     assert domainbert.attributions(runs / "ner-pretrained", natural[0]) is not None
 
@@ -391,7 +391,9 @@ def test_the_wrong_folder_is_named(runs):
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 97])
 def test_windows_that_cannot_be_are_refused(runs, length):
-    with pytest.raises(DomainbertError, match=f"max_length: found {length}; expected from 3 to 96, or None"):
+    with pytest.raises(
+        DomainbertError, match=f"max_length: found {length}; expected 3 to 96, the positions of the model"
+    ):
         load_tagger(best(runs, "ner-pretrained"), "32-true", max_length=length)
     assert load_predictor(best(runs, "ner-pretrained"), "32-true", max_length=3).max_length == 3
 

@@ -246,7 +246,10 @@ def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_fold
     ner, classification = runs.labelled("ner", "validation"), runs.labelled("classification", "validation")
     for arguments, message in [
         ({"model": runs / "vocab"}, r"vocab: no config\.json; expected a model folder"),
-        ({"model": tagger_folder}, r"model\.onnx: exported for ONNX Runtime; expected a model folder with its weights"),
+        (
+            {"model": tagger_folder},
+            r"model\.onnx: exported for ONNX Runtime; expected the model folder that was exported",
+        ),
         ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain: no trained task head"),
         ({"model": runs / "ner-scratch", "task": Ner()}, "task: given without check; expected both"),
         (
@@ -273,7 +276,7 @@ def test_an_exported_model_neither_learns_nor_teaches(runs, tagger_folder):
     from domainbert.distillation.teachers import load_teachers
     from domainbert.tasks.ner.task import NerTask
 
-    with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected a model folder with"):
+    with pytest.raises(DomainbertError, match=r"model\.onnx: exported for ONNX Runtime; expected the model folder"):
         runs.finetune("finetune-exported", "ner", model=tagger_folder)
     task = NerTask(load_tagger(tagger_folder, "32-true").labels)
     with pytest.raises(

@@ -109,7 +109,7 @@ def test_a_held_out_text_is_not_called_like_a_language(run: Path, tmp_path: Path
     from domainbert.encoders.bert.config import BertConfig
 
     encoder = BertConfig(**ENCODER["init_args"])
-    with pytest.raises(DomainbertError, match="held_out: fr is a language of the corpus; expected another name"):
+    with pytest.raises(DomainbertError, match="held_out: fr is a language of the corpus; expected a different name"):
         pretrain(
             tmp_path,
             prepared=[run / "run/prepare"],

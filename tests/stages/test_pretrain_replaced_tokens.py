@@ -105,7 +105,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
     assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
     if kind == "electra":
-        assert "found another generator than the setting; expected the same" in capsys.readouterr().err
+        assert "generator: found a setting that differs from the generator in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

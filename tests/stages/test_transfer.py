@@ -268,10 +268,12 @@ def test_weights_that_do_not_fit(run: Callable[..., Path], tmp_path: Path) -> No
     file = tmp_path / "old/model.safetensors"
     tensors = load_file(file)
     save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS][:17].clone()}, file)
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}/old: {EMBEDDINGS} has 17 rows; config\.json implies 18"):
+    with pytest.raises(
+        DomainbertError, match=rf"{tmp_path}/old: {EMBEDDINGS} has 17 rows; expected 18 by config\.json"
+    ):
         run("short")
     save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS].to(torch.int8)}, file)
-    with pytest.raises(DomainbertError, match=rf"{EMBEDDINGS} holds torch\.int8; expected weights of 16 to 64 bits"):
+    with pytest.raises(DomainbertError, match=rf"{EMBEDDINGS} holds torch\.int8; expected floating-point weights"):
         run("quantised")
     save_file({name: tensor for name, tensor in tensors.items() if name != EMBEDDINGS}, file)
     with pytest.raises(DomainbertError, match=rf"{tmp_path}/old: weights are missing: {EMBEDDINGS}"):

@@ -95,12 +95,13 @@ class AlbertConfig(PostNormConfig):
     def resized(self, sizes: Sizes) -> Self:
         """Return a copy with other sizes, and at most as many groups as layers. Raises `DomainbertError` if the number
         of layers is no multiple of `inner_group_num`."""
-        count, inner = sizes.num_layers, self.inner_group_num
+        num_blocks, rest = divmod(sizes.num_layers, self.inner_group_num)
         require(
-            count % inner == 0, f"inner_group_num: found {inner}; expected a divisor of the number of layers, {count}"
+            rest == 0,
+            f"inner_group_num: found {self.inner_group_num} with {sizes.num_layers} layers; expected a number of "
+            f"layers that is a multiple of {self.inner_group_num}",
         )
-        groups = min(self.num_hidden_groups, count // inner)
-        single_group = self.replaced(num_hidden_groups=1)  # valid for any number of layers
-        # the method of the base class, called on this copy
-        resized = super(AlbertConfig, single_group).resized(dataclasses.replace(sizes, num_layers=count // inner))
-        return resized.replaced(num_hidden_groups=groups)
+        # the base class sets `num_hidden_layers`, and checks it against the number of groups: 1 is always valid
+        single_group = self.replaced(num_hidden_groups=1)
+        resized = PostNormConfig.resized(single_group, dataclasses.replace(sizes, num_layers=num_blocks))
+        return resized.replaced(num_hidden_groups=min(self.num_hidden_groups, num_blocks))

@@ -102,31 +102,31 @@ class DebertaV2Config(PostNormConfig):
         )
         require(
             self.word_width == self.hidden_size or (self.legacy and not self.position_biased_input),
-            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}: another size needs "
-            "legacy: true and position_biased_input: false",
+            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}, or legacy: true "
+            "and position_biased_input: false",
         )
 
     def _check_relative(self) -> None:
         """Check the settings of relative positions."""
-        require(bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention")
+        require(
+            bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention: true"
+        )
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
         half = self.position_buckets // 2  # buckets of a single distance; larger distances share logarithmic buckets
-        # the scale of the logarithmic buckets, from `half` to `max_distance` - 1, must not be empty
-        no_logarithmic_buckets = self.position_buckets < 1 or self.max_length <= half + 1
-        require(
-            no_logarithmic_buckets or half + 1 < self.max_distance,
-            f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with position_buckets="
-            f"{self.position_buckets}, or a smaller max_position_embeddings",
-        )
+        has_logarithmic_buckets = self.position_buckets > 1 and self.max_length > half + 1
+        if has_logarithmic_buckets:
+            require(
+                self.max_distance > half + 1,  # their scale, from `half` to `max_distance` - 1, must not be empty
+                f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with "
+                f"position_buckets={self.position_buckets}, or max_position_embeddings of at most {half + 1}",
+            )
 
     def _check_absolute(self) -> None:
         """Check that settings of relative positions have their default."""
-        required = {"pos_att_type": None, "norm_rel_ebd": "none", "conv_kernel_size": 0, "position_biased_input": True}
-        for name, expected in required.items():
-            value = getattr(self, name)
-            require(
-                value == expected, f"{name}: found {value!r}; expected {expected!r} without relative_attention: true"
-            )
+        for name in ("pos_att_type", "norm_rel_ebd", "conv_kernel_size", "position_biased_input"):
+            value, default = getattr(self, name), getattr(type(self), name)
+            message = f"{name}: found {value!r} without relative_attention; expected relative_attention: true"
+            require(value == default, f"{message}, or no {name}")
 
     @classmethod
     @override

@@ -26,9 +26,9 @@ class Context(NamedTuple):
     """(B, S)."""
     distances: Tensor
     """Distance embeddings, (R, H), before dropout."""
-    rows: Tensor
-    """Their rows for descending distances S - 1, ..., -S and ascending ones 1 - S, ..., S, (2, 2 S); the last column is
-    not used."""
+    distance_rows: Tensor
+    """Rows of `distances` for descending distances S - 1, ..., -S, and for ascending ones 1 - S, ..., S, (2, 2 S); the
+    last column is not used."""
 
 
 class WordEmbeddings(TokenEmbeddings):
@@ -66,14 +66,13 @@ class DistanceEmbeddings(nn.Module):
         self.register_buffer("rows", torch.tensor([ascending[::-1], ascending]), persistent=False)
 
     def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Return the embeddings (R, H) of distances, and their rows (2, 2 S) for descending and ascending distances, as
-        `Context` describes, in packed rows of S = `length` tokens.
+        """Return `distances` (R, H) and `distance_rows` (2, 2 S) of `Context`, for packed rows of S = `length` tokens.
 
         Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """
-        middle = self.rows.shape[1] // 2
-        columns = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-middle, middle) + middle
-        return self.norm(self.embeddings.weight), self.rows[:, columns]
+        limit = self.rows.shape[1] // 2  # of the distances; its column is in the middle between -limit and limit
+        distances = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-limit, limit)
+        return self.norm(self.embeddings.weight), self.rows[:, distances + limit]
 
 
 def _distance_row(distance: int, config: DebertaV2Config) -> int:
@@ -118,29 +117,27 @@ class DisentangledSelfAttention(MultiHead):
 
     def _position_scores(self, query: Tensor, key: Tensor, context: Context) -> Tensor:
         """Return the scaled terms with distances, in fp32 or wider, as in Microsoft's code: (B, heads, S, S)."""
-        descending, ascending = context.rows
+        descending, ascending = context.distance_rows
         scores: list[Tensor] = []
         for term, table in zip(self.terms, self._project_distances(context.distances), strict=True):
-            # distances i - j between query i and key j: descending along the keys, ascending along the queries
-            if term == "c2p":
+            if term == "c2p":  # for query i, the distance i - j descends along the keys j
                 products = distance_scores(query, table[:, descending])
-            else:
+            else:  # for key j, the distance i - j ascends along the queries i
                 products = distance_scores(key, table[:, ascending]).transpose(-1, -2)
             scores.append(products.to(torch.promote_types(products.dtype, torch.float32)))
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
-    def _project_distances(self, distances: Tensor) -> Tensor:
+    def _project_distances(self, embeddings: Tensor) -> Tensor:
         """Return the scaled projections of distance embeddings for each term: (R, H) -> (terms, heads, R, D)."""
         if self.training:
-            distances = drop(distances, self.distance_dropout, by_text=False)
-        if self.distances is None:
-            shared, width = self.query_key_value, distances.shape[-1]
-            # first row of the weights of the keys, for c2p, or of the queries, for p2c
-            starts = [width if term == "c2p" else 0 for term in self.terms]
-            weight, bias = (torch.cat([rows[n : n + width] for n in starts]) for rows in (shared.weight, shared.bias))
-            projected = functional.linear(distances, weight, bias)
-        else:
-            projected = self.distances(distances)
+            embeddings = drop(embeddings, self.distance_dropout, by_text=False)
+        if self.distances is not None:
+            projected = self.distances(embeddings)
+        else:  # `share_att_key`: c2p projects like the keys, p2c like the queries
+            shared, width = self.query_key_value, embeddings.shape[-1]
+            starts = [width if term == "c2p" else 0 for term in self.terms]  # first row of this projection
+            weight, bias = (torch.cat([part[n : n + width] for n in starts]) for part in (shared.weight, shared.bias))
+            projected = functional.linear(embeddings, weight, bias)
         heads = projected.unflatten(-1, (len(self.terms), self.num_heads, -1)).permute(1, 2, 0, 3)
         return heads * self.scale
 
@@ -148,8 +145,8 @@ class DisentangledSelfAttention(MultiHead):
 def distance_scores(states: Tensor, table: Tensor) -> Tensor:
     """Return the products of states and embeddings of their distances: (B, heads, S, D) -> (B, heads, S, S).
 
-    The first S rows of the `table` (heads, 2 S, D) are the embeddings of the distances from the last state to the
-    tokens; for the state before it they begin at the second row, and so on. This avoids a lookup for each pair.
+    State i has the rows S - 1 - i to 2 S - 2 - i of the `table` (heads, 2 S, D), one for each token. This avoids a
+    lookup for each pair.
     """
     batch, _, length, _ = states.shape
     by_head = states.transpose(0, 1)
@@ -158,7 +155,7 @@ def distance_scores(states: Tensor, table: Tensor) -> Tensor:
     parts, begin = [], length
     for block in blocks:
         count = block.shape[-2]
-        begin -= count  # row of the table for the last state of the block
+        begin -= count  # S - 1 - (last state of the block), the first row that the block needs
         products = block.flatten(1, 2) @ table[:, begin : begin + length + count].transpose(-1, -2)
         parts.append(_align_rows(products.unflatten(1, (batch, count))))  # from (heads, B, count, S + count)
     return (parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)).transpose(0, 1)

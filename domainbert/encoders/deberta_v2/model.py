@@ -63,14 +63,15 @@ class DebertaEncoder(StackedEncoder):
 
     @override
     def attention_flops(self, length: int) -> float:
-        """Return the FLOPs of attention per token, with one more product for each term of the scores.
+        """Return the FLOPs of attention per token, with one more product for each term with distances.
 
         Distances are projected once per batch, so the weights of these projections, which are counted with their block,
         are subtracted.
         """
         layers = (part.distances for part in self.modules() if isinstance(part, DisentangledSelfAttention))
         shared = sum(layer.weight.numel() for layer in layers if layer is not None)
-        return (1 + self.num_terms / 2) * super().attention_flops(length) - 6 * shared
+        products = 2 + self.num_terms  # of a block; the base class counts 2
+        return products / 2 * super().attention_flops(length) - 6 * shared  # 6 per weight, forward and backward
 
 
 def _embeddings(config: DebertaV2Config, vocabulary: VocabularyFacts) -> Embeddings | WordEmbeddings:

@@ -131,10 +131,11 @@ class ModernBertConfig(EncoderConfig):
     def __post_init__(self) -> None:
         """Check that the values are consistent."""
         super().__post_init__()
+        head_width = self.hidden_size // self.num_attention_heads
         require(
-            self.hidden_size // self.num_attention_heads % 2 == 0,
-            f"num_attention_heads: found {self.num_attention_heads}; expected heads of an even width for rotary "
-            f"positions, and hidden_size is {self.hidden_size}",
+            head_width % 2 == 0,
+            f"num_attention_heads: found {self.num_attention_heads}, so that heads have width {head_width} with "
+            f"hidden_size={self.hidden_size}; expected an even width, which rotary positions need",
         )
 
     @property
@@ -183,19 +184,21 @@ class ModernBertConfig(EncoderConfig):
         Raises `DomainbertError` for values that transformers 4 cannot express, and for keys of another architecture.
         """
         values = {key: value for key, value in fields.items() if key not in ("layer_types", "rope_parameters")}
-        for key, supported in (("rope_scaling", None), ("decoder_bias", True)):
+        for key, supported, json_text in (("rope_scaling", None, "null"), ("decoder_bias", True, "true")):
             value = fields.get(key, supported)
-            require(value == supported, f"{key}: found {value!r:.80}; expected {supported!r} or no such key")
+            require(value == supported, f"{key}: found {value!r:.80}; expected {json_text}, or no such key")
         if fields.get("layer_types") is not None:
             values["global_attn_every_n_layers"] = _read_global_interval(fields, cls.global_attn_every_n_layers)
         values |= _thetas(fields.get("rope_parameters"))
-        # values that transformers 4 uses for null, which transformers 5 does not accept
-        null_values = {
+        # what null means in transformers 4; transformers 5 does not accept null
+        meanings = {
             "local_rope_theta": values.get("global_rope_theta", cls.global_rope_theta),
             "initializer_cutoff_factor": 3.0,
         }
-        nulls = {key: value for key, value in null_values.items() if key in values and values[key] is None}
-        return super().from_json(values | nulls)
+        for key, meaning in meanings.items():
+            if key in values and values[key] is None:
+                values[key] = meaning
+        return super().from_json(values)
 
 
 def _layer_types(num_layers: int, interval: int) -> list[str]:
@@ -218,8 +221,8 @@ def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
     interval = _global_interval(types, preferred) if valid else None
     require(
         interval is not None,
-        f"layer_types: found {types!r:.80}; expected one for each of {count!r:.80} layers: the first of every n is "
-        f"{GLOBAL}, the others are {LOCAL}",
+        f"layer_types: found {types!r:.80}; expected a type for each of {count!r:.80} layers: {GLOBAL} for the first "
+        f"of every n layers, {LOCAL} for the others",
     )
     assert interval is not None
     return interval
@@ -231,14 +234,14 @@ def _thetas(rope: Any) -> dict[str, Any]:
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}
-    # "" for a value that is not a mapping: no layer type, so an error below
-    by_type = {name: values or {} for name, values in rope.items()} if isinstance(rope, Mapping) else {"": {}}
     require(
-        by_type.keys() <= keys.keys() and all(map(_is_unscaled, by_type.values())),
+        isinstance(rope, Mapping)
+        and rope.keys() <= keys.keys()
+        and all(_is_unscaled(values or {}) for values in rope.values()),
         f"rope_parameters: found {rope!r:.200}; expected rope_type 'default' and a rope_theta under {GLOBAL} and under "
         f"{LOCAL}",
     )
-    return {keys[name]: values["rope_theta"] for name, values in by_type.items() if "rope_theta" in values}
+    return {keys[name]: values["rope_theta"] for name, values in rope.items() if values and "rope_theta" in values}
 
 
 def _is_unscaled(values: Any) -> bool:

@@ -108,7 +108,7 @@ class MPNetFamily(Family[MPNetConfig]):
 def _check_padding(pad_id: int) -> None:
     if pad_id != PAD_ID:
         raise DomainbertError(
-            f"padding has id {pad_id} in the vocabulary; expected {PAD_ID}, as in vocabularies of kind roberta and "
+            f"the tokenizer's padding has id {pad_id}; expected {PAD_ID}, as in vocabularies of kind roberta and "
             f"xlm-roberta: transformers always counts the positions of {MPNetConfig.model_type} from this id"
         )
 

@@ -57,8 +57,8 @@ class RobertaFamily(Family[RobertaConfig]):
         shift = config.pad_token_id - pad_id
         if shift < 0:
             raise DomainbertError(
-                f"padding has id {pad_id} in the new vocabulary and {config.pad_token_id} in the model's, from which "
-                f"positions are counted; expected at most {config.pad_token_id}: the last positions would be lost"
+                f"the new tokenizer's padding has id {pad_id}; expected at most {config.pad_token_id}, the id of "
+                "padding in the model, which counts positions from this id on: it would lose the last positions"
             )
         name = f"{self.prefix}embeddings.position_embeddings.weight"
         table = tensors[name]  # (positions, H)

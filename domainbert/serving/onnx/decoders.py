@@ -77,8 +77,8 @@ class CrfDecoder(Decoder):
                 raise DomainbertError(f"{path}: labels differ from config.json; expected {', '.join(self.labels)}")
             for name in ("start", "transitions", "end"):
                 values = torch.tensor(fields[name], dtype=torch.float32)
-                if values.shape != getattr(crf, name).shape:
-                    raise ValueError(f"{name} has shape {tuple(values.shape)}")
+                if values.shape != (expected := getattr(crf, name).shape):
+                    raise ValueError(f"{name} has shape {tuple(values.shape)}; expected {tuple(expected)}")
                 setattr(crf, name, nn.Parameter(values))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise DomainbertError(f"{path}: not the CRF of an exported tagger: {error!r}") from error
@@ -125,7 +125,7 @@ class BiaffineDecoder(Decoder):
             shape = tensors[name].shape if name in tensors else None
             if shape != expected:
                 problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
-                raise DomainbertError(f"{path}: {name} {problem}; config.json implies {tuple(expected)}")
+                raise DomainbertError(f"{path}: {name} {problem}; expected {tuple(expected)} by config.json")
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 

@@ -78,7 +78,7 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     if size > _MAX_BYTES:
         raise DomainbertError(
-            f"{path}: {size / 2**30:.1f} GiB of weights; expected less than the 2 GiB of an ONNX file"
+            f"{path}: {size / 2**30:.1f} GiB of weights; expected less than 2 GiB, the limit of an ONNX file"
         )
     plain = PlainModel(model).eval()
     names = plain.input_names

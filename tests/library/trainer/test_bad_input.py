@@ -95,7 +95,7 @@ def test_lengths(tiny):
     with pytest.raises(DomainbertError, match=r"^max_length: found 64.* 48"):
         fit(tiny.pretraining(), tiny.rows(max_length=64))
     phases = (LengthPhase(16, until=0.5), LengthPhase(48))
-    with pytest.raises(DomainbertError, match=r"^trainer\.max_steps: found none, with 2 phases of max_length; exp"):
+    with pytest.raises(DomainbertError, match=r"^trainer\.max_steps: not set, with 2 phases of max_length; exp"):
         trainer(max_epochs=1).fit(tiny.pretraining(), tiny.rows(max_length=phases))
 
 

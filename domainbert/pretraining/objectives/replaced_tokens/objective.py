@@ -144,10 +144,13 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         if is_new:
             generator = BuiltModel(start.random_model(expected, "masked_lm"), expected, "masked_lm")
         else:
-            start = replace(start, folder=folder)
-            if self.config.generator is not None and start.config != expected:
-                raise DomainbertError(f"{folder}: found another generator than the setting; expected the same, or null")
-            generator = BuiltModel(start.model("masked_lm"), start.config, "masked_lm")
+            generator_start = replace(start, folder=folder)
+            if self.config.generator is not None and generator_start.config != expected:
+                raise DomainbertError(
+                    f"generator: found a setting that differs from the generator in {folder}; expected the same "
+                    "architecture, or null to use the generator of the folder"
+                )
+            generator = BuiltModel(generator_start.model("masked_lm"), generator_start.config, "masked_lm")
         if self.config.sharing != "none":
             share_embeddings(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
@@ -175,8 +178,10 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         generator_logits = models[GENERATOR](tokens._replace(input_ids=batch["masked_ids"]), batch["masked"]).float()
         sampled_ids = sample_ids(generator_logits.detach(), batch["uniforms"], self.config.temperature)
         corrupted = replace_tokens(tokens.input_ids, batch["masked"], targets, sampled_ids)
-        scores = replaced_logits(models[MODEL](tokens._replace(input_ids=corrupted), batch["positions"]).float())
-        is_text, is_replaced = tokens.segment_ids.flatten() > 0, (corrupted != tokens.input_ids).flatten()
+        all_positions = batch["positions"]  # (B * S,), so scores are in the order of the flattened tokens
+        scores = replaced_logits(models[MODEL](tokens._replace(input_ids=corrupted), all_positions).float())
+        is_text = tokens.segment_ids.flatten() > 0
+        is_replaced = (corrupted != tokens.input_ids).flatten()
         losses = functional.binary_cross_entropy_with_logits(scores, is_replaced.to(scores.dtype), reduction="none")
         predicted = (scores > 0) & is_text
         return {
@@ -234,7 +239,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
         return {
             "validation loss of the discriminator": f"{validation['discriminator_loss']:.4f} nats per token; "
-            f"{validation['base_rate_entropy']:.4f} without reading",
+            f"{validation['base_rate_entropy']:.4f} for a guess from the share of replaced tokens",
             "replaced tokens": f"{validation['replaced']:.2%} of all; precision {validation['precision']:.4f}, "
             f"recall {validation['recall']:.4f}",
             "validation loss of the generator": f"{validation['generator_loss']:.4f} nats per masked token",

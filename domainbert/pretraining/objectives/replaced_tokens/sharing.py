@@ -45,8 +45,8 @@ def share_embeddings(model: BuiltModel, generator: BuiltModel, sharing: str, new
     """Make two models share embeddings, by `es` or `gdes` (see `ReplacedTokens.sharing`); the embeddings of a `new`
     generator are initialised with the model's.
 
-    Models of one family share all `Encoder.embedding_parts` of the same shape (with `gdes` word and position
-    embeddings, as in the authors' code), models of two families only word embeddings.
+    With `es`, models of one family share all `Encoder.embedding_parts` of the same shape; with `gdes`, only word and
+    position embeddings, as in the authors' code. Models of two families share only word embeddings.
 
     Raises:
         DomainbertError: the shapes of word embeddings differ; with `es`, embeddings loaded from folders differ.
@@ -57,7 +57,7 @@ def share_embeddings(model: BuiltModel, generator: BuiltModel, sharing: str, new
         if sharing == "gdes" and name in _DISENTANGLED and isinstance(part, nn.Embedding):
             _replace(model.model.encoder, part, DeltaEmbedding(part, generator_part))
             model.model.shared_parameters = (*model.model.shared_parameters, generator_part.weight)
-        if sharing == "es":
+        elif sharing == "es":
             _check_same(part, generator_part)
             for key, parameter in part.named_parameters():
                 setattr(generator_part, key, parameter)

@@ -81,14 +81,14 @@ class SentencePairsObjective(MaskedLMObjective):
         tokenizer = self.tokenizer
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
-                "relation: next with a corpus of several languages: a second segment in another language reveals the "
-                "label; expected order"
+                "relation: found next with a corpus of several languages, where the language of a second segment would "
+                "reveal the label; expected relation: order"
             )
         separators = np.asarray(tokenizer.template.separators)
         if len(positions_where(split, lambda ids: np.isin(ids, separators))):
             raise DomainbertError(
                 "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
-                "single texts, or MaskedLM (translation LM)"
+                "a corpus of single texts, or objective MaskedLM"
             )
         plan = plan_rows(
             split.document_offsets,
@@ -103,9 +103,8 @@ class SentencePairsObjective(MaskedLMObjective):
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
-                f"prepared: a split has {paired.num_pairs:,} texts that can be cut in two, in {split.num_documents:,} "
-                f"documents; expected a text of 4 tokens or more for relation: {self.config.relation}, and two "
-                "documents for next"
+                f"prepared: too little text in a split (texts that can be cut in two: {paired.num_pairs:,}, documents: "
+                f"{split.num_documents:,}); expected a text of 4 tokens or more, and 2 documents with relation: next"
             )
         return paired
 
@@ -117,19 +116,19 @@ class SentencePairsObjective(MaskedLMObjective):
         """Return the rows of a key (`PairedRows`), with the segments of its pass and the labels of the pairs."""
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
-        bounds = np.hstack([texts.first, texts.second]).tolist()  # start and end of both segments of each text
+        segments = list(zip(texts.first.tolist(), texts.second.tolist(), strict=True))  # (start, end) each
         rows: list[list[Any]] = [[] for _ in key.rows]
-        for row, (a, b, c, d) in zip(texts.rows.tolist(), bounds, strict=True):
-            is_pair = d > c
-            rows[row].append((split.take(a, b), split.take(c, d)) if is_pair else split.take(a, b))
+        for row, label, (first, second) in zip(texts.rows.tolist(), texts.labels.tolist(), segments, strict=True):
+            is_pair = label != IGNORE_INDEX
+            rows[row].append((split.take(*first), split.take(*second)) if is_pair else split.take(*first))
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        for (a, b, c, d), start in zip(bounds, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
-            second_start = start + b - a + template.num_between
-            starts_word[start : start + b - a] = split.take_starts(a, b)
-            if d > c:
-                starts_word[second_start : second_start + d - c] = split.take_starts(c, d)
+        # texts are ordered by row, like the positions in `packed`; the second segment of a single piece is empty
+        for both, position in zip(segments, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
+            for start, stop in both:
+                starts_word[position : position + stop - start] = split.take_starts(start, stop)
+                position += stop - start + template.num_between
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
         return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))
@@ -214,15 +213,17 @@ class SentencePairsObjective(MaskedLMObjective):
     def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
         return {
             **super().card_facts({**validation, "loss": validation["masked_lm_loss"]}),
-            "pairs": f"loss {validation['pair_loss']:.4f} nats, {validation['base_rate_entropy']:.4f} without reading; "
-            f"accuracy {validation['pair_accuracy']:.4f}",
+            "pairs": f"loss {validation['pair_loss']:.4f} nats, {validation['base_rate_entropy']:.4f} for a guess from "
+            f"the shares of the labels; accuracy {validation['pair_accuracy']:.4f}",
         }
 
 
 def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints, Ints]:
-    """Return `pairs` and `labels` of `PairedRows`, (R, `num_slots`) each."""
+    """Return the starts of the pairs in the flattened tokens, and their labels, (R, `num_slots`) each; in unused slots
+    the start of the row, and `IGNORE_INDEX`."""
     num_rows, length = packed.input_ids.shape
-    pairs = np.repeat(np.arange(num_rows)[:, None] * length, num_slots, axis=1)
+    row_starts = np.arange(num_rows) * length
+    pairs = np.repeat(row_starts[:, None], num_slots, axis=1)
     labels = np.full((num_rows, num_slots), IGNORE_INDEX, dtype=np.int64)
     paired = texts.labels != IGNORE_INDEX
     rows = texts.rows[paired]  # ascending

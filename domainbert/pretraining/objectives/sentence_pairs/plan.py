@@ -1,6 +1,6 @@
 """Pairs of segments in packed rows, as a pure function of (seed, epoch, piece).
 
-In every pass, each piece of a document is cut at a randomly chosen start of a sentence or, if no sentence begins inside
+In each epoch, a piece of a document is cut at a randomly chosen start of a sentence or, if no sentence begins inside
 it, of a word near its middle. The cut does not change the length of a piece, so rows are planned once.
 """
 
@@ -27,7 +27,7 @@ _MAX_WORDS = 8  # number of possible cuts of a piece without a sentence start: t
 
 
 class Halves(NamedTuple):
-    """Division of all pieces into two segments in one pass, (pieces,) each."""
+    """Division of all pieces into two segments in one epoch, (pieces,) each."""
 
     cuts: Ints  # position in the stream where the second segment begins; end of the piece if it is not cut
     partners: Ints  # piece that provides the second segment; by default the piece itself
@@ -47,9 +47,9 @@ class Texts(NamedTuple):
 class PairPlan(RowPlan):
     """Plan of rows whose pieces are read as pairs of segments.
 
-    Each pass draws half of the pairs. With relation `order`, their segments are swapped. With `next`, pairs with second
-    segments of similar length exchange these segments, truncated to the length of the original so that the row has
-    room. All exchanges together drop fewer tokens than a row has. Pairs from the same document are not exchanged.
+    Each epoch draws half of the pairs. With relation `order`, their segments are swapped. With `next`, pairs with
+    second segments of similar length exchange these, truncated to the length of the original so that the row has room.
+    All exchanges together drop fewer tokens than a row has. Pairs from the same document are not exchanged.
     """
 
     relation: str
@@ -59,7 +59,7 @@ class PairPlan(RowPlan):
     num_cuts: Ints  # (pieces,) 0 for pieces that are too short
     at_sentences: int  # number of pieces that are cut at sentences
     unmaskable: Ints  # positions in the stream that masked LM must not hide, ascending
-    passes_at_once: int  # maximum number of passes in a batch: two, for each language
+    epochs_at_once: int  # maximum number of epochs in a batch: two, for each language
     cached_halves: dict[tuple[int, int], Halves] = field(default_factory=dict, compare=False)  # by (seed, epoch)
 
     @property
@@ -83,32 +83,35 @@ class PairPlan(RowPlan):
         )
 
     def halves(self, seed: int, epoch: int) -> Halves:
-        """Return the segments of a pass; the passes of a batch are cached."""
+        """Return the segments of an epoch; the epochs of a batch are cached."""
         if (seed, epoch) not in self.cached_halves:
-            for oldest in list(self.cached_halves)[: 1 - self.passes_at_once]:  # all but the last `passes_at_once` - 1
+            for oldest in list(self.cached_halves)[: 1 - self.epochs_at_once]:  # all but the last `epochs_at_once` - 1
                 del self.cached_halves[oldest]
             self.cached_halves[seed, epoch] = self._draw(seed, epoch)
         return self.cached_halves[seed, epoch]
 
     def _draw(self, seed: int, epoch: int) -> Halves:
-        """Draw the cuts of a pass, and the pairs with label 1, half of all pairs."""
-        pieces = np.arange(len(self.lengths))
-        paired = self.num_cuts > 0
-        pairs = np.flatnonzero(paired)
-        # cuts; a piece that is not a pair is cut at its end
-        cut_indices = random_bits(_CUT, seed, epoch, pieces) % np.maximum(self.num_cuts, 1).astype(np.uint64)
-        cuts = self.starts + self.lengths
-        cuts[paired] = self.cuts[(self.first_cut + cut_indices.astype(np.int64))[paired]]
-        # labels: swap or exchange the segments of half of the pairs
+        """Draw the cuts of an epoch, and the pairs with label 1, half of all pairs."""
+        cuts, pieces = self._draw_cuts(seed, epoch), np.arange(len(self.lengths))
+        is_pair = self.num_cuts > 0
+        pairs = np.flatnonzero(is_pair)
         shuffled_pairs = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")]
         half = shuffled_pairs[: len(pairs) // 2]
-        labels = np.where(paired, 0, IGNORE_INDEX)
+        labels = np.where(is_pair, 0, IGNORE_INDEX)
         if self.relation == "order":
             labels[half] = 1
             return Halves(cuts, pieces, labels)
         partners = self._exchange_partners(half, cuts, random_bits(_PARTNER, seed, epoch, half))
-        labels[partners != pieces] = 1
+        labels[partners != pieces] = 1  # a pair of `half` without a partner keeps its second segment, and label 0
         return Halves(cuts, partners, labels)
+
+    def _draw_cuts(self, seed: int, epoch: int) -> Ints:
+        """Draw where the second segment of each piece begins, or its end if it is too short to be cut: (pieces,)."""
+        bits, is_pair = random_bits(_CUT, seed, epoch, np.arange(len(self.lengths))), self.num_cuts > 0
+        cut_numbers = bits % np.maximum(self.num_cuts, 1).astype(np.uint64)
+        cuts = self.starts + self.lengths
+        cuts[is_pair] = self.cuts[(self.first_cut + cut_numbers.astype(np.int64))[is_pair]]
+        return cuts
 
     def _exchange_partners(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
         """Return the piece that provides the second segment of each piece: (pieces,).
@@ -132,16 +135,14 @@ class PairPlan(RowPlan):
         return np.concatenate([pieces, *(partners[epoch][pieces[epochs == epoch]] for epoch in partners)])
 
     def texts(self, key: Key) -> Texts:
-        """Return the texts in the rows of a key, with the cuts of their pass."""
+        """Return the texts in the rows of a key, with the cuts of their epoch."""
         pieces_per_row = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
         pieces, rows = self.pieces_of(key.rows), np.repeat(np.arange(len(key.rows)), pieces_per_row)
-        first, second = np.empty((2, len(pieces), 2), dtype=np.int64)
-        labels = np.empty(len(pieces), dtype=np.int64)
+        first, second, labels = (np.empty((len(pieces), *shape), dtype=np.int64) for shape in [(2,), (2,), ()])
         for epoch in np.unique(key.epochs).tolist():
-            in_pass = key.epochs[rows] == epoch
-            first[in_pass], second[in_pass], labels[in_pass] = self._segments(
-                pieces[in_pass], self.halves(key.seed, epoch)
-            )
+            selected = key.epochs[rows] == epoch
+            segments = self._segments(pieces[selected], self.halves(key.seed, epoch))
+            first[selected], second[selected], labels[selected] = segments
         return Texts(rows, first, second, labels)
 
     def _segments(self, pieces: Ints, halves: Halves) -> tuple[Ints, Ints, Ints]:
@@ -181,6 +182,8 @@ def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Do
     words = [_word_starts(split, *bound) for bound in bounds]
     cuts = np.sort(np.concatenate([sentences, *words]))
     first_cut, num_cuts = _cuts_in_ranges(cuts, first, last)
+    num_cut_at_words = np.count_nonzero(num_cuts[cut_at_words])
+    num_languages = 1 if split.languages is None else int(split.languages.max()) + 1  # epochs are counted by language
     specials = np.asarray(sorted(tokenizer.special_ids))
     return PairPlan(
         **vars(plan),
@@ -189,8 +192,8 @@ def plan_pairs(plan: RowPlan, relation: str, split: PreparedSplit, tokenizer: Do
         cuts=cuts,
         first_cut=first_cut,
         num_cuts=num_cuts,
-        at_sentences=int(np.count_nonzero(num_cuts)) - int(np.count_nonzero(num_cuts[cut_at_words])),
-        passes_at_once=2 * (1 if split.languages is None else int(split.languages.max()) + 1),
+        at_sentences=int(np.count_nonzero(num_cuts) - num_cut_at_words),
+        epochs_at_once=2 * num_languages,
         unmaskable=positions_where(split, lambda ids: np.isin(ids, specials)),
     )
 

@@ -25,10 +25,10 @@ class SentenceMarks(NamedTuple):
     """Properties of vocabulary entries at sentence boundaries, (V,) each."""
 
     ends: Bools  # ends with . ! ?, optionally followed by closing quotes or brackets
-    wide: Bools  # `ends` for scripts without spaces
+    wide_ends: Bools  # the same with full-width . ! ?, which no space follows
     closes: Bools  # consists of closing quotes or brackets
-    begins: Bools  # begins a word that may start a sentence: not in lower case, in a cased vocabulary
-    begins_wide: Bools  # `begins` for scripts without spaces
+    may_begin: Bools  # may start a sentence: no mark, and not in lower case, in a cased vocabulary
+    begins_word: Bools  # begins a word
     digits: Bools  # consists of digits
     first_digit: Bools  # begins with a digit
 
@@ -37,19 +37,18 @@ class SentenceMarks(NamedTuple):
         """Return the properties of a vocabulary. Special tokens have none; the unknown token may start a sentence."""
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
         texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
-        starts_word = np.asarray([s is not None and s.starts_word for s in surfaces])
         bare = [text.rstrip(_CLOSES) for text in texts]  # without closing quotes and brackets
         is_cased = tokenizer.pieces.fold("A") == "A"
         marks = (*_ENDS, *_CLOSES, ",", ";", ":")
-        is_lower = [is_cased and text[:1].islower() for text in texts]
-        may_begin = np.asarray([text != "" and not text.startswith(marks) for text in texts]) & ~np.asarray(is_lower)
+        is_lower = np.asarray([is_cased and text[:1].islower() for text in texts])
+        may_begin = np.asarray([text != "" and not text.startswith(marks) for text in texts]) & ~is_lower
         may_begin[tokenizer.unk_id] = True
         return cls(
             ends=np.asarray([text.endswith(_ENDS) for text in bare]),
-            wide=np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
+            wide_ends=np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
             closes=np.asarray([text != "" and bare_text == "" for text, bare_text in zip(texts, bare, strict=True)]),
-            begins=may_begin & starts_word,
-            begins_wide=may_begin,
+            may_begin=may_begin,
+            begins_word=np.asarray([s is not None and s.starts_word for s in surfaces]),
             digits=np.asarray([text.isdigit() for text in texts]),
             first_digit=np.asarray([text[:1].isdigit() for text in texts]),
         )
@@ -57,8 +56,9 @@ class SentenceMarks(NamedTuple):
     def starts(self, ids: NDArray[np.integer]) -> Bools:
         """Return whether a sentence begins at each token: (N,) -> (N,); False for the first three, which are context.
 
-        A sentence begins after . ! ? and up to two closing quotes or brackets, as in `corpus.sentences`. Tokens do not
-        show whether "2.5" had a space, so no sentence begins between digits with a full stop and digits.
+        A sentence begins after . ! ? and up to two closing quotes or brackets, as in `corpus.sentences`, and a word
+        begins with it unless the marks are full-width. Tokens do not show whether "2.5" had a space, so no sentence
+        begins between digits with a full stop and digits.
         """
         is_start = np.zeros(len(ids), dtype=np.bool_)
         if len(ids) <= _CONTEXT:
@@ -66,12 +66,14 @@ class SentenceMarks(NamedTuple):
         # each token from the fourth on, and the first, second and third token before it
         token, before1, before2, before3 = (ids[_CONTEXT - back : len(ids) - back] for back in range(4))
         closes = self.closes[before1]
-        ended, ended_wide = (
-            ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
-            for ends in (self.ends, self.wide)
-        )
+
+        def follows(ends: Bools) -> Bools:
+            """Return whether each token follows one of `ends` and up to two closing tokens."""
+            return ends[before1] | (closes & ends[before2]) | (closes & self.closes[before2] & ends[before3])
+
         in_number = self.ends[before1] & self.digits[before2] & self.first_digit[token]
-        is_start[_CONTEXT:] = (ended & self.begins[token] & ~in_number) | (ended_wide & self.begins_wide[token])
+        follows_end = follows(self.ends) & self.begins_word[token] & ~in_number
+        is_start[_CONTEXT:] = self.may_begin[token] & (follows_end | follows(self.wide_ends))
         return is_start
 
 
