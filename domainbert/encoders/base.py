@@ -14,14 +14,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
-from domainbert.encoders.layers import (
-    Attention,
-    Dropout,
-    PostNormLayer,
-    SelfAttention,
-    choose_kernel,
-    initialise,
-)
+from domainbert.encoders.layers import Attention, Dropout, PostNormLayer, SelfAttention, choose_kernel, initialise
 from domainbert.encoders.packed import Packed
 
 
@@ -98,8 +91,7 @@ class Encoder(nn.Module, ABC):
         return 12 * self.hidden_size * visible
 
     def depth_of(self, parameter: str) -> int:
-        """Return the depth of a parameter, by its name: n in block n (from 1), and 0 outside of all blocks, such as in
-        the embeddings.
+        """Return the depth of a parameter, by its name: n in block n (from 1); 0 outside of all blocks (embeddings).
 
         Weights that blocks share have the depth of the last one.
         """
@@ -143,8 +135,7 @@ class Encoder(nn.Module, ABC):
         return self._run(tokens, block_inputs=None, positions=positions)
 
     def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """Return the last hidden states (B, S, H); `embedded` (B, S, H) is the input of the first block, in place of
-        the result of `embed`."""
+        """Return the last hidden states (B, S, H); `embedded` (B, S, H) replaces the result of `embed`."""
         return self._run(tokens, block_inputs=None, embedded=embedded)
 
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
@@ -162,8 +153,7 @@ class Encoder(nn.Module, ABC):
     ) -> Tensor:
         """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,).
 
-        If `embedded` is not None, it replaces the result of `embed`. If `block_inputs` is not None, the input of each
-        block is appended to it.
+        `embedded`, if not None, replaces the result of `embed`; the input of each block is appended to `block_inputs`.
         """
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)

@@ -102,10 +102,7 @@ def family(config: EncoderConfig) -> Family[Any]:
 
 
 def build_model(
-    config: EncoderConfig,
-    vocabulary: VocabularyFacts,
-    head: HeadConfig | str,
-    num_labels: int = 0,
+    config: EncoderConfig, vocabulary: VocabularyFacts, head: HeadConfig | str, num_labels: int = 0
 ) -> EncoderWithHead:
     """Return a newly initialised encoder with a head. `head` is its configuration, or a kind with default options.
 

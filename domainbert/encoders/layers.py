@@ -1,5 +1,4 @@
-"""Layers shared by the encoder families. Their arguments are numbers, modules and `Sizes`, not the configuration of a
-family.
+"""Layers that encoder families share. Their arguments are numbers, modules and `Sizes`, not a family's configuration.
 
 `choose_kernel` and `attend` select the attention kernel; no other module does:
 
@@ -179,8 +178,7 @@ class Segments(NamedTuple):
     """Separates the texts in the rows of a batch: by masks, or by boundaries if the kernel is flash attention."""
 
     mask: Tensor | None
-    """From `segment_mask`, (B, 1, S, S), None for flash attention; with a bias that all layers share, (B, heads, S,
-    S)."""
+    """From `segment_mask`, (B, 1, S, S), or None for flash attention; (B, heads, S, S) with a bias of all layers."""
     boundaries: Tensor | None = None
     """From `segment_boundaries`, (N + 1,)."""
     window_mask: Tensor | None = None
@@ -250,8 +248,7 @@ def attend(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Return the result of scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) within segments,
-    (B, heads, S, D).
+    """Return scaled dot-product attention within segments, (B, heads, S, D) (Vaswani et al. 2017, section 3.2.1).
 
     On a CPU, attention of short rows is computed explicitly: the backward pass of torch's fused kernel takes five times
     as long, and no fused CPU kernel has dropout.
@@ -291,8 +288,7 @@ def attend(
 def _is_short(query: Tensor, has_bias: bool) -> bool:
     """Return whether rows are short enough for explicit attention on a CPU.
 
-    In training: rows up to a limit of length, or with a bias all rows. In prediction: several rows in a type of 16
-    bits with few scores.
+    In training: rows up to a limit, or with a bias all rows. In prediction: several rows of 16 bits with few scores.
     """
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():

@@ -203,8 +203,7 @@ def best_seed_folder(path: Path) -> Path:
 
 
 def read_seeds(path: Path) -> dict[str, Any]:
-    """Return the content of `seeds.json` in a `finetune` folder; raise `DomainbertError` if it has changed or cannot be
-    read."""
+    """Return the content of `seeds.json` in a `finetune` folder; raise `DomainbertError` if changed or unreadable."""
     check_outputs_unchanged(path, "seeds.json")
     seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
     return seeds

@@ -1,5 +1,4 @@
-"""Loads models and tensors from Hugging Face folders (safetensors or PyTorch format, one file or shards), and checks
-them."""
+"""Loads and checks models and tensors of Hugging Face folders: safetensors or PyTorch format, one file or shards."""
 
 from __future__ import annotations
 
@@ -30,10 +29,7 @@ _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions
 
 
 def load_model(
-    path: Path | ModelFolder,
-    head: HeadConfig | str,
-    labels: Sequence[str] = (),
-    dropout: float | None = None,
+    path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str] = (), dropout: float | None = None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
 

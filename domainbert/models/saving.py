@@ -114,8 +114,7 @@ def save_with_vocabulary(
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
-    """Return the ids of special tokens for `config.json`: at the family's keys, and at keys that the file already
-    has."""
+    """Return the ids of special tokens for `config.json`: at keys of the family, and at keys that the file has."""
     ids = {"pad_token_id": tokenizer.pad_id}
     ids |= dict.fromkeys(("bos_token_id", "cls_token_id"), tokenizer.cls_id)
     ids |= dict.fromkeys(("eos_token_id", "sep_token_id"), tokenizer.sep_id)

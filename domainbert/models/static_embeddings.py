@@ -59,8 +59,7 @@ class Cooccurrences:
         return self._counts
 
     def pairs(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return first entry, second entry and the number of their co-occurrences, each (pairs,); each pair is listed
-        in both orders."""
+        """Return first entry, second entry and number of co-occurrences, (pairs,) each; pairs are in both orders."""
         self._count()
         first, second = np.divmod(self._pair_keys, self.vocab_size)
         both_orders = np.concatenate([self._pair_keys, second * self.vocab_size + first])
@@ -145,8 +144,7 @@ def _to_csr(matrix: Tensor) -> Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Context manager that lets torch use one thread: sums have the same order on any machine, so that all processes
-    get the same embeddings."""
+    """Context manager that lets torch use one thread: sums have the same order on all machines and processes."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -69,8 +69,7 @@ def mean_weights(origin: Origin) -> dict[int, float]:
 
 
 def mean_mixing(origins: Sequence[Origin]) -> Mixing:
-    """Return the mixing that copies shared entries and uses the mean of the pieces for the others: the methods `mean`
-    and `fvt`."""
+    """Return the mixing that copies shared entries; others are the mean of their pieces: methods `mean` and `fvt`."""
     return build_mixing([mean_weights(origin) for origin in origins])
 
 
@@ -91,8 +90,7 @@ def sparsemax(scores: Tensor) -> Tensor:
 
 
 def similarity_mixing(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
-    """Return the mixing that copies shared entries and mixes the others from similar shared entries: the method
-    `focus`.
+    """Return the mixing that copies shared entries and mixes others from similar shared entries: the method `focus`.
 
     Similarity is computed from `embeddings` (entries, D), static vectors of the new entries with length 1. An entry
     without a vector has zeros there, and becomes the mean of its pieces.

@@ -93,8 +93,7 @@ class RowsModule(TrainedModule):
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the vectors of the texts of a batch (texts, H), in order: the mean of the last hidden states of all
-        tokens of a text, special tokens included. A text longer than a row is read in overlapping windows, whose
-        vectors are averaged."""
+        tokens, special tokens included. A text longer than a row has overlapping windows, whose means are averaged."""
         tokens, example = Packed.of(batch), batch["example"]  # (windows,) index of the text of each window
         windows = pool_texts("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
         sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)

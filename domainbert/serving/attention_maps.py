@@ -47,8 +47,7 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
         longest: maximum number of pieces, including special tokens; None is the maximum length of the model.
 
     Raises:
-        DomainbertError: the folder is not a model or is an exported model; the predictor uses 16 bits; the text is too
-            long.
+        DomainbertError: the folder has no model, or an exported one; the predictor uses 16 bits; the text is too long.
     """
     encoder, tokenizer, max_length = _encoder_parts(model)
     text_ids = tokenizer.encode([text])[0]

@@ -84,8 +84,7 @@ class FineTuned:
                     module.to(self.dtype)
 
     def need_gradients(self) -> None:
-        """Raise `DomainbertError` if the model is exported or has 16 bits, because explanations need its gradients in
-        full precision."""
+        """Raise `DomainbertError` if the model is exported or has 16 bits: explanations need exact gradients."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
             raise DomainbertError(f"{self.file}: {state}; expected a model folder, loaded with precision 32-true")

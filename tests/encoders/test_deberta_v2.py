@@ -293,13 +293,13 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
             {"conv_kernel_size": 3},
             "conv_kernel_size: found 3 without relative_attention; expected relative_attention: true",
         ),
-        ({"position_biased_input": False}, "position_biased_input: found False without relative_attention; expected relative"),
+        ({"position_biased_input": False}, "position_biased_input: found False without relative_attention; expected"),
         ({"norm_rel_ebd": "batch_norm"}, "norm_rel_ebd: found 'batch_norm'; expected one of 'none', 'layer_norm'"),
         ({"conv_act": "mish"}, "conv_act: found 'mish'; expected one of 'gelu', 'gelu_new', 'relu', 'silu', 'tanh'"),
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},
-            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or a smaller",
+            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or max_",
         ),
         (
             {**RELATIVE, "embedding_size": 128},

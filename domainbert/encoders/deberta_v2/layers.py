@@ -27,8 +27,7 @@ class Context(NamedTuple):
     distances: Tensor
     """Distance embeddings, (R, H), before dropout."""
     distance_rows: Tensor
-    """Rows of `distances` for descending distances S - 1, ..., -S, and for ascending ones 1 - S, ..., S, (2, 2 S); the
-    last column is not used."""
+    """(2, 2 S), rows of `distances` for distances S - 1, ..., -S and 1 - S, ..., S; the last column is not used."""
 
 
 class WordEmbeddings(TokenEmbeddings):
@@ -145,8 +144,7 @@ class DisentangledSelfAttention(MultiHead):
 def distance_scores(states: Tensor, table: Tensor) -> Tensor:
     """Return the products of states and embeddings of their distances: (B, heads, S, D) -> (B, heads, S, S).
 
-    State i has the rows S - 1 - i to 2 S - 2 - i of the `table` (heads, 2 S, D), one for each token. This avoids a
-    lookup for each pair.
+    State i has rows S - 1 - i to 2 S - 2 - i of the `table` (heads, 2 S, D), one per token, without a lookup per pair.
     """
     batch, _, length, _ = states.shape
     by_head = states.transpose(0, 1)

@@ -28,10 +28,7 @@ _PROJECTIONS = tuple(f"attention.self.{name}_proj" for name in ("query", "key", 
 _DISTANCES = {"c2p": "attention.self.pos_key_proj", "p2c": "attention.self.pos_query_proj"}
 _HEADS = {
     **LABEL_HEADS,
-    "masked_lm": {
-        "head.dense": "cls.predictions.transform.dense",
-        "head.norm": "cls.predictions.transform.LayerNorm",
-    },
+    "masked_lm": {"head.dense": "cls.predictions.transform.dense", "head.norm": "cls.predictions.transform.LayerNorm"},
     "sequence": {"head.pooler": "pooler.dense", "head.classifier": "classifier"},
 }
 _MICROSOFT, _TRANSFORMERS = "lm_predictions.lm_head.", "cls.predictions."
@@ -65,8 +62,7 @@ class DebertaEncoder(StackedEncoder):
     def attention_flops(self, length: int) -> float:
         """Return the FLOPs of attention per token, with one more product for each term with distances.
 
-        Distances are projected once per batch, so the weights of these projections, which are counted with their block,
-        are subtracted.
+        Distances are projected once per batch, so the weights of their projections, counted in blocks, are subtracted.
         """
         layers = (part.distances for part in self.modules() if isinstance(part, DisentangledSelfAttention))
         shared = sum(layer.weight.numel() for layer in layers if layer is not None)

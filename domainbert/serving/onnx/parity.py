@@ -48,11 +48,9 @@ def random_texts(vocab_size: int, max_length: int) -> list[NDArray[np.int64]]:
 def single_window_example(
     input_ids: Sequence[int] | NDArray[np.int64], at_cls: bool, max_length: int, extra: int
 ) -> Example:
-    """Return an example with one window and no targets, which reads the logits at every token of a text, or only at
-    [CLS] if `at_cls`.
+    """Return an example with one window and no targets, which reads the logits at each token, or only at [CLS].
 
-    `input_ids` (n,) is the text without special tokens. It is truncated so that, with `extra` special tokens, it has at
-    most `max_length` tokens.
+    `input_ids` (n,), without special tokens, is truncated to `max_length` tokens including `extra` special tokens.
     """
     ids = np.asarray(input_ids, dtype=np.int64)[: max_length - extra]
     positions = np.asarray([-1], dtype=np.int64) if at_cls else np.arange(len(ids))  # -1: [CLS], before the text
@@ -80,11 +78,7 @@ def logits_by_item(batches: Iterable[tuple[dict[str, Any], Tensor]]) -> Iterator
 
 def largest_difference(expected: dict[int, Tensor], exported: Iterable[Iterable[tuple[int, Tensor]]]) -> Difference:
     """Return the largest difference between the logits of the torch model (`expected`, by index of the example) and of
-    the exported model.
-
-    `exported` yields the results of `logits_by_item` for the same examples, once for each token budget. They are
-    consumed batch by batch.
-    """
+    the exported model: `logits_by_item` of the same examples, once for each token budget, consumed batch by batch."""
     differences: list[Tensor] = []
     for run in exported:
         difference_by_item = {item: (expected[item] - logits).abs().max() for item, logits in run}

@@ -55,8 +55,7 @@ class OnnxModel:
     ) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, C) at its positions; batches are not in order.
 
-        A batch has at most `max_tokens` tokens, including padding; a longer example forms a batch alone, which is
-        computed in parts.
+        A batch has at most `max_tokens` tokens with padding; a longer example is a batch alone, computed in parts.
         """
         for items in batches_by_length(examples, max_tokens):
             yield compute_in_parts(partial(self._compute, items), [examples[item] for item in items], max_tokens)

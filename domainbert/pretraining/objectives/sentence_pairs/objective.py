@@ -219,8 +219,7 @@ class SentencePairsObjective(MaskedLMObjective):
 
 
 def _pair_slots(texts: Texts, packed: PackedRows, num_slots: int) -> tuple[Ints, Ints]:
-    """Return the starts of the pairs in the flattened tokens, and their labels, (R, `num_slots`) each; in unused slots
-    the start of the row, and `IGNORE_INDEX`."""
+    """Return the starts of pairs in the flattened tokens, and labels, (R, `num_slots`) each, as in `PairedRows`."""
     num_rows, length = packed.input_ids.shape
     row_starts = np.arange(num_rows) * length
     pairs = np.repeat(row_starts[:, None], num_slots, axis=1)
