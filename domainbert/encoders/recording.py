@@ -71,10 +71,8 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
     def record_projections(module: Attention, inputs: tuple[Any, ...]) -> None:
         """Record the inputs of an attention: query, key, value, segments and, in some families, a bias."""
         if (number := next(block_numbers)) in layers:
-            queries, keys, values = (states.view_as(states) for states in inputs[:3])
-            segments, *biases = inputs[3:]
+            queries, keys, values, segments, *biases = inputs
             bias = biases[0] if biases else segments.bias  # of this layer, or shared by all layers
-            bias = None if bias is None else bias.view_as(bias)
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
     with ExitStack() as hooks:

@@ -228,7 +228,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def flops_per_token(self, models: Models, length: int) -> float:
         """Return the operations of both models per token.
 
-        The generator's head reads masked tokens: their share in mid-training. The discriminator's head reads all tokens.
+        The generator's head reads masked tokens: the share in mid-training. The discriminator's head reads all tokens.
         """
         masked_share = self.config.masking.mlm_probability_at(0.5)
         generator = flops_per_token(models[GENERATOR], length, masked_share)
