@@ -72,7 +72,8 @@ class Biaffine(nn.Module):
     def joint_scores(self, words: Tensor, lengths: Tensor) -> list[Tensor]:
         """Return joint log-probabilities of heads and labels: (E, W, P), lengths (E,) -> E tensors (W, 1 + W, C).
 
-        Impossible heads have -inf. Sentences are computed one by one: a batch would take the longest one's memory each.
+        Impossible heads have -inf. Sentences are computed one by one, because in a batch each would take the memory of
+        the longest one.
         """
         arcs = torch.log_softmax(self.arc_scores(words, lengths), dim=2)
         _, dependents = self._dependents(words)

@@ -110,7 +110,8 @@ def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> Non
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
-                f"{path}: {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} by config.json"
+                f"{path}: {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} as config.json "
+                "says"
             )
 
 
@@ -191,7 +192,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(
-                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,} by config.json"
+                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,} as config.json says"
             )
 
 

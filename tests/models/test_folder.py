@@ -300,7 +300,7 @@ def test_a_tokenizer_larger_than_the_embeddings(tmp_path):
         "fewer entries than embeddings are fine: sizes are rounded"
     )
     make_tokenizer(num_pieces=28).save(tmp_path)
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer has 33 entries, the embeddings .* only 32"):
+    with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer has 33 entries, but vocab_size .* is 32"):
         open_model(tmp_path).tokenizer()
 
 

@@ -269,7 +269,7 @@ def test_weights_that_do_not_fit(run: Callable[..., Path], tmp_path: Path) -> No
     tensors = load_file(file)
     save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS][:17].clone()}, file)
     with pytest.raises(
-        DomainbertError, match=rf"{tmp_path}/old: {EMBEDDINGS} has 17 rows; expected 18 by config\.json"
+        DomainbertError, match=rf"{tmp_path}/old: {EMBEDDINGS} has 17 rows; expected 18 as config\.json says"
     ):
         run("short")
     save_file(tensors | {EMBEDDINGS: tensors[EMBEDDINGS].to(torch.int8)}, file)

@@ -125,7 +125,7 @@ class BiaffineDecoder(Decoder):
             shape = tensors[name].shape if name in tensors else None
             if shape != expected:
                 problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
-                raise DomainbertError(f"{path}: {name} {problem}; expected {tuple(expected)} by config.json")
+                raise DomainbertError(f"{path}: {name} {problem}; expected {tuple(expected)} as config.json says")
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 

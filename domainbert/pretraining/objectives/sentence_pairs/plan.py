@@ -138,7 +138,8 @@ class PairPlan(RowPlan):
         """Return the texts in the rows of a key, with the cuts of their epoch."""
         pieces_per_row = self.row_offsets[key.rows + 1] - self.row_offsets[key.rows]
         pieces, rows = self.pieces_of(key.rows), np.repeat(np.arange(len(key.rows)), pieces_per_row)
-        first, second, labels = (np.empty((len(pieces), *shape), dtype=np.int64) for shape in [(2,), (2,), ()])
+        first = np.empty((len(pieces), 2), dtype=np.int64)
+        second, labels = np.empty_like(first), np.empty(len(pieces), dtype=np.int64)
         for epoch in np.unique(key.epochs).tolist():
             selected = key.epochs[rows] == epoch
             segments = self._segments(pieces[selected], self.halves(key.seed, epoch))
