@@ -112,9 +112,8 @@ class PretrainingData(TrainingData):
             raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
         if module is not None and not isinstance(module, RowsModule):
             found = type(module).__name__
-            raise DomainbertError(
-                f"trainer.{stage}: found {found} with PretrainingData; expected Pretraining or Distillation"
-            )
+            expected = "expected a module such as domainbert.Pretraining"
+            raise DomainbertError(f"trainer.{stage}: found {found} next to PretrainingData; {expected}")
         self.open(None if module is None else module.fingerprint)
         if module is not None:
             self.objective, self._wrap = module.objective_for(self.corpus), module.wrap

@@ -73,7 +73,7 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
         trainer(max_steps=1).fit(tiny.module(), train_dataloaders=[{}])
     with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Pretraining with LabelledData; expected FineTun"):
         fit(tiny.pretraining(), tiny.data())
-    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found FineTuning with PretrainingData; expected Pretr"):
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found FineTuning next to PretrainingData; expected a"):
         fit(tiny.module(), tiny.rows())
     with pytest.raises(DomainbertError, match=r"^trainer\.fit: found LabelledData with TaskDistillation; expected Tr"):
         fit(TaskDistillation([tiny / "tagger"], TASK, [HardTargets()]), tiny.data())
@@ -85,7 +85,7 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
         def configure_optimizers(self):
             return None
 
-    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Other with LabelledData; expected a module of"):
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Other next to LabelledData; expected a module such as"):
         fit(Other(), tiny.data(model=tiny / "model"))
 
 
