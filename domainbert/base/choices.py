@@ -54,8 +54,8 @@ def allow_import_arguments() -> list[str]:
     return ["--allow-import", ",".join(_allowed_modules)] if _allowed_modules else []
 
 
-def is_allowed(name: str) -> bool:
-    """Return whether a class path is in a module that `--allow-import` names."""
+def is_user_class(name: str) -> bool:
+    """Return whether a class path is in a user package: in a module that `--allow-import` names, or below it."""
     return bool(_DOTTED_NAME.fullmatch(name)) and any(name.startswith(f"{module}.") for module in _allowed_modules)
 
 
@@ -108,18 +108,20 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
-    """Return the concrete subclasses of `base` in its own package and from entry points, by class name in alphabetical
-    order. A class from an entry point whose name is already taken is listed under its full class path.
+    """Return the concrete subclasses of `base` in its distribution (the same top-level package) and from entry points,
+    by class name in alphabetical order. A class from an entry point whose name is already taken is listed under its
+    full class path.
 
     Raises:
         DomainbertError: an entry point cannot be loaded, or its class is not a concrete subclass of `base`.
     """
     package = base.__module__.rpartition(".")[0]
     spec = importlib.util.find_spec(package) if package else None
-    for module in _modules_with_choices(package, (spec and spec.submodule_search_locations) or ()):
+    folders = spec.submodule_search_locations if spec is not None else None
+    for module in _modules_with_choices(package, folders or ()):
         importlib.import_module(module)
-    root = base.__module__.partition(".")[0]  # other packages add classes by entry points, not by being imported
-    choices = {cls.__name__: cls for cls in concrete_subclasses(base) if cls.__module__.partition(".")[0] == root}
+    top, *_ = base.__module__.split(".")  # other packages add classes by entry points, not by being imported
+    choices = {cls.__name__: cls for cls in concrete_subclasses(base) if cls.__module__.split(".")[0] == top}
     for cls in _entry_point_classes(base):
         choices[class_path(cls) if cls.__name__ in choices else cls.__name__] = cls
     return dict(sorted(choices.items()))
@@ -166,13 +168,12 @@ def find_choice(base: type, name: str) -> type | None:
             `base`.
     """
     choices = choices_of(base)
-    lowercase_choices = {short.lower(): cls for short, cls in choices.items()}
-    if re.fullmatch("[a-z0-9_]+", name) and name.replace("_", "") in lowercase_choices:
-        return lowercase_choices[name.replace("_", "")]
-    cls = choices.get(name) or choices.get(name.rpartition(".")[2])
-    if cls is not None and name in (cls.__name__, class_path(cls)):
-        return cls
-    return _import_class(base, name) if is_allowed(name) else None
+    if re.fullmatch("[a-z0-9_]+", name):  # perhaps snake case: compare without capitals and underscores
+        by_lowercase = {short.lower(): cls for short, cls in choices.items()}
+        cls = by_lowercase.get(name.replace("_", "")) or choices.get(name)
+    else:
+        cls = ({class_path(cls): cls for cls in choices.values()} | choices).get(name)
+    return _import_class(base, name) if cls is None and is_user_class(name) else cls
 
 
 def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
@@ -188,7 +189,7 @@ def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:  # the module exists, and imports a missing module
             raise
-        raise DomainbertError(f"{cls.__name__}: no module {name}; expected one in the folder of the {owner}") from error
+        raise DomainbertError(f"{cls.__name__}: no module {name}; expected it in the folder of the {owner}") from error
 
 
 def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
@@ -200,7 +201,7 @@ def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
     name = f"{cls.__name__}{suffix}"
     implementation = getattr(module, name, None)
     if not isinstance(implementation, type) or base not in map(class_path, implementation.__mro__):
-        raise DomainbertError(f"{module.__name__}: no class {name}; expected one that inherits {base}")
+        raise DomainbertError(f"{module.__name__}: no class {name}; expected a class of this name that inherits {base}")
     return implementation
 
 

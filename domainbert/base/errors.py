@@ -138,4 +138,5 @@ def suggest_name(name: str, expected: Sequence[str]) -> str:
     matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
     if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):
         return f"did you mean {' or '.join(map(repr, matches))}?"
-    return f"expected one of {', '.join(expected)}" if expected else "expected no key here"
+    some = "one of " if len(expected) > 1 else ""
+    return f"expected {some}{', '.join(expected)}" if expected else "expected no key here"

@@ -149,7 +149,8 @@ LISTS = (list, tuple, Sequence)
 MAPPINGS = (dict, Mapping)
 """Types whose values are YAML mappings with free keys."""
 
-_DESCRIPTIONS: dict[Any, str] = {
+# plain types with their descriptions
+_PLAIN_TYPES: dict[Any, str] = {
     int: "an integer",
     float: "a number",
     bool: "true or false",
@@ -207,8 +208,9 @@ def _item_mismatches(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
         entries, item_hints = value.items(), item_hints[1:]  # without the type of the keys
     else:
         return
-    for (key, item), item_hint in zip(entries, cycle(item_hints), strict=False):  # a list repeats its only item type
-        yield from ((f"[{key}]{index}", *rest) for index, *rest in type_mismatches(item, item_hint))
+    # `cycle`: a list or mapping has one type for all items, a tuple may have a type for each
+    for (key, item), item_hint in zip(entries, cycle(item_hints), strict=False):
+        yield from ((f"[{key}]{inner_index}", *rest) for inner_index, *rest in type_mismatches(item, item_hint))
 
 
 def parse_plain(value: Any, hint: Any) -> Any:
@@ -240,14 +242,14 @@ def describe_type(hint: Any, describe_class: Callable[[type], str] = lambda cls:
     if is_union(hint):
         return " or ".join(describe_type(member, describe_class) for member in arguments)
     if origin is Literal:
-        return "one of " + ", ".join(map(repr, arguments))
+        return ("one of " if len(arguments) > 1 else "") + ", ".join(map(repr, arguments))
     if origin in LISTS:
         has_fixed_length = origin is tuple and arguments[-1] is not Ellipsis
         size = limits or (f" of {len(arguments)} items" if has_fixed_length else "")
         return f"a list{size}, each item {describe_type(arguments[0], describe_class)}"
     if origin in MAPPINGS:
         return f"a mapping, each value {describe_type(arguments[1], describe_class)}"
-    return (_DESCRIPTIONS[hint] if hint in _DESCRIPTIONS else describe_class(hint)) + limits
+    return (_PLAIN_TYPES[hint] if hint in _PLAIN_TYPES else describe_class(hint)) + limits
 
 
 @cache
@@ -264,6 +266,6 @@ def _shallow_hint(hint: Any) -> Any:
     if hint is bool:
         return StrictBool  # not "yes" or 1
     if hint is str:
-        return Annotated[str, BeforeValidator(as_scalar)]
-    is_dataclass = isinstance(hint, type) and hint not in _DESCRIPTIONS
-    return Annotated[hint, InstanceOf()] if is_dataclass else hint
+        return Annotated[str, BeforeValidator(as_scalar)]  # a path becomes text
+    is_plain = hint in _PLAIN_TYPES or not isinstance(hint, type)  # the other types are dataclasses and their bases
+    return hint if is_plain else Annotated[hint, InstanceOf()]

@@ -113,7 +113,7 @@ RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json"}
 """Files in a stage folder that describe the run; no other stage reads them."""
 RUN_FOLDERS = {"logs", "checkpoints"}
 """Subfolders of a stage folder that no other stage reads."""
-_RECORDED = {"prepared.json": "parts"}  # file that records the hashes of all files in the folder next to it
+_FOLDER_OF_RECORD = {"prepared.json": "parts"}  # file with the hashes of all files in the folder next to it
 
 
 def hash_file(path: Path) -> str:
@@ -161,13 +161,14 @@ class FileHashes:
     def hash_path(self, path: Path) -> str:
         """Return the hash of a file, or of the relative names and contents of all files below a folder.
 
-        Ignored are `manifest.json`, `status.json`, model cards, `RUN_FILES` and `RUN_FOLDERS` in a stage folder, and
-        the parts of a corpus whose hashes are in `prepared.json`: they may be too large to read at each start."""
+        Ignored are `manifest.json`, `status.json` and model cards; in a stage folder also the other `RUN_FILES` and the
+        `RUN_FOLDERS`; and the parts of a corpus whose hashes are in `prepared.json`, because they may be too large to
+        read at each start."""
         if not path.is_dir():
             return self.of_file(path)
         in_stage = any((folder / "manifest.json").is_file() for folder in (path, path.parent))  # parent: `seed-1`
         not_hashed, skipped = (RUN_FILES, RUN_FOLDERS) if in_stage else (_NOT_HASHED, set())
-        recorded_folders = {path / folder for record, folder in _RECORDED.items() if (path / record).is_file()}
+        recorded_folders = {path / folder for record, folder in _FOLDER_OF_RECORD.items() if (path / record).is_file()}
         files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_hashed)
         names = [file.relative_to(path) for file in files if recorded_folders.isdisjoint(file.parents)]
         names = [name for name in names if skipped.isdisjoint(name.parts)]

@@ -74,10 +74,11 @@ class Freshness:
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
         """Compare with `before`, the facts in a record; return a description of the change for the name of each fact
-        that differs, {} if none does."""
+        that differs, {} if none does. An optional fact that `before` lacks is no change."""
         old = self._flatten_record(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
-        # facts that are None now and missing before are changes, although `get` returns None for both
+        # `get` returns None for null and for a missing fact. A null that `before` lacks is a change: null is not the
+        # default, which is optional. A null that is missing now is no change: the setting no longer exists.
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}

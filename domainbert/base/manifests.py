@@ -42,24 +42,23 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
     `folder` is a stage folder or a folder inside it (`seed-1`), and `patterns` match names relative to it. A folder
     without a manifest is not checked.
     """
-    absolute = Path(os.path.abspath(folder))
-    for stage_folder in (absolute, absolute.parent):
-        if (manifest := _cached_manifest(stage_folder)) is not None:
-            break
-    else:
+    stage_folder, prefix, absolute = Path(folder), "", Path(os.path.abspath(folder))
+    manifest = _cached_manifest(absolute)
+    if manifest is None:  # perhaps a folder inside the stage folder
+        stage_folder, prefix, absolute = stage_folder.parent, f"{escape(absolute.name)}/", absolute.parent
+        manifest = _cached_manifest(absolute)
+    if manifest is None:
         return
-    prefix = "" if stage_folder == absolute else f"{escape(absolute.name)}/"
     full_patterns = [prefix + pattern for pattern in patterns]
 
     def matches(name: str) -> bool:
         """Whether a pattern matches a name; `*` matches no slash, unlike in `fnmatch`."""
         return any(name.count("/") == pattern.count("/") and fnmatch(name, pattern) for pattern in full_patterns)
 
-    if problems := find_damaged_outputs(stage_folder, manifest, selects=matches):
+    if problems := find_damaged_outputs(absolute, manifest, selects=matches):
         raise DomainbertError(
-            f"{folder if stage_folder == absolute else Path(folder).parent}: changed since stage {manifest['stage']} "
-            f"finished: {format_examples(problems)}; expected unchanged files: run the stage again with --force "
-            f"(in a recipe: --force {stage_folder.name})"
+            f"{stage_folder}: changed since stage {manifest['stage']} finished: {format_examples(problems)}; expected "
+            f"unchanged files: run the stage again with --force (in a recipe: --force {absolute.name})"
         )
 
 
@@ -92,10 +91,13 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
         hash_json(manifest)  # fails early if it is nested too deeply to be written again
     except RecursionError as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
-    if not (isinstance(manifest, dict) and {"stage", "key"} <= set(manifest) and {"made_from", "seal"} & set(manifest)):
+    keys = set(manifest) if isinstance(manifest, dict) else set()
+    is_of_domainbert = {"stage", "key"} <= keys and ("made_from" in keys or "seal" in keys)  # `seal`: older versions
+    if not is_of_domainbert:
         if accept_foreign:
             return None
-        raise DomainbertError(f"{path}: expected a manifest of domainbert, with the keys stage, key and made_from")
+        expected = "expected a manifest of domainbert: remove the file, or use a new folder"
+        raise DomainbertError(f"{path}: found no keys stage, key and made_from; {expected}")
     malformed = [name for name, expected in _TYPES.items() if not isinstance(manifest.get(name), expected)]
     malformed += [] if recorded_facts(manifest) else ["made_from"]
     if malformed:
@@ -111,13 +113,15 @@ def recorded_facts(record: Mapping[str, Any]) -> dict[str, Any] | None:
 
     Earlier versions wrote a nested `seal`, in which inputs were listed by path.
     """
-    current, seal = record.get("made_from"), record.get("seal") or {}
-    if isinstance(current, dict) or not isinstance(seal, dict):
-        return current if isinstance(current, dict) else None
+    current, seal = record.get("made_from"), record.get("seal")
+    if isinstance(current, dict):
+        return current
+    if not isinstance(seal, dict):
+        return None
     config, inputs, stages = (seal.get(part) for part in ("config", "inputs", "stages"))
     if not (isinstance(config, dict) and isinstance(inputs, dict) and isinstance(stages, dict)):
         return None
-    # facts of input files, except the facts that are values of settings: the others are files of folders and patterns
+    # the content of a file that a setting names is in the settings; the other inputs are files of folders and patterns
     contents = [f"{Path(path).name} {digest}" for path, digest in inputs.items()]
     settings = json.dumps(config, ensure_ascii=False)
     not_in_settings = [content for content in contents if content not in settings]

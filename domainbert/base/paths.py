@@ -65,7 +65,7 @@ def is_on_hub(path: str | Path) -> bool:
     return str(path).startswith(_HUB)
 
 
-def hub_hint(path: Path, repo_type: str = "model") -> str:
+def suggest_hub_name(path: Path, repo_type: str = "model") -> str:
     """Return a hint, for an error message on a missing path, to write it as `hub:NAME`; empty if it cannot be a name on
     the hub."""
     name = str(path)

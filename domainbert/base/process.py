@@ -134,11 +134,11 @@ def _record_signal(signal_number: int, frame: FrameType | None) -> None:
 
 
 def _exit_if_unhandled(ended: threading.Event) -> None:
-    """Exit the process if a signal is not handled in time; return after `ended` is set. Runs in its own thread, which a
-    handler cannot start safely."""
+    """Exit the process if a recorded signal stays unhandled for `_MAX_SECONDS`; return after `ended` is set. Runs in a
+    thread that is started in advance, because a signal handler cannot start a thread safely."""
     seconds = 0.0
     while not ended.wait(_POLL_SECONDS):
-        unhandled = _pending and signal.getsignal(signal.SIGTERM) is _record_signal
+        unhandled = _pending and signal.getsignal(signal.SIGTERM) is _record_signal  # a training sets another handler
         seconds = seconds + _POLL_SECONDS if unhandled else 0.0
         if seconds >= _MAX_SECONDS:
             os._exit(TRY_AGAIN)

@@ -25,10 +25,10 @@ class ParsedArguments:
 
 
 def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> ParsedArguments:
-    """Split the arguments after the program and the stage.
+    """Parse the arguments that follow the program and the stage.
 
-    `flags` maps each flag, without dashes, to the number of its values: `none`, `one` or `optional`. All other options
-    need a value.
+    `flags` maps the name of each flag (an option that is not a setting) without dashes to the number of its values:
+    `none`, `one` or `optional`. Every other option is a setting, which needs a value.
 
     Raises:
         DomainbertError: an option has no value, or a flag has a value and takes none.
@@ -51,7 +51,7 @@ def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], type
     """Add the option `word` to `typed`, and remove its value from `remaining`."""
     name, equals, inline_value = word.removeprefix("--").partition("=")
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
-    num_values = "optional" if name.endswith(".help") else flags.get(name)
+    num_values = "optional" if name.endswith(".help") else flags.get(name)  # None: a setting, which has one value
     if num_values == "none" and equals:
         raise DomainbertError(f"--{name}: found '{inline_value}'; expected no value")
     value: str | None = inline_value

@@ -18,7 +18,7 @@ from domainbert.settings.reader import Settings, replace_strings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
-_STREAM = "stream "  # prefix in place of the hash of a stream
+_STREAM = "stream "  # begins the text in place of the hash of a stream, which is replaced by a hash in the facts
 
 
 def hashes_of_inputs(settings: Settings, hashes: FileHashes = HASHES) -> dict[str, str]:
@@ -59,7 +59,8 @@ def stage_facts(
     if facts.get("trainer") is None:  # no arguments: equal to arguments that change only the speed
         facts.pop("trainer", None)
     text = json.dumps(config, ensure_ascii=False)
-    facts |= {"stage": stage, INPUT_FILES: [content for content in contents.values() if content not in text]}
+    not_in_settings = [content for content in contents.values() if content not in text]
+    facts |= {"stage": stage, INPUT_FILES: not_in_settings}
     facts |= {f"@{name}": key for name, key in (keys or {}).items()}
 
     # mappings whose order counts, and names of settings with default values

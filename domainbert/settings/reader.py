@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ from domainbert.base.fields import (
     strip_ranges,
     type_mismatches,
 )
-from domainbert.base.paths import OnHub, check_hub_name, hub_hint, is_on_hub, resolve_path, stream_kind
+from domainbert.base.paths import OnHub, check_hub_name, is_on_hub, resolve_path, stream_kind, suggest_hub_name
 from domainbert.base.redact import redact
 from domainbert.settings.schema import (
     defaults_of,
@@ -47,7 +47,7 @@ from domainbert.settings.yaml_files import Node, parse_option
 
 _MAX_LIST_CHARACTERS = 80  # characters of a list in a message
 WRONG: Any = object()  # marks a value that does not match its type
-_FIELD_MESSAGE = re.compile(r"(\w+(?:\.\w+|\[\d+\])*): (.*)", re.DOTALL)
+_FIELD_MESSAGE = re.compile(r"(?P<field>\w+(?:\.\w+|\[\d+\])*): (?P<problem>.*)", re.DOTALL)
 
 
 @dataclass
@@ -87,11 +87,13 @@ def read_settings(
     reader = _Reader(problems, prefix, template, streams=fields_with_metadata(cls, STREAM))
     node = reader.with_current_names(node, cls, "")
     values = reader.read_fields(node, "", field_types(cls), defaults)
-    settings, all_values = reader.settings, {**defaults, **(values or {})}
+    settings = reader.settings  # with the inputs and references that the reader has found
     settings.arguments = values or {}
+    all_values = {**defaults, **settings.arguments}
     if values is not None and not template:
         settings.instance = reader.instantiate(node, cls, "", all_values)
-    settings.plain = redact(replace_strings(as_plain(_missing_as_none(all_values)), reader.original_paths))
+    plain = as_plain(_missing_as_none(all_values))
+    settings.plain = redact(replace_strings(plain, reader.original_paths))  # paths as the user has written them
     return settings
 
 
@@ -112,7 +114,7 @@ class _Reader:
     """Reads the values of nodes as their types; collects problems and continues.
 
     A method that reads a value returns `WRONG`, and adds problems, if the value is not valid. `key` is its dotted key,
-    for messages.
+    for messages; `key_prefix` is the key of a mapping followed by a dot, "" for the settings of the stage.
     """
 
     def __init__(self, problems: Problems, prefix: str, template: bool, streams: Sequence[str]) -> None:
@@ -135,7 +137,7 @@ class _Reader:
         """Add the problem that a value does not match its type, and return `WRONG`."""
         return self.add_problem(node, key, f"found {node.short_text()}; expected {describe(hint)}")
 
-    def with_current_names(self, node: Node, cls: type, key: str) -> Node:
+    def with_current_names(self, node: Node, cls: type, key_prefix: str) -> Node:
         """Return the node with the current names of renamed settings; warn of each old name. Add a problem if the old
         and the new name are both given."""
         for old, new in renamed_fields(cls).items():
@@ -143,18 +145,20 @@ class _Reader:
             if child is None:
                 continue
             if new in others.value:
-                self.add_problem(child, key + old, f"found with {new}, its new name; expected only {new}")
+                self.add_problem(child, key_prefix + old, f"found next to {new}, its new name; expected only {new}")
                 node = others
             else:
                 advice = "the old name will be removed in the next version"
                 warnings.warn(
-                    f"{child.location(key + old)}: renamed to {key}{new}; {advice}", FutureWarning, stacklevel=2
+                    f"{child.location(key_prefix + old)}: renamed to {key_prefix}{new}; {advice}",
+                    FutureWarning,
+                    stacklevel=2,
                 )
                 node = dataclasses.replace(node, value={**others.value, new: child})
         return node
 
     def read_fields(
-        self, node: Node, key: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
+        self, node: Node, key_prefix: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
     ) -> dict[str, Any] | None:
         """Read the values of a mapping whose allowed keys are the keys of `defaults`. Return only the given values, or
         None, with problems, if a key or value is wrong."""
@@ -162,14 +166,14 @@ class _Reader:
         allowed_hints = {name: hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                self.add_problem(
-                    child, key + name, f"unknown key; {suggest_key(name, allowed_hints, key, bool(self.prefix))}"
-                )
+                suggestion = suggest_key(name, allowed_hints, key_prefix, in_recipe=bool(self.prefix))
+                self.add_problem(child, key_prefix + name, f"unknown key; {suggestion}")
         for name, default in defaults.items():
             if name in node.value:
-                values[name] = self.read_value(node.value[name], hints[name], key + name, default)
+                values[name] = self.read_value(node.value[name], hints[name], key_prefix + name, default)
             elif default is dataclasses.MISSING and not self.template:
-                values[name] = self.add_problem(node, key + name, f"missing; expected {describe(hints[name])}")
+                self.add_problem(node, key_prefix + name, f"missing; expected {describe(hints[name])}")
+                values[name] = WRONG
         any_wrong = any(value is WRONG for value in values.values())
         return None if any_wrong or set(node.value) - set(defaults) else values
 
@@ -252,33 +256,35 @@ class _Reader:
     def instantiate(self, node: Node, cls: type, key: str, all_values: Mapping[str, Any]) -> Any:
         """Create a dataclass from the values of all its fields, and record its input files. Return `WRONG`, with
         problems, if its validation fails or an input file is missing."""
-        instance, num_problems = None, len(self.problems.messages)
         try:
             instance = cls(**all_values)
-            if hasattr(instance, "input_files") and not self.template:
-                # raises if a file is missing; only files of unfinished stages may be
-                instance.input_files(node.stage_paths(finished=False))
-                # files of earlier stages are no inputs
-                self.settings.inputs.extend(instance.input_files(node.stage_paths()))
-        except DomainbertError as error:
-            for problem in error.problems:
-                self.add_field_problem(node, key, problem, list(all_values))
-            if instance is not None:  # the fields are valid, so the problems are about input files
-                self.settings.missing += self.problems.messages[num_problems:]
+        except (DomainbertError, ValueError) as error:
+            return self.add_field_problems(node, key, error, all_values)
+        if self.template or not hasattr(instance, "input_files"):
+            return instance
+        num_problems = len(self.problems.messages)
+        try:
+            # raises if a file is missing; only files of unfinished stages may be
+            instance.input_files(node.stage_paths(finished=False))
+            # files of earlier stages are no inputs
+            self.settings.inputs.extend(instance.input_files(node.stage_paths()))
+        except (DomainbertError, ValueError) as error:
+            self.add_field_problems(node, key, error, all_values)
+            self.settings.missing += self.problems.messages[num_problems:]
             return WRONG
-        except ValueError as error:
-            return self.add_problem(node, key, str(error))
         return instance
 
-    def add_field_problem(self, node: Node, key: str, problem: str, fields: Sequence[str]) -> None:
-        """Add a problem from the validation of a dataclass with `fields`: at the field with which the message begins,
-        or at the dataclass if it begins with no field."""
-        match = _FIELD_MESSAGE.fullmatch(problem)
-        parts = re.findall(r"\w+", match[1]) if match else [""]
-        if match and parts[0] in fields:
-            self.add_problem(node.at(parts), f"{key}.{match[1]}".removeprefix("."), match[2])
-        else:
-            self.add_problem(node, key, problem)
+    def add_field_problems(self, node: Node, key: str, error: Exception, fields: Collection[str]) -> Any:
+        """Add the problems of an error about a dataclass with `fields`, and return `WRONG`. Each problem is added at
+        the field with which it begins, or at the dataclass if it begins with no field."""
+        for problem in error.problems if isinstance(error, DomainbertError) else [str(error)]:
+            match = _FIELD_MESSAGE.fullmatch(problem)
+            parts = [] if match is None else re.findall(r"\w+", match["field"])
+            if match is None or parts[0] not in fields:
+                self.add_problem(node, key, problem)
+            else:
+                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), match["problem"])
+        return WRONG
 
     def read_list(self, node: Node, hint: Any, key: str) -> Any:
         """Read a list item by item; a single value may stand for a list of one item."""
@@ -339,13 +345,15 @@ class _Reader:
             return self.add_missing(node, key, f"{node.reference} does not exist, but its stage is done; {expected}")
         if self.template or node.reference is not None:
             return path
-        stream = stream_kind(path)
-        if stream and key not in self.streams:
-            return self.add_problem(node, key, f"{value} is {stream}; expected a regular file or folder")
-        if not stream and not path.exists():
-            hub = "" if on_hub is None else hub_hint(value, on_hub.repo_type)
-            return self.add_missing(node, key, f"{value} does not exist; expected a file or folder{hub}")
-        (self.settings.streams if stream else self.settings.inputs).append(path)
+        if stream := stream_kind(path):
+            if key not in self.streams:
+                return self.add_problem(node, key, f"{value} is {stream}; expected a regular file or folder")
+            self.settings.streams.append(path)
+            return path
+        if not path.exists():
+            hub_name = "" if on_hub is None else suggest_hub_name(value, on_hub.repo_type)
+            return self.add_missing(node, key, f"{value} does not exist; expected a file or folder{hub_name}")
+        self.settings.inputs.append(path)
         return path
 
 

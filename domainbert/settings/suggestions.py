@@ -50,25 +50,29 @@ TRANSFORMERS_SETTINGS = {
 """Settings of `transformers` and its example scripts, with the possible names here; each stage has some of these."""
 
 
-def suggest_key(name: str, hints: Mapping[str, Any], key: str, in_recipe: bool = False) -> str:
+def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: bool = False) -> str:
     """Return a hint for an error message on the unknown key `name`: a similar valid key, or the list of valid keys.
 
-    `hints` are the types of the valid keys, and `key` is their prefix, such as `task.`. A stage in a recipe has no key
-    `out`.
+    `hints` are the types of the valid keys, and `prefix` is their prefix, such as `task.`. A stage in a recipe has no
+    key `out`.
     """
-    if in_recipe and not key and "out" in (name, *TRANSFORMERS_SETTINGS.get(name, ())):
-        return "a stage of a recipe writes to a folder of its name, below the recipe's out: expected no key here"
-    siblings = [*hints, *([] if key or in_recipe else ["out"])]
+    equivalents = TRANSFORMERS_SETTINGS.get(name, ())
+    means_out = name == "out" or "out" in equivalents
+    if means_out and in_recipe and not prefix:
+        return "a stage of a recipe writes to the folder with its name below the recipe's out: expected no key here"
+    siblings = [*hints, *([] if prefix or in_recipe else ["out"])]
     # last part of each key here and below, by dotted key
-    last_parts = {f"{key}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
+    last_parts = {f"{prefix}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
 
-    # first an equivalent key or the same last part, then a similar key here, then a similar last part
-    equivalents = [path for path in TRANSFORMERS_SETTINGS.get(name, ()) if path in last_parts]
-    equivalents += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
-    if equivalents:
-        return f"did you mean '{equivalents[0]}'?"
+    # the equivalent of a setting of transformers, or a key with the last part `name`
+    matches = [path for path in equivalents if path in last_parts]
+    matches += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
+    if matches:
+        return f"did you mean '{matches[0]}'?"
+    # a similar key here
     if get_close_matches(name, siblings, n=1):
         return suggest_name(name, siblings)
+    # a key with a similar last part
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
     first_match = next((path for path, last in last_parts.items() if last in close), None)
     return suggest_name(name, list(hints)) if first_match is None else f"did you mean '{first_match}'?"

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import get_origin
 
-from domainbert.base.choices import is_allowed, named_files
+from domainbert.base.choices import is_user_class, named_files
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.fields import field_types, strip_ranges
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
@@ -51,7 +51,7 @@ def at_key(key: str, node: Node) -> Node:
 
 
 def merge(base: Node, update: Node) -> Node:
-    """Return `base` with the values of `update`, merged recursively and with the position (`where`) of `base`.
+    """Return `base` with the values of `update`, merged recursively.
 
     `update` replaces `base` if one of them is not a mapping, or if their `class_path` differs. A list or text in `base`
     is a shorthand for a mapping, and is expanded first.
@@ -66,7 +66,7 @@ def merge(base: Node, update: Node) -> Node:
     merged = dict(base.value)
     for key, node in update.value.items():
         merged[key] = merge(merged[key], node) if key in merged else node
-    return replace(update, value=merged, where=base.where)
+    return replace(base, value=merged)
 
 
 def as_mapping(node: Node) -> Node:
@@ -107,7 +107,7 @@ def _names_another_class(base: Node, update: Node) -> bool:
     if "class_path" not in base.value or "class_path" not in update.value:
         return False
     old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)
-    if is_allowed(old) or is_allowed(new):
+    if is_user_class(old) or is_user_class(new):
         return old != new
     return old.rpartition(".")[2] != new.rpartition(".")[2]
 
@@ -134,8 +134,10 @@ def expand_shorthand(node: Node, cls: type) -> Node:
             return node
         single, other_keys = keys["class_path"], keys["init_args"].value if "init_args" in keys else {}
     name = getattr(cls, "shorthand", None)
-    takes_list = name is not None and get_origin(strip_ranges(field_types(cls)[name])) is list
-    if name is None or not isinstance(single.value, (str, list) if takes_list else str):
+    if name is None:
+        return single
+    takes_list = get_origin(strip_ranges(field_types(cls)[name])) is list
+    if not isinstance(single.value, (str, list) if takes_list else str):
         return single
     value = [single] if takes_list and isinstance(single.value, str) else single.value
     return replace(node, value={name: replace(single, value=value, text=None), **other_keys}, text=None)
@@ -151,7 +153,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     variables: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
     if not isinstance(node.value, dict):
-        problems.add(f"{node.where}: vars: found {node.short_text()}; expected a mapping of names to text")
+        problems.add(f"{node.where}: vars: found {node.short_text()}; expected names with texts, as in data: law/raw")
         return {}
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
@@ -159,7 +161,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         is_option = value.where.startswith("--")  # from the command line
         text = typed if is_option else environment.get(environment_name, typed)
         if text is None:
-            expected = f"expected text, here, from --vars.{name} or from {environment_name}"
+            expected = f"expected text here, or --vars.{name}, or the environment variable {environment_name}"
             problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")
         variables[name] = replace(value, value=text or "")
 
@@ -168,7 +170,9 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
     for name, item in variables.items():
         if _VARIABLE.search(item.value):
-            problems.add(f"{item.where}: vars.{name}: refers to itself through {item.short_text()}; expected text")
+            problems.add(
+                f"{item.where}: vars.{name}: refers to itself through {item.short_text()}; expected plain text"
+            )
     return {name: item.value for name, item in variables.items()}
 
 
@@ -224,7 +228,8 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:
-                problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {suggest_name(name, list(variables))}")
+                hint = suggest_name(name, list(variables)) if variables else f"set --vars.{name} or a key in vars"
+                problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {hint}")
             return variables.get(name, "")
 
         return replace(node, value=_VARIABLE.sub(value_of, node.value))

@@ -243,7 +243,7 @@ class _Builder:
             key = self._scalar(key_node) if is_plain else None
             where = self._where(key_node)
             if not isinstance(key, str):
-                raise DomainbertError(f"{where}: found a key that is not text; expected a name (quote it)")
+                raise DomainbertError(f"{where}: found a key that is not text; expected text: put the key in quotes")
             if key in children:
                 raise DomainbertError(f"{where}: duplicate key '{key}'; expected it once")
             children[key] = replace(self.build(value_node), where=where)
@@ -289,7 +289,7 @@ class SizeCounter:
         if self.nodes > MAX_NODES:
             raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
         if self.depth > MAX_DEPTH:
-            raise LimitError(f"more than {MAX_DEPTH} levels; expected plain nested values", mark.line + 1)
+            raise LimitError(f"more than {MAX_DEPTH} levels of nesting; expected at most that many", mark.line + 1)
         yield
         self.depth -= 1
 

@@ -87,10 +87,10 @@ class Check:
         """Check that a labelled set or a corpus is given, and that the rules exist."""
         if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
             raise DomainbertError(
-                "labelled: found no set and no corpus; expected train, validation or test, or a corpus"
+                "labelled: found no set and no corpus; expected labelled.train, for example, or corpus"
             )
         if self.labelled is not None and self.task is None:
-            raise DomainbertError("task: missing; expected the task of the labelled sets")
+            raise DomainbertError("task: missing; expected the task of the labelled sets, such as Ner")
         if self.ignore or self.thresholds:
             _check_rules(self)
 
@@ -109,12 +109,13 @@ def _check_rules(settings: Check) -> None:
                 )
     for name, reason in settings.ignore.items():
         if not reason.strip():
-            raise DomainbertError(f"ignore: {name} has no reason; expected a few words")
+            raise DomainbertError(f"ignore: {name} has no reason; expected a few words: why its findings do not matter")
     for name, value in settings.thresholds.items():
         if value < 0:
             raise DomainbertError(f"thresholds: {name}: found {value:g}; expected 0 or more")
         if rules[name].threshold is None:
-            raise DomainbertError(f"thresholds: {name} has no threshold; expected another rule, or its name in ignore")
+            advice = f"remove it here, or ignore the rule: ignore: {{{name}: your reason}}"
+            raise DomainbertError(f"thresholds: the rule {name} has no threshold; {advice}")
 
 
 @stage

@@ -143,7 +143,7 @@ def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, P
     )
     data = PretrainingData(
         open_prepared(settings.prepared, cache=settings.cache),
-        max_length=settings.phases,
+        max_length=settings.max_length,
         batch_size=settings.batch_size,
         num_workers=settings.num_workers,
     )

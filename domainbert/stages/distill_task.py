@@ -77,7 +77,7 @@ class DistillTask(LabelledTraining):
         """Check that the settings fit together and that the task supports the losses, the cache and unlabelled text."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
-            raise DomainbertError("student: found with model; expected only one of them")
+            raise DomainbertError("student: found next to model; expected only student or only model")
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
@@ -92,7 +92,7 @@ class DistillTask(LabelledTraining):
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
                 raise DomainbertError(
-                    f"losses[{number}]: found positions: all; expected positions: predicted (all is for distill)"
+                    f"losses[{number}]: found positions: all; expected predicted (all is for the stage distill)"
                 )
         if self.cache is not None:
             if not self.task.distillation.has_logits:

@@ -77,9 +77,9 @@ class StageArguments:
         except DomainbertError as error:
             for problem in error.problems:
                 name, _, rest = problem.partition(": ")
-                is_argument = name == key or name in self.arguments
-                is_file = name == str(self.get(name))  # the message begins with a file that has the name of an argument
-                self.problems.append((name, rest) if is_argument and not is_file else (key, problem))
+                is_file = name == str(self.get(name))  # with `train: train`, the message begins with this file
+                at_argument = (name == key or name in self.arguments) and not is_file
+                self.problems.append((name, rest) if at_argument else (key, problem))
 
     def check_declared(self, settings_class: type) -> None:
         """Check the tokenizers and models that fields of `settings_class` declare, and report missing packages for
@@ -132,7 +132,7 @@ class StageArguments:
         path = path or self[key]
         with self.record_problems(key):
             task = self.task_of_model(path)
-            if task == "":
+            if task == "":  # None, if the task is not known yet, is no problem
                 raise DomainbertError(f"{path} has {NO_TASK_HEAD}")
             if task is not None and expected is not None and task != expected:
                 raise DomainbertError(f"{path} is for {task}; expected {expected}")
@@ -145,12 +145,12 @@ class StageArguments:
                 return None
             kind = task_kind(folder.head, folder.fields)
             return "" if kind is None else folder_name(kind)
-        task, model = pending.get("task"), pending.get("model")
-        if isinstance(task, TaskConfig):
-            return task.name
-        if task is None and "prepared" in pending.arguments:  # pretraining
+        if "prepared" in pending.arguments:  # pretraining
             return ""
-        return pending.task_of_model(model) if task is None and model is not None else None
+        task, model = pending.get("task"), pending.get("model")
+        if task is None and model is not None:  # the stage works on a model, such as `export`
+            return pending.task_of_model(model)
+        return task.name if isinstance(task, TaskConfig) else None
 
     def check_pairs(self, key: str, path: Path | None = None) -> None:
         """Report a tokenizer that has no template for pairs, if the task reads pairs.
@@ -184,7 +184,7 @@ class StageArguments:
             prepared = pending.get("row_lengths")
             if prepared is not None and (missing := sorted(lengths - set(prepared))):
                 missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
-                found = f"found {missing_text}; expected one of the row_lengths of {path}, {prepared_text}"
+                found = f"found {missing_text}; expected a length of row_lengths in {path}: {prepared_text}"
                 self.problems.append(("max_length", found))
             for key, model in models.items():
                 if self.is_ready(model) and not pending.has_tokenizer_of(model):

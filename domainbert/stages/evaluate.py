@@ -57,7 +57,7 @@ class Evaluate:
         """Check the names of the models, and that the task uses a training set if there is one."""
         problems = Problems("evaluate")
         if not self.models:
-            problems.add("models: empty; expected at least one name with a model folder")
+            problems.add("models: empty; expected at least one model folder with a name, such as ours: runs/finetune")
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name):
                 problems.add(
@@ -86,7 +86,6 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
             that training did not have; or the number of scored entities differs from the file.
     """
     from domainbert.metrics.summary import Resampling
-    from domainbert.metrics.table import confusion_lines, cost_lines
     from domainbert.stages.evaluated_cards import write_cards
     from domainbert.stages.warnings import weak_teachers
 
@@ -95,6 +94,10 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     scoring = read_test_set(task, settings.test, settings.train, inputs.labelled)
     costs = _score_models(out, folders, task, scoring, inputs)
     summary = scoring.summary(Resampling(resamples, settings.seed))
+    draws, systems = summary.pop("draws", {}), summary["systems"]
+    summary["warnings"] += weak_teachers(settings.models, costs, task.headline)
+    for name, cost in costs.items():
+        systems[name] |= {**scoring.facts(name), "cost": cost}
     facts = {
         "task": task.name,
         "metric": task.headline.as_json(),
@@ -102,22 +105,27 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
         "gold": scoring.num_gold,
         "bootstrap": {"resamples": resamples, "unit": scoring.test.unit, "units": scoring.num_units},
     }
-    summary["warnings"] += weak_teachers(settings.models, costs, task.headline)
-    for name, cost in costs.items():
-        summary["systems"][name] |= {**scoring.facts(name), "cost": cost}
+
     drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": drawn, "systems": summary.pop("draws", {})}, unredacted=True)
+    write_json(out / "draws.json", {"drawn": drawn, "systems": draws}, unredacted=True)
     write_json(out / "metrics.json", {**facts, **summary}, unredacted=True)
     test_files = ", ".join(path_of(file).name for file in files_of(settings.test))
-    write_cards(out / "cards", settings.models, task, test_files, summary["systems"])
-    costs_text = cost_lines(summary["systems"], task.headline.key, task.headline.higher_is_better)
-    percent = ", in percent" if scoring.headline.percent else ""
-    resampled = f"{resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit} and of the seeds"
-    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled}"
-    confused = confusion_lines(summary["systems"])
-    print("\n".join(["", title, "", *scoring.lines(summary), *confused, "", *costs_text]))
-    systems = {name: scoring.manifest_scores(scores) for name, scores in summary["systems"].items()}
-    return {**facts, "systems": systems, "paired": summary["paired"], "warnings": summary["warnings"]}
+    write_cards(out / "cards", settings.models, task, test_files, systems)
+    print("\n".join(_score_lines(settings, scoring, summary)))
+    manifest_scores = {name: scoring.manifest_scores(scores) for name, scores in systems.items()}
+    return {**facts, "systems": manifest_scores, "paired": summary["paired"], "warnings": summary["warnings"]}
+
+
+def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) -> list[str]:
+    """Return the tables of scores, confusions and costs as text."""
+    from domainbert.metrics.table import confusion_lines, cost_lines
+
+    headline, systems = settings.task.headline, summary["systems"]
+    percent = ", in percent" if headline.percent else ""
+    resampled = f"{settings.bootstrap_resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit}"
+    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled} and of the seeds"
+    costs = cost_lines(systems, headline.key, headline.higher_is_better)
+    return ["", title, "", *scoring.lines(summary), *confusion_lines(systems), "", *costs]
 
 
 def _score_models(
@@ -192,7 +200,7 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
         training = pending.get("task")
         if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
             found, expected = ("pairs", "single texts") if task.reads_pairs else ("single texts", "pairs")
-            raise DomainbertError(f"task: reads {found}; expected {expected}, which models.{name} is trained on")
+            raise DomainbertError(f"task: reads {found}; expected {expected}, on which models.{name} is trained")
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
         training_labels = pending.training_labels()
@@ -221,8 +229,8 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
             continue  # not set by the user: the saved value of the model counts
         if setting in training and training[setting] != value:
             raise DomainbertError(
-                f"task.{setting}: found {value!r}, but {system} was trained with {training[setting]!r}, which "
-                "changes the scores; expected the same"
+                f"task.{setting}: found {value!r}, but models.{system} was trained with {training[setting]!r}; "
+                "expected the same value, because the scores depend on it"
             )
 
 
@@ -247,18 +255,20 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
     if (folder / "seeds.json").is_file():
-        listed = [seed for value in read_seeds(folder).values() if isinstance(value, dict) for seed in value]
-        if missing := [seed for seed in listed if not (folder / seed / "config.json").is_file()]:
+        by_metric = [scores for scores in read_seeds(folder).values() if isinstance(scores, dict)]  # score by seed
+        seeds = [seed for scores in by_metric for seed in scores]
+        if missing := [seed for seed in seeds if not (folder / seed / "config.json").is_file()]:
             raise DomainbertError(
-                f"models.{name}: {folder}: seeds.json lists {', '.join(missing)}; expected a model folder for each seed"
+                f"models.{name}: {folder / 'seeds.json'} lists {', '.join(missing)}, but the folders have no "
+                "config.json; expected a model folder for each listed seed: train these seeds again"
             )
-    seeds = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
-    if not seeds:
+    seed_folders = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
+    if not seed_folders:
         found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
         raise DomainbertError(
             f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune"
         )
-    return {path.name: path for path in seeds}
+    return {path.name: path for path in seed_folders}
 
 
 def _seed_order(seed: Path) -> tuple[int, str]:

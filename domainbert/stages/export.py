@@ -22,6 +22,7 @@ from domainbert.tasks.config import TaskConfig, config_from_fields, folder_name,
 if TYPE_CHECKING:
     from domainbert.data.packing import Example
     from domainbert.encoders.heads import EncoderWithHead
+    from domainbert.metrics.headline import Headline
     from domainbert.models.folder import ModelFolder
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tasks.scoring import Scoring
@@ -88,19 +89,24 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     loaded, folder = _load_with_head(inputs.model(settings.model))
     scoring = _read_check_set(folder, settings, inputs)
     examples = _examples(folder, scoring)  # rejects texts that the model cannot read, before any file is written
-    decoder = find_decoder(loaded.head, folder.labels)
     files = _write_files(out, loaded, folder, settings.quantize)
+    decoder = find_decoder(loaded.head, folder.labels)
     if decoder is not None:
         task_from_model_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
         decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
     report["files"] = _compare_logits(loaded, folder.tokenizer(), examples, files)
-    lines = [f"{name}: {_file_summary(facts)}" for name, facts in report["files"].items()]
+    results = {name: _file_summary(facts) for name, facts in report["files"].items()}
     if scoring is not None and settings.check is not None:
-        lines.append(_score(report, scoring, folder.path, files, settings.check))
+        scores = _score_files(scoring, folder.path, files)
+        report |= {"check": set_name(settings.check), scoring.headline.key: scores["torch"][scoring.headline.key]}
+        for name, facts in report["files"].items():
+            facts |= scores[name] if "interval" in scores[name] else {}
+        names = ", ".join(path_of(file).name for file in files_of(settings.check))
+        results[f"{scoring.headline.name} on {names}"] = _scores_text(scores, scoring.headline)
     write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(report, folder, decoder.logits if decoder else "", lines))
-    print("\n".join(lines))
+    write_text(out / "README.md", _card(report, folder, decoder.logits if decoder else "", results))
+    print("\n".join(f"{name}: {text}" for name, text in results.items()))
     return report
 
 
@@ -118,12 +124,14 @@ def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
         model, folder, missing = load_model(folder, folder.head)
     if missing:
         names = ", ".join(missing)
-        raise DomainbertError(f"{folder.path}: config.json names a head whose weights are missing: {names}")
+        raise DomainbertError(
+            f"{folder.path}: config.json names a head, but its weights are missing: {names}; expected a trained model"
+        )
     return model.eval(), folder
 
 
 def check_arguments(arguments: StageArguments) -> None:
-    """Check that the packages for ONNX are installed, and check the labelled file."""
+    """Check the packages for ONNX, and the labelled file with the task of the arguments or else of the model."""
     arguments.check_installed("", ["onnx", "onnxruntime", "onnxscript"], "onnx")
     pending, task = arguments.pending_stage(arguments["model"]), arguments["task"]
     if pending is not None:
@@ -131,7 +139,8 @@ def check_arguments(arguments: StageArguments) -> None:
     elif (folder := arguments.readable_model(arguments["model"])) is not None:
         with arguments.record_problems("model"):
             kind = task_kind(folder.head, folder.fields)
-            task = task or (kind and config_from_fields(kind, folder.fields))
+            if task is None and kind is not None:
+                task = config_from_fields(kind, folder.fields)
     arguments.check_labelled("check", task)
 
 
@@ -141,7 +150,7 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"check: {folder.path}: {NO_TASK_HEAD}")
+        raise DomainbertError(f"check: {folder.path} has {NO_TASK_HEAD}, or no check")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or config_from_fields(kind, folder.fields)
@@ -226,8 +235,9 @@ def _file_summary(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequence[Path], check: LabelledSet) -> str:
-    """Score the torch model and each ONNX file, add the scores to `report`, and return them in a line."""
+def _score_files(scoring: Scoring, folder: Path, files: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Return the score of the torch model ("torch") and of each ONNX file by name; for each file also the change from
+    torch with its interval, unless a score is undefined."""
     from domainbert.metrics.summary import Resampling
     from domainbert.serving.predictor import load_predictor
 
@@ -235,35 +245,39 @@ def _score(report: dict[str, Any], scoring: Scoring, folder: Path, files: Sequen
         for name, path in [("torch", folder), *((file.name, file) for file in files)]:
             predictor = load_predictor(path, "32-true")
             scoring.add_model(name, "model", predictor, Path(predictions) / f"{name}{scoring.suffix}")
-    summary = scoring.summary(Resampling(_RESAMPLES, 0))
-    key, name, percent = scoring.headline.key, scoring.headline.name, scoring.headline.percent
-    report |= {"check": set_name(check), key: summary["systems"]["torch"][key]}
-    scores = [f"torch {format_score(report[key], percent)}"]
-    for pair in summary["paired"]:
-        score = summary["systems"][pair["b"]][key]
-        if pair["difference"] is None:
-            scores.append(f"{pair['b']} {format_score(score, percent)}")
-            continue
-        change = 0.0 - pair["difference"]  # pairs are torch minus file; 0.0 - x is never -0.0
-        low, high = sorted(0.0 - bound for bound in pair["interval"])
-        report["files"][pair["b"]] |= {key: score, f"{key}_change": change, "interval": [low, high]}
-        change_text = f"{format_score(change, percent, '+')} {format_interval([low, high], percent, '+')}"
-        scores.append(f"{pair['b']} {format_score(score, percent)} ({change_text})")
-    names = ", ".join(path_of(file).name for file in files_of(check))
-    return f"{name} on {names}: {', '.join(scores)}"
+    summary, key = scoring.summary(Resampling(_RESAMPLES, 0)), scoring.headline.key
+    scores = {name: {key: system[key]} for name, system in summary["systems"].items()}
+    for pair in summary["paired"]:  # torch minus file; the change is file minus torch
+        if pair["difference"] is not None:
+            low, high = sorted(0.0 - bound for bound in pair["interval"])  # 0.0 - x is never -0.0
+            scores[pair["b"]] |= {f"{key}_change": 0.0 - pair["difference"], "interval": [low, high]}
+    return scores
 
 
-def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, lines: Sequence[str]) -> str:
+def _scores_text(scores: Mapping[str, Mapping[str, Any]], headline: Headline) -> str:
+    """Return the result of `_score_files` as "torch 90.12, model.onnx 90.10 (-0.02 [-0.10, +0.05])"."""
+    texts, percent = [], headline.percent
+    for name, facts in scores.items():
+        text = f"{name} {format_score(facts[headline.key], percent)}"
+        if "interval" in facts:
+            change = format_score(facts[f"{headline.key}_change"], percent, "+")
+            text += f" ({change} {format_interval(facts['interval'], percent, '+')})"
+        texts.append(text)
+    return ", ".join(texts)
+
+
+def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, results: Mapping[str, str]) -> str:
+    """Return the model card; `results` are the sizes and scores of the files as text, by the name of the row."""
     task = task_kind(folder.head, folder.fields)
     if task is not None:
         model_type = task.title
-    elif folder.labels:
+    elif folder.labels:  # a head that is not of a task of domainbert
         model_type = "Model"
     else:
         model_type = "Encoder" if folder.head is None else "Masked language model"
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
-    facts |= dict(line.split(": ", 1) for line in lines)
+    facts |= results
     if logits_meaning:
         facts["logits"] = logits_meaning
     if INT8_FILE in report["files"]:

@@ -52,7 +52,7 @@ class Finetune(LabelledTraining):
         """Check that the settings fit together, and that the task and the encoder support them."""
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
-            raise DomainbertError("adversarial, r_drop: found with strategy: fsdp; expected another strategy")
+            raise DomainbertError("adversarial, r_drop: found with trainer.strategy: fsdp; expected ddp, for example")
         if self.r_drop is not None and self.dropout == 0:
             raise DomainbertError("r_drop: found with dropout: 0; expected a dropout above 0")
         if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
@@ -132,8 +132,8 @@ def _train_seed(
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
 
-    has_encoder = settings.init == "random" and settings.encoder is not None  # then `model` is a tokenizer folder
-    model = settings.model if has_encoder else inputs.model(settings.model)
+    tokenizer = None if settings.encoder is None else inputs.tokenizer(settings.model)  # `model` is then its folder
+    model = inputs.model(settings.model) if settings.encoder is None else settings.model
     module = FineTuning(
         model,
         settings.task,
@@ -152,7 +152,7 @@ def _train_seed(
         settings.task,
         train,
         validation,
-        model=inputs.tokenizer(settings.model) if has_encoder else model,
+        model=model if tokenizer is None else tokenizer,
         batch_size=settings.batch_size,
         max_length=settings.max_length,
         num_workers=settings.num_workers,

@@ -44,7 +44,9 @@ class _Group:
     """Trainings on the same labelled sets, and the test sets that score them, all read with the same settings."""
 
     stages: list[str]
+    """Names of the trainings."""
     node: Node
+    """Settings of the first training."""
     tests: list[Node] = field(default_factory=list)
 
 
@@ -53,35 +55,37 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
 
     A recipe gets a check for each task with its labelled sets, or a check of the corpus if it has no labelled sets. A
     recipe with a stage `check`, or without training, gets no automatic check. The check compares the test set with the
-    other sets before the training; the training itself never opens the test set.
+    other sets before the training; the training itself never opens the test set. It runs before the first training of
+    the recipe or, if it reads output of that training or a later stage, before the first training on its labelled sets.
 
     Args:
         stages: the stages of the recipe in order.
         check_settings: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
     """
-    first = next((name for name, stage in stages.items() if stage.function in _TRAININGS), None)
+    training = next((name for name, stage in stages.items() if stage.function in _TRAININGS), None)
     disabled = check_settings is not None and check_settings.value is False
-    if disabled or first is None or any(stage.function == "check" for stage in stages.values()):
+    if disabled or training is None or any(stage.function == "check" for stage in stages.values()):
         return
-    groups, first_stages = _training_groups(stages), set(list(stages)[: list(stages).index(first)])
+    stages_before = list(stages)[: list(stages).index(training)]
+    groups, corpus_settings = _training_groups(stages), _corpus_settings(stages, stages_before)
     overrides = {} if check_settings is None else check_settings.value
     names = set(stages)
     for group in groups:
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
-        values = _corpus_settings(stages, first) | _labelled_settings(group, first_stages) | overrides
-        node = Node(values, group.node.where)
-        yield _implied_check(stages, name, _next_stage(stages, first, node, group.stages[0]), node, group.stages)
-    if not groups and "corpus" in (shared := _corpus_settings(stages, first)):
-        node = Node(shared | overrides, stages[first].node.where)
-        yield _implied_check(stages, _unused_name("check", names), first, node)
+        node = Node(corpus_settings | _labelled_settings(group, stages_before) | overrides, group.node.where)
+        reads_only_before = _referred_stages(node).issubset(stages_before)
+        yield _implied_check(stages, name, training if reads_only_before else group.stages[0], node, group.stages)
+    if not groups and corpus_settings:
+        node = Node(corpus_settings | overrides, stages[training].node.where)
+        yield _implied_check(stages, _unused_name("check", names), training, node)
 
 
 def _implied_check(
     stages: Mapping[str, RecipeStage], name: str, next_stage: str, node: Node, labelled: Sequence[str] = ()
 ) -> ImpliedCheck:
-    """Return the check that runs before `next_stage`. The trainings that need it are `labelled`, the trainings on its
-    labelled sets, and all trainings on unlabelled text from `next_stage` on."""
+    """Return the check that runs before `next_stage`. It is needed by the trainings on its labelled sets, which
+    `labelled` names, and by all trainings on unlabelled text from `next_stage` on."""
     names = list(stages)
     later = names[names.index(next_stage) :]
     unlabelled = {other for other in later if stages[other].function in _UNLABELLED_TRAININGS}
@@ -97,7 +101,7 @@ def _unused_name(name: str, names: Set[str]) -> str:
 
 
 def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
-    """Return the labelled trainings of a recipe, in groups with the same labelled sets and the same test sets."""
+    """Return the labelled trainings of a recipe, in groups with the same labelled sets, each with its test sets."""
     groups: dict[tuple[Any, ...], _Group] = {}
     for name, stage in stages.items():
         if stage.function in _LABELLED_TRAININGS:
@@ -114,7 +118,8 @@ def _add_test_set(
 ) -> None:
     """Add the test set of a stage `evaluate` to the groups of the trainings that it scores, also through `export`.
 
-    If the test set is read with other settings than the training sets, add a group with the settings of the evaluation.
+    A key of `groups` is ((type of the task, settings for reading), training set, validation set). If the test set is
+    read with other settings than the training sets, add a group with the settings of the evaluation.
     """
     scored = _referred_stages(evaluation.node.value["models"])
     exports = [stages[name].node.value["model"] for name in scored if stages[name].function == "export"]
@@ -136,44 +141,35 @@ def _reading_key(task: Any) -> tuple[type, str]:
     return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
-def _labelled_settings(group: _Group, first_stages: Set[str]) -> dict[str, Node]:
-    """Return settings of `check` for a group: its labelled sets, its window, and its model as `tokenizer`.
+def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str, Node]:
+    """Return settings of `check` for a group: its labelled sets, its `max_length`, and its model as `tokenizer`.
 
-    The model is included only if it exists before the first training: `first_stages` are the stages before it.
+    The model is included only if it exists before the first training of the recipe: if `stages_before`, the stages
+    before this training, write it, or no stage does.
     """
     training = group.node.value
     sets = {name: training[name] for name in ("train", "validation")}
-    tests = [test for node in group.tests for test in (node.value if isinstance(node.value, list) else [node])]
+    tests = [file for test in group.tests for file in (test.value if isinstance(test.value, list) else [test])]
     if tests:
         sets["test"] = tests[0] if len(tests) == 1 else Node(tests, tests[0].where)
     settings = {"task": training["task"], "labelled": Node(sets, group.node.where)}
-    settings |= {"max_length": training["max_length"]} if "max_length" in training else {}
-    exists = "model" in training and _referred_stages(training["model"]) <= first_stages
-    return settings | ({"tokenizer": training["model"]} if exists else {})
+    if "max_length" in training:
+        settings["max_length"] = training["max_length"]
+    if "model" in training and _referred_stages(training["model"]).issubset(stages_before):
+        settings["tokenizer"] = training["model"]
+    return settings
 
 
-def _corpus_settings(stages: Mapping[str, RecipeStage], first: str) -> dict[str, Node]:
+def _corpus_settings(stages: Mapping[str, RecipeStage], stages_before: Sequence[str]) -> dict[str, Node]:
     """Return the settings of `check` for the corpus: the corpus, its tokenizer, and the limit of characters to read.
 
-    Return {} unless exactly one stage `prepare` runs before `first`, the first training.
+    Return {} unless exactly one stage `prepare` is in `stages_before`, the stages before the first training.
     """
-    first_stages = list(stages)[: list(stages).index(first)]
-    prepared = [stages[name].node.value for name in first_stages if stages[name].function == "prepare"]
+    prepared = [stages[name].node.value for name in stages_before if stages[name].function == "prepare"]
     if len(prepared) != 1:
         return {}
     max_characters = Node(_MAX_CHARACTERS, prepared[0]["corpus"].where)
     return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"max_characters": max_characters}
-
-
-def _next_stage(stages: Mapping[str, RecipeStage], first: str, node: Node, group_first: str) -> str:
-    """Return the name of the stage before which a check runs; `node` has the settings of the check.
-
-    This is `first`, the first training of the recipe. If the check reads output of `first` or of a later stage, it is
-    `group_first`, the first training on the labelled sets of the check.
-    """
-    names = list(stages)
-    reads_earlier_stages = all(names.index(name) < names.index(first) for name in _referred_stages(node))
-    return first if reads_earlier_stages else group_first
 
 
 def _referred_stages(node: Node) -> set[str]:

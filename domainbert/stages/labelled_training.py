@@ -87,7 +87,7 @@ class LabelledTraining(Training):
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
             raise DomainbertError(
-                "averaging: found with strategy: fsdp, which shards the weights; expected another strategy"
+                "averaging: found with trainer.strategy: fsdp, which shards the weights; expected ddp, for example"
             )
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
@@ -167,14 +167,11 @@ def _train_seed(
     return result
 
 
-def _prepare_folder(folder: Path, facts: Freshness, reason: str) -> None:
-    """Record the facts of a seed in its folder, and first delete a folder that cannot be resumed.
-
-    A folder can be resumed if it has checkpoints with the same facts. `reason` says why a finished result of the folder
-    is out of date; it is "" if there is none.
-    """
-    record = folder / FOLDER / MADE_FROM
-    if not reason and any(folder.glob(f"{FOLDER}/step-*")):
+def _prepare_folder(folder: Path, facts: Freshness, stale_reason: str) -> None:
+    """Record the facts of a seed in its folder. First delete a folder with a finished result that is out of date (for
+    `stale_reason`; "" without a result), or with checkpoints of other facts, which cannot be resumed."""
+    record, reason = folder / FOLDER / MADE_FROM, stale_reason
+    if not stale_reason and any(folder.glob(f"{FOLDER}/step-*")):
         recorded, reason = facts.read_if_current(record)
         reason = reason or ("" if recorded is not None else f"{record.name} is missing")
     if reason:

@@ -59,7 +59,7 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
         if first_fingerprint is None:
             first_folder, first_fingerprint, first_lengths = folder, corpus["tokenizer_fingerprint"], lengths
         if corpus["tokenizer_fingerprint"] != first_fingerprint:
-            problems.add(f"{folder}: prepared with another tokenizer than {first_folder}; expected the same")
+            problems.add(f"{folder}: prepared with another tokenizer than {first_folder}; expected the same tokenizer")
         if lengths != first_lengths:
             problems.add(f"{folder}: row_lengths {lengths}; expected {first_lengths}, as in {first_folder}")
         for part in corpus["parts"]:

@@ -71,9 +71,9 @@ class Pretrain(CorpusTraining):
         """Check that the initial model and the masking are each set once, and that a row fits the encoder."""
         check_one_given(encoder=self.encoder, init_from=self.init_from)
         if self.static_embeddings and self.encoder is None:
-            raise DomainbertError("static_embeddings: found true with init_from, which has embeddings; expected false")
+            raise DomainbertError("static_embeddings: found true next to init_from; expected false, or encoder")
         if self.objective is not None and self.masking != MaskingConfig():
-            raise DomainbertError("masking: found with objective; expected masking in the settings of the objective")
+            raise DomainbertError("masking: found next to objective; expected masking inside it (objective.masking)")
         super().__post_init__()
         check_length(self.row_length, self.encoder)
 
@@ -91,8 +91,7 @@ def _compiles(settings: Pretrain, num_steps: int) -> bool:
 def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     """Pretrain an encoder on a prepared corpus, with masked LM by default.
 
-    `out` becomes a model folder; its subfolder `logs` holds the logs. Training resumes from the newest checkpoint in
-    its subfolder `checkpoints`, if any.
+    `out` becomes a model folder, with subfolders `logs` and `checkpoints`; training resumes from the newest checkpoint.
 
     Raises:
         DomainbertError: the checkpoints in `out` are from a training with other settings; the tokenizer does not match
@@ -134,7 +133,6 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     _print_losses(fitted, list(settings.held_out or {}))
     facts, warnings = objective.judge(data.corpus, fitted.validation)
     print_warnings(warnings)
-    warnings = language_warnings + warnings
     metrics = {
         "num_steps": steps.total,
         "num_parameters": sum(parameter.numel() for parameter in module.model.parameters()),
@@ -145,7 +143,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         **fitted.facts,
         **facts,
         **languages,
-        "warnings": warnings,
+        "warnings": language_warnings + warnings,
         "tokens_seen": tokens_seen(train),
     }
     _save_models(out, settings, module, metrics)
@@ -183,7 +181,7 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, D
     corpus = open_prepared(settings.prepared, fingerprint, settings.cache)
     data = PretrainingData(
         corpus,
-        max_length=settings.phases,
+        max_length=settings.max_length,
         batch_size=settings.batch_size,
         held_out=settings.held_out,
         cache=settings.cache,

@@ -45,7 +45,11 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
     A function that opens models or labelled files does so with a third parameter, `inputs: Inputs`. A call with
     `settings` and `inputs` passes settings that are already validated and inputs that the validation has opened.
     """
-    signature, parameters = _keyword_signature(settings_class(function)), Signature.from_callable(function).parameters
+    own_signature, keyword_signature = Signature.from_callable(function), _keyword_signature(settings_class(function))
+
+    def call(*args: Any, **kwargs: Any) -> Result:
+        """Call the function with validated arguments, without `inputs` if it has no such parameter."""
+        return function(*args, **{name: kwargs[name] for name in kwargs if name in own_signature.parameters})
 
     @wraps(function)
     def validated_call(*args: Any, **kwargs: Any) -> Result:
@@ -53,12 +57,12 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         from domainbert.settings.reader import read_settings
         from domainbert.settings.yaml_files import to_node
 
-        if isinstance(kwargs.get("inputs"), Inputs):  # already validated; functions without `inputs` do not get it
-            return function(*args, **{name: kwargs[name] for name in list(parameters)[len(args) :]})
-        if "settings" in kwargs or len(args) > 1:
-            arguments = _as_keywords(function, Signature.from_callable(function).bind(*args, **kwargs).arguments)
+        if isinstance(kwargs.get("inputs"), Inputs):  # already validated
+            return call(*args, **kwargs)
+        if "settings" in kwargs or len(args) > 1:  # an object of the settings class, not keywords
+            arguments = _as_keywords(function, own_signature.bind(*args, **kwargs).arguments)
         else:
-            arguments = signature.bind(*args, **kwargs).arguments
+            arguments = keyword_signature.bind(*args, **kwargs).arguments
         out = arguments.pop("out")
         if not isinstance(out, (str, Path)) or not str(out).strip():
             raise DomainbertError(f"out: found {out!r}; expected a folder")
@@ -72,9 +76,9 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
             return stage_facts(name, settings_class(function), settings, hashes_of_inputs(settings))
 
         Path(out).mkdir(parents=True, exist_ok=True)
-        return validated_call(out=Path(out), settings=settings.instance, inputs=Inputs().with_facts(facts))
+        return call(out=Path(out), settings=settings.instance, inputs=Inputs().with_facts(facts))
 
-    validated_call.__signature__ = signature  # type: ignore[attr-defined]
+    validated_call.__signature__ = keyword_signature  # type: ignore[attr-defined]
     return validated_call
 
 
@@ -93,7 +97,9 @@ def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     """Return the keywords of a call: from `out` and an object of the settings class, one for each field."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
-        raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")
+        raise DomainbertError(
+            f"settings: found {settings!r:.80}; expected {expected.__name__} or its fields as keywords"
+        )
     return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(expected)}}
 
 

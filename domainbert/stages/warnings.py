@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +40,18 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
         headline: metric by which the seeds were chosen.
 
     Returns:
-        A warning for each larger system and each system of a student's size that scores at least as high; [] if no
-        evaluated system was distilled.
+        A warning for each such pair of models; [] if no evaluated system was distilled.
     """
     scores = dict(_validation_scores(models, headline))
-    sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
-    without_teacher = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
+    student_sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
+    sizes = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
     return [
-        f"{teacher}: validation {headline.name} {scores[teacher]:.4f} is not better than {scores[baseline]:.4f} of "
-        f"{baseline}, a model of the student's size without a teacher; train the teacher for more steps"
-        for teacher, parameters in without_teacher.items()
-        for baseline, size in without_teacher.items()
-        if size in sizes and parameters > size and headline.best([scores[baseline], scores[teacher]]) == 0
+        f"{larger}: validation {headline.name} {scores[larger]:.4f} is not better than {scores[smaller]:.4f} of "
+        f"{smaller}, a model of the student's size without a teacher; train the teacher for more steps"
+        for larger, smaller in permutations(sizes, 2)
+        if sizes[smaller] in student_sizes
+        and sizes[larger] > sizes[smaller]
+        and headline.best([scores[smaller], scores[larger]]) == 0  # the first of equal scores
     ]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import domainbert
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import check_hub_name, hub_hint, model_name, resolve_path
+from domainbert.base.paths import check_hub_name, model_name, resolve_path, suggest_hub_name
 
 
 def test_folders_and_packages() -> None:
@@ -113,7 +113,9 @@ def test_what_is_no_name_of_the_hub_is_refused_before_the_hub_is_asked(
 def test_a_name_of_the_hub_without_hub_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
-    assert hub_hint(Path("bert-base-uncased")) == (", or hub:bert-base-uncased for a model on the Hugging Face hub")
-    assert hub_hint(Path("google-bert/bert-base")).startswith(", or hub:google-bert/bert-base ")
+    assert suggest_hub_name(Path("bert-base-uncased")) == (
+        ", or hub:bert-base-uncased for a model on the Hugging Face hub"
+    )
+    assert suggest_hub_name(Path("google-bert/bert-base")).startswith(", or hub:google-bert/bert-base ")
     for local in ("runs/x", "/a", "../a", "./../a/b", "a/b/c", "a b"):
-        assert hub_hint(Path(local)) == "", local
+        assert suggest_hub_name(Path(local)) == "", local

@@ -124,8 +124,8 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1, 2]", "expected a manifest of domainbert, with the keys stage, key and made_from"),
-        (b"7", "expected a manifest of domainbert, with the keys"),
+        (b"[1, 2]", "found no keys stage, key and made_from; expected a manifest of domainbert"),
+        (b"7", "expected a manifest of domainbert: remove"),
         (b'{"stage": "make"', "not valid JSON"),
         (b"\xff\xfe{}", "not valid JSON"),
         (b'{"stage": "\xe9"}', "not valid JSON"),

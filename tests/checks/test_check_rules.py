@@ -186,7 +186,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
     with pytest.raises(DomainbertError, match="ignore: rare-label has no reason"):
         check(tmp_path / "out", **usual, ignore={"rare-label": " "})
-    with pytest.raises(DomainbertError, match="thresholds: unknown-label has no threshold"):
+    with pytest.raises(DomainbertError, match="thresholds: the rule unknown-label has no threshold"):
         check(tmp_path / "out", **usual, thresholds={"unknown-label": 3})
     with pytest.raises(DomainbertError, match="task: missing"):
         check(tmp_path / "out", labelled={"train": str(train)})

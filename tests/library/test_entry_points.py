@@ -44,7 +44,7 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_registered_classes_are_choices_by_their_names(tmp_path: Path) -> None:
     install(tmp_path, ENTRY_POINTS)
     code = """
-from domainbert.base.choices import choices_of, find_choice, is_allowed
+from domainbert.base.choices import choices_of, find_choice, is_user_class
 from domainbert.encoders.families import family_names
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.tasks.config import TaskConfig, task_kind
@@ -58,7 +58,7 @@ assert find_choice(TokenizerKindConfig, "WholeWords")().build().name in [kind.na
 # a class that is called like ours goes by its class path
 assert find_choice(ObjectiveConfig, "ReplacedTokens").__module__.startswith("domainbert.")
 assert find_choice(ObjectiveConfig, "mine.replaced_tokens.config.ReplacedTokens").__module__.startswith("mine.")
-assert not is_allowed("mine.replaced_tokens.config.ReplacedTokens")
+assert not is_user_class("mine.replaced_tokens.config.ReplacedTokens")
 """
     result = run(code, tmp_path)
     assert result.returncode == 0, result.stderr

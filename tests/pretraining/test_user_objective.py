@@ -115,7 +115,7 @@ def test_random_tokens_replaces_a_share_of_each_row(toy_corpus: Any, toy_tokeniz
 def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, masking={"mlm_probability": 0.3})
     assert work.run("pretrain", "out", settings, *ALLOWED) == 2
-    assert "masking: found with objective; expected masking in the settings of the" in capsys.readouterr().err
+    assert "masking: found next to objective; expected masking inside it" in capsys.readouterr().err
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
 

@@ -152,7 +152,7 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[1]", "runs/make/manifest.json: expected a manifest of domainbert, with the keys stage, key and made_from"),
+        ("[1]", "runs/make/manifest.json: found no keys stage, key and made_from; expected a manifest of domainbert"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
         ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing or has an invalid value"),
     ],

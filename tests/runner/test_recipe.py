@@ -471,7 +471,7 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
         "texts of by us"
     )
-    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself through .*; expected text"):
+    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself through .*; expected plain text"):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
     with pytest.raises(DomainbertError, match=r"--vars\.wrds: \$\{wrds\} is not used; did you mean 'words'"):
         read(("vars.wrds", "typed"))
@@ -500,7 +500,8 @@ stages:
         read()
     assert str(caught.value).splitlines() == [
         "recipe.yaml: 2 problems",
-        "  recipe.yaml:2: vars.folder: found null; expected text, here, from --vars.folder or from DOMAINBERT_FOLDER",
+        "  recipe.yaml:2: vars.folder: found null; expected text here, or --vars.folder, or the environment "
+        "variable DOMAINBERT_FOLDER",
         "  recipe.yaml:7: ${foldr} is not defined in vars; did you mean 'folder'?",
     ]
     Path("recipe.yaml").write_text(Path("recipe.yaml").read_text().replace("foldr", "folder"))

@@ -109,12 +109,12 @@ def test_an_option_may_have_the_old_name() -> None:
         (
             "student: {every: 2, every_nth_layer: 3}",
             (),
-            "a.yaml:1: student.every: found with every_nth_layer, its new name; expected only every_nth_layer",
+            "a.yaml:1: student.every: found next to every_nth_layer, its new name; expected only every_nth_layer",
         ),
         (
             "max_words: 2",
             (("most_words", "3"),),
-            "--most_words: found with max_words, its new name; expected only max_words",
+            "--most_words: found next to max_words, its new name; expected only max_words",
         ),
         (
             "student: {evry: 2}",

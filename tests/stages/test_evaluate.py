@@ -270,7 +270,7 @@ def test_bad_models_are_named_together(out, tmp_path):
 
 def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
-    with pytest.raises(DomainbertError, match="models: empty; expected at least one name with a model folder"):
+    with pytest.raises(DomainbertError, match="models: empty; expected at least one model folder with a name"):
         evaluate(out, models={}, task=Ner(), test=test)
     with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: found the name 'c/d'.*train: found a file"):
         evaluate(out, models={"c/d": tmp_path}, task=Classification(), test=test, train=test)
@@ -315,7 +315,7 @@ def test_a_folder_without_one_of_its_seeds_is_refused_even_if_it_is_not_sealed(t
     (tmp_path / "seed-1/config.json").write_text("{}")
     seeds = {"best": "seed-1", "validation_f1": {"seed-1": 0.5, "seed-2": 0.4}}
     (tmp_path / "seeds.json").write_text(json.dumps(seeds))
-    with pytest.raises(DomainbertError, match=r"models\.ours: .*seeds\.json lists seed-2; expected a model folder for"):
+    with pytest.raises(DomainbertError, match=r"models\.ours: .*seeds\.json lists seed-2, but .* no config"):
         _seed_folders("ours", tmp_path)
     (tmp_path / "seed-2").mkdir()
     (tmp_path / "seed-2/config.json").write_text("{}")

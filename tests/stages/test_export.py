@@ -250,7 +250,7 @@ def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_fold
             {"model": tagger_folder},
             r"model\.onnx: exported for ONNX Runtime; expected the model folder that was exported",
         ),
-        ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain: no trained task head"),
+        ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain has no trained task head"),
         ({"model": runs / "ner-scratch", "task": Ner()}, "task: given without check; expected both"),
         (
             {"model": runs / "ner-scratch", "check": classification, "task": Classification()},
@@ -268,7 +268,7 @@ def test_a_head_without_weights_is_named(runs, tmp_path):
     config = json.loads((tmp_path / "model/config.json").read_text())
     config |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-x"}}
     (tmp_path / "model/config.json").write_text(json.dumps(config))
-    with pytest.raises(DomainbertError, match=r"names a head whose weights are missing: classifier\.(weight|bias)"):
+    with pytest.raises(DomainbertError, match=r"names a head, but its weights are missing: classifier\.(weight|bias)"):
         export(tmp_path, model=tmp_path / "model")
 
 

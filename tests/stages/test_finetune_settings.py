@@ -181,13 +181,16 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
     [
         (
             {"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}},
-            "averaging: found with strategy: fsdp",
+            "averaging: found with trainer.strategy: fsdp",
         ),
         (
             {"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}},
-            "adversarial, r_drop: found with strategy: fsdp",
+            "adversarial, r_drop: found with trainer.strategy: fsdp",
         ),
-        ({"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}}, "adversarial, r_drop: found with strategy: fsdp"),
+        (
+            {"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}},
+            "adversarial, r_drop: found with trainer.strategy: fsdp",
+        ),
         (
             {"r_drop": RDropConfig(), "dropout": 0.0},
             "r_drop: found with dropout: 0",

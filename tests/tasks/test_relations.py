@@ -466,7 +466,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     unknown = "negative: found 'x'; expected null or a label of the training set: none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
-        other = f"task.negative: found {negative!r}, but a was trained with {trained!r}, which changes the scores"
+        other = f"task.negative: found {negative!r}, but models.a was trained with {trained!r}; expected"
         given = StageArguments({"models": {"a": folder}, "task": task, "test": test, "train": None})
         check_arguments(given)
         to_come = StageArguments(

@@ -50,9 +50,11 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType
 def test_a_task_of_ones_own_is_the_class_of_that_name_beside_its_configuration(own: dict[str, ModuleType]) -> None:
     found = task_class(own["keyphrases"].Keyphrases)
     assert issubclass(found, NerTask) and found(["O"]).name == own["keyphrases"].Keyphrases().name == "keyphrases"
-    with pytest.raises(DomainbertError, match=r"Keyphrases: no module own\.lone\.task; expected one in the folder of"):
+    with pytest.raises(DomainbertError, match=r"Keyphrases: no module own\.lone\.task; expected it in the folder of"):
         task_class(own["lone"].Keyphrases)
-    with pytest.raises(DomainbertError, match=r"own\.empty\.task: no class KeyphrasesTask; expected one that inherits"):
+    with pytest.raises(
+        DomainbertError, match=r"own\.empty\.task: no class KeyphrasesTask; expected a class of this name that inherits"
+    ):
         task_class(own["empty"].Keyphrases)
     assert task_class(Ner) is NerTask
 

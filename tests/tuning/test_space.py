@@ -77,7 +77,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
-        ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected one of x"),
+        ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected x"),
         (
             {"enqueue": [{"epochs": 2.5}], "space": {"epochs": {"low": 1, "high": 3}}},
             "expected 1.0 plus a multiple of 1",
