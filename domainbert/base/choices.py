@@ -108,9 +108,8 @@ def default_of(field: dataclasses.Field[Any]) -> Any:
 
 @lru_cache
 def choices_of(base: type) -> dict[str, type]:
-    """Return the concrete subclasses of `base` in its distribution (the same top-level package) and from entry points,
-    by class name in alphabetical order. A class from an entry point whose name is already taken is listed under its
-    full class path.
+    """Return the concrete subclasses of `base` in its top-level package and from entry points, by class name in
+    alphabetical order. A class from an entry point whose name is already taken is listed under its class path.
 
     Raises:
         DomainbertError: an entry point cannot be loaded, or its class is not a concrete subclass of `base`.

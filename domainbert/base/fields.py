@@ -149,7 +149,6 @@ LISTS = (list, tuple, Sequence)
 MAPPINGS = (dict, Mapping)
 """Types whose values are YAML mappings with free keys."""
 
-# plain types with their descriptions
 _PLAIN_TYPES: dict[Any, str] = {
     int: "an integer",
     float: "a number",

@@ -30,7 +30,8 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the lines of a table from its rows of cells; columns are two spaces apart, each as wide as its widest
     cell."""
     widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(_padded, row, widths)).rstrip() for row in rows]
+    padded = ([text + " " * (columns - width(text)) for text, columns in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
 
 
 def paragraph(words: Iterable[str], indent: str = "") -> list[str]:
@@ -42,10 +43,6 @@ def paragraph(words: Iterable[str], indent: str = "") -> list[str]:
             lines.append(indent)
         lines[-1] += f"{word} "
     return [line.rstrip() for line in lines if line.strip()]
-
-
-def _padded(text: str, columns: int) -> str:
-    return text + " " * (columns - width(text))
 
 
 def format_score(score: float | None, percent: bool, sign: str = "") -> str:

@@ -150,9 +150,7 @@ def _resolve_in_package(text: str) -> Path:
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
-        raise DomainbertError(
-            f"{text}: no installed Python package has the name '{name}'; expected package:NAME/folder"
-        )
+        raise DomainbertError(f"{text}: no installed Python package has the name {name}; expected package:NAME/folder")
     if not spec.submodule_search_locations or ".." in Path(rest).parts:
         raise DomainbertError(f"{text}: expected a folder inside the Python package '{name}'")
     return Path(spec.origin).parent / rest

@@ -81,7 +81,8 @@ class Progress:
         count = f"{self.done:,}"
         if self.total:
             count += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
-        parts = [f"{count} {self.unit}", f"{_format_rate(rate)} {self.unit}/s", format_duration(elapsed)]
+        speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
+        parts = [f"{count} {self.unit}", f"{speed} {self.unit}/s", format_duration(elapsed)]
         if self.total and rate and self.done < self.total:
             parts.append(f"{format_duration((self.total - self.done) / rate)} left")
         return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])
@@ -89,7 +90,3 @@ class Progress:
     def _write(self, line: str, end: str) -> None:
         self.stream.write((f"\r\x1b[K{line}" if self._terminal else line) + end)
         self.stream.flush()
-
-
-def _format_rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"

@@ -148,12 +148,8 @@ class _Reader:
                 self.add_problem(child, key_prefix + old, f"found next to {new}, its new name; expected only {new}")
                 node = others
             else:
-                advice = "the old name will be removed in the next version"
-                warnings.warn(
-                    f"{child.location(key_prefix + old)}: renamed to {key_prefix}{new}; {advice}",
-                    FutureWarning,
-                    stacklevel=2,
-                )
+                text = f"renamed to {key_prefix}{new}; the old name will be removed in the next version"
+                warnings.warn(f"{child.location(key_prefix + old)}: {text}", FutureWarning, stacklevel=2)
                 node = dataclasses.replace(node, value={**others.value, new: child})
         return node
 

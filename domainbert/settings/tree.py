@@ -170,9 +170,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
     for name, item in variables.items():
         if _VARIABLE.search(item.value):
-            problems.add(
-                f"{item.where}: vars.{name}: refers to itself through {item.short_text()}; expected plain text"
-            )
+            problems.add(f"{item.where}: vars.{name}: refers to itself by {item.short_text()}; expected plain text")
     return {name: item.value for name, item in variables.items()}
 
 

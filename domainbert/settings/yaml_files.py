@@ -142,9 +142,7 @@ def load_yaml(path: Path) -> Node:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise DomainbertError(
-                f"{path}: more than {MAX_BYTES:,} bytes; expected a configuration file, which is far smaller"
-            )
+            raise DomainbertError(f"{path}: more than {MAX_BYTES:,} bytes; expected a far smaller configuration file")
         text = content.decode("utf-8-sig")
     except OSError as error:
         raise DomainbertError(f"{path}: cannot be read ({error.strerror}); expected a YAML file") from error

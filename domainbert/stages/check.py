@@ -86,9 +86,7 @@ class Check:
     def __post_init__(self) -> None:
         """Check that a labelled set or a corpus is given, and that the rules exist."""
         if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
-            raise DomainbertError(
-                "labelled: found no set and no corpus; expected labelled.train, for example, or corpus"
-            )
+            raise DomainbertError("labelled: found no set and no corpus; expected at least labelled.train or corpus")
         if self.labelled is not None and self.task is None:
             raise DomainbertError("task: missing; expected the task of the labelled sets, such as Ner")
         if self.ignore or self.thresholds:
@@ -104,9 +102,7 @@ def _check_rules(settings: Check) -> None:
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in rules:
-                raise DomainbertError(
-                    f"{key}: found {name[:80]!r}, which is not a rule; {suggest_name(name, list(rules))}"
-                )
+                raise DomainbertError(f"{key}: no rule has the name {name[:80]!r}; {suggest_name(name, list(rules))}")
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(f"ignore: {name} has no reason; expected a few words: why its findings do not matter")

@@ -90,9 +90,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     languages, language_warnings = passes_by_language(train)
     print_warnings(language_warnings)
     models = (module.model, *module.teachers)
-    num_parameters, *teacher_parameters = (
-        sum(parameter.numel() for parameter in model.parameters()) for model in models
-    )
+    num_parameters, *teacher_parameters = (sum(weight.numel() for weight in model.parameters()) for model in models)
     print(", ".join(f"teacher: {count:,} parameters" for count in teacher_parameters) or "no teacher")
     fitted, throughput = fit_rows("distill", module, data, steps, settings.runtime(out))
     last = fitted.validation

@@ -91,14 +91,10 @@ class DistillTask(LabelledTraining):
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
-                raise DomainbertError(
-                    f"losses[{number}]: found positions: all; expected predicted (all is for the stage distill)"
-                )
+                raise DomainbertError(f"losses[{number}].positions: found all, for distill; expected predicted")
         if self.cache is not None:
             if not self.task.distillation.has_logits:
-                raise DomainbertError(
-                    f"cache: found a folder, but {self.task.name} has no logit for each label; expected null"
-                )
+                raise DomainbertError(f"cache: {self.task.name} has no logit for each label to cache; expected null")
             check_home_expanded("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")

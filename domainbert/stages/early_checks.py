@@ -200,11 +200,10 @@ class StageArguments:
         pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
         if pending is not None:
             return "vocab_size" not in pending.arguments  # a setting of `vocab`
-        try:
+        with suppress(DomainbertError):  # other checks report unreadable tokenizers
             tokenizer = self.inputs.tokenizer(self["tokenizer"])
             return folder is None or folder.tokenizer().fingerprint == tokenizer.fingerprint
-        except DomainbertError:
-            return True  # other checks report unreadable tokenizers
+        return True
 
     def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
         """Report `frozen_layers` beyond the layers of the encoder, if its architecture is known."""
@@ -239,11 +238,10 @@ class StageArguments:
         """Return the labels of the training set; None if they are not known yet."""
         if self.get("train") is None or self.get("task") is None or not self.is_ready(self["train"]):
             return None
-        try:
+        with suppress(DomainbertError):  # `check_labelled` reports the error
             labels = [self.inputs.labels(self["task"], file) for file in files_of(self["train"])]
-        except DomainbertError:
-            return None  # `check_labelled` reports the error
-        return tuple(sorted(set().union(*labels)))
+            return tuple(sorted(set().union(*labels)))
+        return None
 
     def check_labelled(self, key: str, task: TaskConfig | None, known_labels: tuple[str, ...] | None = None) -> None:
         """Report errors in the labelled set at `key`, and labels that are not in `known_labels`, if set.
@@ -262,7 +260,6 @@ class StageArguments:
 
     def readable_model(self, path: Path) -> ModelFolder | None:
         """Open a model folder; return None if it cannot be read, which `check_model` reports."""
-        try:
+        with suppress(DomainbertError):
             return self.inputs.model(path)
-        except DomainbertError:
-            return None
+        return None

@@ -60,13 +60,9 @@ class Evaluate:
             problems.add("models: empty; expected at least one model folder with a name, such as ours: runs/finetune")
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name):
-                problems.add(
-                    f"models: found the name {name!r}; expected letters, digits and . _ + -, because it names a folder"
-                )
+                problems.add(f"models: found the name {name!r}; expected letters, digits and . _ + - (for a folder)")
         if self.train is not None and not self.task.evaluation.uses_training_set:
-            problems.add(
-                f"train: found a file, but the scores of {self.task.name} do not use the training set; expected null"
-            )
+            problems.add(f"train: the scores of {self.task.name} do not use the training set; expected null")
         problems.raise_if_any()
 
 
@@ -239,10 +235,8 @@ def _model_folders(models: Mapping[str, Path]) -> SystemFolders:
     problems = Problems("models")
     folders: SystemFolders = {}
     for name, folder in models.items():
-        try:
+        with problems.collecting():
             folders[name] = _seed_folders(name, folder)
-        except DomainbertError as error:
-            problems.add(str(error))
     problems.raise_if_any()
     return folders
 
@@ -265,9 +259,7 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
     seed_folders = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
     if not seed_folders:
         found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
-        raise DomainbertError(
-            f"models.{name}: {folder}: {found}; expected a model folder or an output folder of finetune"
-        )
+        raise DomainbertError(f"models.{name}: {folder}: {found}; expected a model folder or the output of finetune")
     return {path.name: path for path in seed_folders}
 
 

@@ -124,9 +124,7 @@ def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
         model, folder, missing = load_model(folder, folder.head)
     if missing:
         names = ", ".join(missing)
-        raise DomainbertError(
-            f"{folder.path}: config.json names a head, but its weights are missing: {names}; expected a trained model"
-        )
+        raise DomainbertError(f"{folder.path}: the weights of the head are missing: {names}; expected a trained model")
     return model.eval(), folder
 
 
@@ -155,9 +153,7 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or config_from_fields(kind, folder.fields)
     if task is None:
-        raise DomainbertError(
-            f"task: missing; expected {folder_name(kind)}, the task of {folder.path}, with the format of check"
-        )
+        raise DomainbertError(f"task: missing; expected {folder_name(kind)}, as in the model, with the format of check")
     return read_test_set(task, settings.check, None, inputs.labelled)
 
 

@@ -60,9 +60,7 @@ class Finetune(LabelledTraining):
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: found with init: pretrained; expected init: random, or no encoder")
         if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError(
-                "frozen_layers: found with init: random; expected init: pretrained, or no frozen_layers"
-            )
+            raise DomainbertError("frozen_layers: found with init: random; expected init: pretrained, or null")
         check_length(self.max_length, self.encoder)
         if self.max_length is not None:
             self.task.check_window(self.max_length)

@@ -43,10 +43,8 @@ class ImpliedCheck:
 class _Group:
     """Trainings on the same labelled sets, and the test sets that score them, all read with the same settings."""
 
-    stages: list[str]
-    """Names of the trainings."""
-    node: Node
-    """Settings of the first training."""
+    stages: list[str]  # names of the trainings
+    node: Node  # settings of the first training
     tests: list[Node] = field(default_factory=list)
 
 

@@ -86,9 +86,7 @@ class LabelledTraining(Training):
         _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
-            raise DomainbertError(
-                "averaging: found with trainer.strategy: fsdp, which shards the weights; expected ddp, for example"
-            )
+            raise DomainbertError("averaging: found with trainer.strategy: fsdp; expected ddp, for example")
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
                 f"averaging: found last with patience: {self.patience}; expected ema, or no patience: a training that "
@@ -106,8 +104,7 @@ class LabelledTraining(Training):
         return (self.trainer or {}).get("strategy") == "fsdp"
 
     def averages(self, num_steps: int) -> list[Averaging]:
-        """Return a list of the callback that averages the weights of a training of `num_steps` steps; [] without
-        averaging."""
+        """Return the callback that averages the weights over `num_steps` steps, in a list; [] without averaging."""
         from domainbert.training.averaging import Averaging
 
         return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]

@@ -76,9 +76,7 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     write_jsonl(out / "corpus.jsonl", corpus.rows(data, settings.corpus_documents))
     facts = _statistics(ner, classification, corpus)
     write_text(out / "README.md", _readme(settings.seed, sentences, texts, facts))
-    print(
-        "These data are synthetic, abstracts of studies that never happened: scores do not predict scores on real text."
-    )
+    print("These data are synthetic, from studies that never happened: scores do not predict scores on real text.")
     return facts
 
 

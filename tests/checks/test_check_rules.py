@@ -181,7 +181,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
         check(tmp_path / "out", task="Classification")
     usual = {"labelled": {"train": str(train)}, "task": "Classification"}
     with pytest.raises(
-        DomainbertError, match=r"ignore: found 'rare-labels', which is not a rule; did you mean 'rare-label'\?"
+        DomainbertError, match=r"ignore: no rule has the name 'rare-labels'; did you mean 'rare-label'\?"
     ):
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
     with pytest.raises(DomainbertError, match="ignore: rare-label has no reason"):

@@ -471,7 +471,7 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
         "texts of by us"
     )
-    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself through .*; expected plain text"):
+    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself by .*; expected plain text"):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
     with pytest.raises(DomainbertError, match=r"--vars\.wrds: \$\{wrds\} is not used; did you mean 'words'"):
         read(("vars.wrds", "typed"))

@@ -274,7 +274,7 @@ def short_teacher(folder, short):
 def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
     with pytest.raises(DomainbertError, match="is for classification; expected ner"):
         run(runs, "wrong-task", "ner", teachers=[runs / "classification-pretrained"])
-    with pytest.raises(DomainbertError, match=r"losses\[0\]: found positions: all; expected"):
+    with pytest.raises(DomainbertError, match=r"losses\[0\]\.positions: found all, for distill; expected"):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])
     few = tmp_path / "train.conll"
     few.write_text("the O\nbank B-outcome\n")

@@ -272,7 +272,7 @@ def test_what_can_be_said_without_reading_is_said_together(out, tmp_path):
     (test := tmp_path / "test.conll").write_text("")
     with pytest.raises(DomainbertError, match="models: empty; expected at least one model folder with a name"):
         evaluate(out, models={}, task=Ner(), test=test)
-    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: found the name 'c/d'.*train: found a file"):
+    with pytest.raises(DomainbertError, match=r"(?s)2 problems.*models: found the name 'c/d'.*train: the scores of"):
         evaluate(out, models={"c/d": tmp_path}, task=Classification(), test=test, train=test)
 
 
@@ -282,7 +282,7 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     other = models("other", {"": tagger(tags, 0.9, 1)})
     with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
         evaluate(out, models={"good": good, "other": other}, task=Classification(), test=texts)
-    with pytest.raises(DomainbertError, match="train: found a file, but the scores of classification do not use"):
+    with pytest.raises(DomainbertError, match="train: the scores of, but the scores of classification do not use"):
         evaluate(out, models={"good": good}, task=Classification(), test=texts, train=words)
 
 

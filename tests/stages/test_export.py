@@ -268,7 +268,7 @@ def test_a_head_without_weights_is_named(runs, tmp_path):
     config = json.loads((tmp_path / "model/config.json").read_text())
     config |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-x"}}
     (tmp_path / "model/config.json").write_text(json.dumps(config))
-    with pytest.raises(DomainbertError, match=r"names a head, but its weights are missing: classifier\.(weight|bias)"):
+    with pytest.raises(DomainbertError, match=r"the weights of the head are missing: classifier\.(weight|bias)"):
         export(tmp_path, model=tmp_path / "model")
 
 
