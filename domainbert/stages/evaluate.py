@@ -60,7 +60,7 @@ class Evaluate:
             problems.add("models: empty; expected at least one model folder with a name, such as ours: runs/finetune")
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name):
-                problems.add(f"models: found the name {name!r}; expected letters, digits and . _ + - (for a folder)")
+                problems.add(f"models: found the name {name!r}; expected letters, digits and ._+- (a folder name)")
         if self.train is not None and not self.task.evaluation.uses_training_set:
             problems.add(f"train: the scores of {self.task.name} do not use the training set; expected null")
         problems.raise_if_any()
@@ -117,7 +117,7 @@ def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) 
     from domainbert.metrics.table import confusion_lines, cost_lines
 
     headline, systems = settings.task.headline, summary["systems"]
-    percent = ", in percent" if headline.percent else ""
+    percent = ", in percent" if scoring.headline.percent else ""
     resampled = f"{settings.bootstrap_resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit}"
     title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled} and of the seeds"
     costs = cost_lines(systems, headline.key, headline.higher_is_better)
