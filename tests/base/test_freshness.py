@@ -58,6 +58,11 @@ def test_a_fact_that_is_optional_may_be_absent_before_not_now() -> None:
     assert now.stale_reason("its hash") == "made by an older version"
 
 
+def test_a_null_counts_if_it_is_new_not_if_it_is_gone() -> None:
+    assert Freshness({"x": None}).changes({}) == {"x": "x changed"} and Freshness({}).changes({"x": None}) == {}
+    assert Freshness({"x": {"y": 1}}).changes({"x": None}) == {"x.y": "x.y was not set, is now 1"}
+
+
 def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret-of-mine")
     now, path = Freshness({"url": "https://x?secret-of-mine", "lr": 1}), tmp_path / "record.json"
