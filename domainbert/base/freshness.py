@@ -77,8 +77,8 @@ class Freshness:
         that differs, {} if none does. An optional fact that `before` lacks is no change."""
         old = self._flatten_record(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
-        # `get` returns None for null and for a missing fact. A null that `before` lacks is a change, because a default is
-        # optional. A null that is missing now is not: it has become a mapping, whose facts differ, or is no setting now.
+        # `get` returns None for null and for a missing fact. A null that `before` lacks is a change: it is no default,
+        # which is optional. A null that is missing now is none: it is now a mapping, whose facts count, or not a setting.
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
