@@ -78,7 +78,7 @@ class Freshness:
         old = self._flatten_record(before)
         new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
         # `get` returns None for null and for a missing fact. A null that `before` lacks is a change: it is no default,
-        # which is optional. A null that is missing now is none: it is now a mapping, whose facts count, or not a setting.
+        # which is optional. A null that is missing now is none: it is now a mapping, whose facts count, or no setting.
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
