@@ -282,7 +282,7 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     other = models("other", {"": tagger(tags, 0.9, 1)})
     with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
         evaluate(out, models={"good": good, "other": other}, task=Classification(), test=texts)
-    with pytest.raises(DomainbertError, match="train: the scores of, but the scores of classification do not use"):
+    with pytest.raises(DomainbertError, match="train: the scores of classification do not use"):
         evaluate(out, models={"good": good}, task=Classification(), test=texts, train=words)
 
 

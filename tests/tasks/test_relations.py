@@ -466,7 +466,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     unknown = "negative: found 'x'; expected null or a label of the training set: none, part-of, used-for"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
-        other = f"task.negative: found {negative!r}, but models.a was trained with {trained!r}; expected"
+        other = f"task.negative: found {negative!r}, but models.a was trained with {trained!r}; expected the same"
         given = StageArguments({"models": {"a": folder}, "task": task, "test": test, "train": None})
         check_arguments(given)
         to_come = StageArguments(
@@ -477,7 +477,9 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
             assert given.problems == ([("task", unknown)] if negative == "x" else [])
             continue
         assert to_come.problems == given.problems
-        assert given.problems == ([] if negative == trained else [("models.a", f"{other}; expected the same")])
+        assert given.problems == (
+            [] if negative == trained else [("models.a", f"{other} value, because the scores depend on it")]
+        )
         if negative != trained:
             with pytest.raises(DomainbertError, match=re.escape(other)):
                 evaluate(tmp_path / str(number), models={"a": folder}, task=task, test=test)
