@@ -226,7 +226,7 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:
-                hint = suggest_name(name, list(variables)) if variables else f"set --vars.{name} or a key in vars"
+                hint = suggest_name(name, list(variables)) if variables else f"set --vars.{name}, or {name} under vars"
                 problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {hint}")
             return variables.get(name, "")
 
