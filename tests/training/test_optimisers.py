@@ -8,8 +8,9 @@ import torch
 from torch.optim import AdamW, Muon
 
 from domainbert.base.errors import DomainbertError
+from domainbert.training import optimisers
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from domainbert.training.optimisers import CombinedOptimizer, build_optimizer, build_schedule
+from domainbert.training.optimisers import CombinedOptimizer, PortableMuon, build_optimizer, build_schedule
 from tests.tiny_training import masked_lm_module
 
 MATRICES = ["attention.query_key_value", "attention.output", "feed_forward.expand", "feed_forward.contract"]
@@ -133,6 +134,27 @@ def orthogonalised(gradient):
         gram = x @ x.T
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
     return x if gradient.shape[0] <= gradient.shape[1] else x.T
+
+
+def test_muon_without_fast_bf16_is_torch_s_but_for_the_order_of_sums(monkeypatch):
+    """Wide, tall and square matrices, momentum, decay, a parameter without gradient."""
+    monkeypatch.setattr(optimisers, "autocast_dtype", lambda *_: None)
+    draw = torch.Generator().manual_seed(0)
+    shapes = [(8, 40), (40, 8), (24, 24), (3, 5)]
+    ours, theirs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
+    settings = {"lr": 0.1, "weight_decay": 0.2, "adjust_lr_fn": "match_rms_adamw"}
+    optimizers = PortableMuon(ours, **settings), Muon(theirs, **settings)
+    for _ in range(3):
+        for one, other in list(zip(ours, theirs, strict=True))[:-1]:
+            one.grad = other.grad = torch.randn(one.shape, generator=draw)
+        for optimizer in optimizers:
+            optimizer.step()
+    for one, other in zip(ours[:-1], theirs[:-1], strict=True):
+        change, wanted = (0.98**3 - matrix.detach() for matrix in (one, other))
+        assert float((change - wanted).norm() / wanted.norm()) < 0.01 < float(wanted.norm())
+    states = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    assert states[0].keys() == states[1].keys() == {0, 1, 2} and torch.equal(ours[3], theirs[3])
+    assert all(torch.equal(states[0][key]["momentum_buffer"], states[1][key]["momentum_buffer"]) for key in states[0])
 
 
 def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
