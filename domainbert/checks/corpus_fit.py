@@ -197,11 +197,11 @@ class WordModel:
         word_ids = [
             np.array([self._ids.setdefault(word, len(self._ids)) for word in doc], np.int64) for doc in documents
         ]
-        pairs, counts = np.unique(_concatenate(map(_bigram_ids, word_ids)), return_counts=True)
-        first, second = np.divmod(pairs, _WIDTH)  # word ids of each distinct bigram
-        size = len(self._ids) + 1  # the last id is for unknown words, which have no count
-        # a last id that no bigram has, so that every index from `searchsorted` in `predict` is valid
-        self._pairs, self._counts = np.append(pairs, np.iinfo(np.int64).max), np.append(counts, 0)
+        bigrams, counts = np.unique(_concatenate(map(_bigram_ids, word_ids)), return_counts=True)
+        first, second = np.divmod(bigrams, _WIDTH)  # word ids of each distinct bigram
+        size = len(self._ids) + 1  # the last word id is for unknown words, which have no count
+        # a sentinel above all bigram ids, so that every index from `searchsorted` in `predict` is valid
+        self._bigrams, self._counts = np.append(bigrams, np.iinfo(np.int64).max), np.append(counts, 0)
         self._tokens = np.bincount(first, counts, size)  # c(v *): bigrams that begin with each word v
         self._types = np.bincount(first, minlength=size)  # N(v *): distinct bigrams that begin with each word v
         self._discount = discount(counts)
@@ -209,15 +209,17 @@ class WordModel:
         self._continuation = _discounted(np.bincount(second, minlength=size))  # Q, see `WordModel`
 
     def predict(self, words: Sequence[str]) -> TextPrediction:
-        """Return the code length of a text in bits, and how many of its words and bigrams occur in the corpus."""
+        """Return the code length of a text in bits, how many of its words do not occur in the corpus, and how many of
+        its bigrams do."""
         unknown_id = len(self._ids)
         ids = np.array([self._ids.get(word, unknown_id) for word in words], np.int64)
-        pairs = _bigram_ids(ids)
-        indices = np.searchsorted(self._pairs, pairs)  # valid: the last of `_pairs` is above every id of a bigram
-        counts = np.where(self._pairs[indices] == pairs, self._counts[indices], 0)
+        bigrams = _bigram_ids(ids)
+        indices = np.searchsorted(self._bigrams, bigrams)
+        counts = np.where(self._bigrams[indices] == bigrams, self._counts[indices], 0)
         probabilities = np.concatenate([self._unigram[ids[:1]], self._conditional(ids[:-1], ids[1:], counts)])
         bits = -float(np.log2(probabilities).sum())
-        return TextPrediction(len(ids), bits, int((ids == unknown_id).sum()), int((counts > 0).sum()))
+        unknown, seen_pairs = int((ids == unknown_id).sum()), int((counts > 0).sum())
+        return TextPrediction(words=len(ids), bits=bits, unknown=unknown, seen_pairs=seen_pairs)
 
     def _conditional(self, before: Ints, words: Ints, counts: Ints) -> Floats:
         """Return P(words | before) as in `WordModel`, elementwise; `counts` are the counts of these bigrams.
@@ -246,7 +248,8 @@ def _discounted(counts: Ints) -> Floats:
     if not counts.any():
         return np.full(len(counts), UNKNOWN)
     subtracted = discount(counts)
-    return (np.maximum(counts - subtracted, 0) + subtracted * np.count_nonzero(counts) * UNKNOWN) / counts.sum()
+    discounted_mass = subtracted * np.count_nonzero(counts)
+    return (np.maximum(counts - subtracted, 0) + discounted_mass * UNKNOWN) / counts.sum()
 
 
 def _bigram_ids(ids: Ints) -> Ints:

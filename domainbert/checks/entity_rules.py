@@ -83,11 +83,9 @@ def _has_odd_edge(surface: str) -> bool:
     if len(surface) == 1:
         return not surface.isalnum() and surface in _NOT_FIRST | _NOT_LAST
     first, last = surface[0], surface[-1]
-    if last in _OPENING_OF:  # only the pair is compared: "(a)" also begins with a bracket
-        return surface.count(last) > surface.count(_OPENING_OF[last])
-    ends_with_separate_sign = surface[-2:] in (" .", " -")
+    is_unpaired = last in _OPENING_OF and surface.count(last) > surface.count(_OPENING_OF[last])
     bad_first = first in _NOT_FIRST and not (first == "." and surface[1].isdigit())  # ".95" is a number
-    return bad_first or last in _NOT_LAST or ends_with_separate_sign
+    return bad_first or is_unpaired or last in _NOT_LAST or surface.endswith((" .", " -"))
 
 
 @rule("warning", threshold=0.9)

@@ -44,17 +44,16 @@ def read_checked(
     Returns:
         The set of all readable files, or None if there are none; and the unreadable files.
     """
-    unreadable_files, readable = [], []
+    unreadable_files, readable_files, contents = [], [], []
     for file in files_of(labelled_set):
         try:
-            labelled = read(task, file)
-            readable.append(file)
+            contents.append(read(task, file))
+            readable_files.append(file)
         except DomainbertError as error:
             unreadable_files.append(UnreadableFile(name, file, error.problems))
-    if not readable:
+    if not contents:
         return None, unreadable_files
-    if len(readable) > 1:  # read all files together, as one set; a single file was read above
-        labelled = read(task, readable)
+    labelled = contents[0] if len(contents) == 1 else read(task, readable_files)  # several files: again, as one set
     return CheckedSet(name, labelled), unreadable_files
 
 
@@ -111,7 +110,7 @@ class LabelledCheck:
     def _rules_with_subjects(self) -> Iterator[tuple[Sequence[Rule[Any]], object]]:
         """Yield lists of rules, each with a subject to apply the rules to.
 
-        The rules on labels skip the test set; the rules on texts and on overlap include it.
+        Of the rules on one set, only `text_rules.RULES` include the test set; of the rules on two sets, all.
         """
         for file in self.unreadable:
             yield [unreadable], file

@@ -74,9 +74,9 @@ def similar_pairs(
 
     Texts are lists of words. Pairs below the threshold and texts of fewer than ten words are skipped.
 
-    If the similarity of two sets is at least t, they share one of the rarest |x| - ceil(t |x|) + 1 members of either
-    set x (the prefix filter of Chaudhuri et al. 2006, "A primitive operator for similarity joins"). So only texts that
-    share a rare run are compared.
+    Only texts that share a rare run are compared: if the similarity of two sets is at least t, some member is among the
+    rarest |x| - ceil(t |x|) + 1 members of both sets x (the prefix filter of Chaudhuri et al. 2006, "A primitive
+    operator for similarity joins").
     """
     first_runs, second_runs = list(map(_runs, first)), list(map(_runs, second))
     counts = Counter(chain.from_iterable(chain(first_runs, second_runs)))

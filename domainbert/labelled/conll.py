@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +16,8 @@ from domainbert.corpus.files import read_lines
 Separator = Literal["tabs", "spaces"]
 Line = tuple[int, str]
 """Line number, from 1, and the line."""
+Columns = tuple[Separator, int, str]
+"""Separator, number of columns, and the text of this number for messages, such as "4 as in line 1"."""
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -125,9 +127,12 @@ def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int,
     remaining: list[Line] = []
     first_lines: dict[int, int] = {}
     for is_row, group in groupby(lines, key=_is_row):
-        group_lines = list(group)  # a sentence, or the lines between two sentences
-        words = strip_conllu_extras(group_lines) if is_row else group_lines
-        (first_word_line, _), (first_line, _) = words[0], group_lines[0]
+        if not is_row:
+            remaining += group
+            continue
+        sentence = list(group)
+        words = strip_conllu_extras(sentence)  # never empty: a block of only comments is returned unchanged
+        (first_word_line, _), (first_line, _) = words[0], sentence[0]
         first_lines[first_word_line] = first_line
         remaining += words
     return remaining, first_lines
@@ -148,37 +153,39 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
             word numbers of CoNLL-U.
     """
     names: list[str] | None = None
-    detected: tuple[Separator, int, str] | None = None  # result of `_detect_columns` for the first sentence
-    sentence: list[Line] = []
-    # the empty line at the end completes the last sentence
-    for line_number, line in chain(read_lines(path) if lines is None else lines, [(0, "")]):
-        is_mark = _DOCSTART.match(line)
-        if line.strip(" \t") and not is_mark:
-            if isinstance(token_column, str) and names is None:
-                names = _column_names(line)
-            else:
-                sentence.append((line_number, line))
+    columns: Columns | None = None
+    for is_row, group in groupby(read_lines(path) if lines is None else lines, key=_is_row):
+        if not is_row:
+            _check_marks(path, [(line_number, line) for line_number, line in group if _DOCSTART.match(line)])
             continue
-        if is_mark:
-            _check_marks(path, [(line_number, line)])
+        sentence = list(group)
+        if isinstance(token_column, str) and names is None:
+            _, header = sentence.pop(0)
+            names = _column_names(header)
         if sentence:
             sentence = strip_conllu_extras(sentence)
-            detected = detected or _detect_columns(sentence, names)
-            separator, width, expected = detected
-            _check_rows(path, sentence, separator, width, expected)
-            blocks = _split_sentences(sentence, separator, marks_documents=False, first_lines={})
-            table = Table(path, separator, width, names, blocks, marks=[])
-            column = table.column_index(token_column)
-            table.check_breaks(column)
-            words = [row.columns[column] for row in table.blocks[0].rows]
-            if width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
-                raise DomainbertError(
-                    f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
-                )
-            yield words
-            sentence = []
-    if detected is None:
+            columns = columns or _detect_columns(sentence, names)
+            yield _words_of_sentence(path, sentence, columns, names, token_column)
+    if columns is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
+
+
+def _words_of_sentence(
+    path: Path, sentence: Sequence[Line], columns: Columns, names: list[str] | None, token_column: int | str
+) -> list[str]:
+    """Return the words in the lines of one sentence; raise `DomainbertError` as `read_words`."""
+    separator, width, expected = columns
+    _check_rows(path, sentence, separator, width, expected)
+    blocks = _split_sentences(sentence, separator, marks_documents=False, first_lines={})
+    table = Table(path, separator, width, names, blocks, marks=[])
+    column = table.column_index(token_column)
+    table.check_breaks(column)
+    words = [row.columns[column] for row in table.blocks[0].rows]
+    if width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
+        raise DomainbertError(
+            f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
+        )
+    return words
 
 
 def _column_names(header: str) -> list[str]:
@@ -186,9 +193,8 @@ def _column_names(header: str) -> list[str]:
     return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
 
 
-def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> tuple[Separator, int, str]:
-    """Return the separator of most rows, the number of columns, and the text of this number for messages, such as
-    "4 as in line 1". A header (`names`) determines the number; without a header, the first row."""
+def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> Columns:
+    """Return the separator of most rows, and the number of columns: of the header (`names`), or else the first row."""
     with_tabs = sum("\t" in line for _, line in rows)
     separator: Separator = "tabs" if 2 * with_tabs > len(rows) else "spaces"
     if names:
@@ -239,7 +245,7 @@ def _split_sentences(
     lines: Sequence[Line], separator: Separator, marks_documents: bool, first_lines: Mapping[int, int]
 ) -> list[Block]:
     """Return the sentences, split at blank lines and -DOCSTART-; without -DOCSTART- each sentence is a document.
-    `first_lines` has the first line of a sentence by the line of its first row, if comments are before this row."""
+    `first_lines` maps the number of a sentence's first row to the number of the comment before it, if there is one."""
     blocks: list[Block] = []
     document = 0
     inside = False  # of a sentence

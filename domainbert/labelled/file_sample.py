@@ -140,7 +140,7 @@ class TaggedSample:
     tags: Sequence[str]
     reason: str
     """Location of the tags, for messages."""
-    columns: Mapping[str, Any] = field(default_factory=dict)
+    format_fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `TaggedColumns` that differ from the defaults."""
 
 
@@ -155,11 +155,12 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
     tag_key = next((key for key in keys if isinstance(first_row.get(key), list)), None)
     if word_key is None or tag_key is None:
         return None
-    columns = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}  # "tokens" is the reader's default
-    # the reader finds the first two keys by itself, unless a row has several
-    if tag_key not in _TAG_KEYS[:2] or sum(key in first_row for key in _TAG_KEYS) > 1:
-        columns["tag_column"] = tag_key
-    return TaggedSample(list(_tag_names(sample.rows, tag_key, first_row.get(NAMES_KEY))), f"under {tag_key!r}", columns)
+    tags = list(_tag_names(sample.rows, tag_key, first_row.get(NAMES_KEY)))
+    format_fields = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}  # "tokens" is the default
+    reader_detects_key = tag_key in _TAG_KEYS[:2] and sum(key in first_row for key in _TAG_KEYS) == 1
+    if not reader_detects_key:
+        format_fields["tag_column"] = tag_key
+    return TaggedSample(tags, f"under {tag_key!r}", format_fields)
 
 
 def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:

@@ -57,7 +57,8 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
         DomainbertError: there are fewer units than folds, or the training part of a fold has no example of a label.
     """
     labelled = read_set(task, train)
-    units, groups = _units(labelled), _group_units(labelled)
+    units = _units(labelled)
+    groups = _group_units(labelled, len(units))
     if len(set(groups)) < num_folds:
         raise DomainbertError(
             f"k_folds: found {num_folds}, but {_size(train, units, groups)}; expected at most {len(set(groups))}"
@@ -74,7 +75,8 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     fewer documents than parts.
     """
     labelled = read_set(task, labelled_set)
-    units, groups = _units(labelled), _group_units(labelled)
+    units = _units(labelled)
+    groups = _group_units(labelled, len(units))
     if len(set(groups)) < num_parts:
         size = _size(labelled_set, units, groups)
         raise DomainbertError(f"{size}; expected at least {num_parts}, because one of {num_parts} parts is held out")
@@ -148,9 +150,9 @@ class _FileDivider:
         """Return the lines before the first unit, then the lines of the chosen units; "" if no unit is chosen."""
         if not chosen:
             return ""
-        num_header_lines = self.units[0].line - 1
-        starts = [num_header_lines, *(unit.line - 1 for unit in self.units[1:]), len(lines)]
-        text = "".join(line for unit in chosen for line in lines[starts[unit] : starts[unit + 1]])
+        starts = [*(unit.line - 1 for unit in self.units), len(lines)]
+        num_header_lines = starts[0]
+        text = "".join(line for index in chosen for line in lines[starts[index] : starts[index + 1]])
         if has_json_values(self.labelled.kind):
             text = _with_label_names(text, lines[num_header_lines])
         return "".join(lines[:num_header_lines]) + text
@@ -206,25 +208,30 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
         )
 
 
-def _group_units(labelled: Labelled[Any]) -> list[int]:
+def _units_by_entity(labelled: Labelled[Any]) -> dict[str, set[int]]:
+    """Return the indices of the units with each entity of `_MIN_WORDS` words or more, by the entity in lower case."""
+    units: dict[str, set[int]] = defaultdict(set)
+    num_previous = 0  # units of the previous files
+    for file in labelled.parts or [labelled]:
+        starts = [unit.line for unit in file.units()]
+        for item, plain in zip(file.items, file.plain_items(), strict=True):
+            for entity in plain.stretches or ():
+                words = plain.texts[0][entity.start : entity.end].lower().split()
+                if len(words) >= _MIN_WORDS:
+                    unit_in_file = max(bisect_right(starts, item.line) - 1, 0)  # last start up to the item
+                    units[" ".join(words)].add(num_previous + unit_in_file)
+        num_previous += len(starts)
+    return units
+
+
+def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
     """Return for each unit the index of the first unit of its group, which must be in the same fold.
 
     Units that share an entity of `_MIN_WORDS` words or more are in one group if at most `_MAX_UNITS` units have the
     entity: such strings recur within a document and rarely elsewhere, so these sentences are likely from one document
     even if the file has no document marks.
     """
-    units_with: dict[str, set[int]] = defaultdict(set)
-    num_previous = 0  # units of the previous files
-    for file in labelled.parts or [labelled]:
-        starts = [unit.line for unit in file.units()]
-        for item, plain in zip(file.items, file.plain_items(), strict=True):
-            for stretch in plain.stretches or ():
-                words = plain.texts[0][stretch.start : stretch.end].lower().split()
-                if len(words) >= _MIN_WORDS:
-                    unit_in_file = max(bisect_right(starts, item.line) - 1, 0)  # last start up to the item
-                    units_with[" ".join(words)].add(num_previous + unit_in_file)
-        num_previous += len(starts)
-    parents = list(range(num_previous))  # a disjoint-set forest; the root of a group is its first unit
+    parents = list(range(num_units))  # a disjoint-set forest; the root of a group is its first unit
 
     def root(unit: int) -> int:
         """Return the first unit of the group of a unit."""
@@ -232,19 +239,19 @@ def _group_units(labelled: Labelled[Any]) -> list[int]:
             unit = parents[unit]
         return unit
 
-    for units in units_with.values():
+    for units in _units_by_entity(labelled).values():
         if len(units) <= _MAX_UNITS:
             first, *others = sorted(map(root, units))
             for other in others:
                 parents[other] = first
-    return list(map(root, range(num_previous)))
+    return list(map(root, range(num_units)))
 
 
 def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:
     """Return the index of the fold of each unit; units of a group are in the same fold.
 
-    Groups are shuffled, sorted by the stratum of their first unit and dealt out, so that the folds' counts of each
-    stratum differ by at most one group.
+    `groups` are from `_group_units`: the index of the first unit of each unit's group. Groups are shuffled, sorted by
+    the stratum of their first unit and dealt out, so that the folds' counts of a stratum differ by at most one group.
     """
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)

@@ -142,14 +142,16 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
             raise DomainbertError(f"{sample.path}: --{option} {key}: no row has this key; {expected}")
     if text_key is not None:
         return text_key, pair_key
-    strings = [key for key in sample.rows[0] if all(isinstance(row.get(key), str) for row in sample.rows)]
-    for pair in _PAIR_KEYS:
-        if set(pair) <= set(strings):
-            return pair
-    if "text" in strings:
+    unlabelled = [key for key in sample.rows[0] if key != sample.options.get("label_key")]
+    strings = [key for key in unlabelled if all(isinstance(row.get(key), str) for row in sample.rows)]
+    for first, second in _PAIR_KEYS:
+        if {first, second} <= set(strings) and pair_key in (None, second):
+            return first, second
+    candidates = [key for key in strings if key != pair_key]
+    if "text" in candidates:
         return "text", pair_key
     min_words = _MIN_TEXT_WORDS * len(sample.rows)
-    num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in strings if key not in _LABEL_KEYS}
+    num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in candidates if key not in _LABEL_KEYS}
     texts = [key for key, count in num_words.items() if count >= min_words]
     if len(texts) > 1:
         raise DomainbertError(

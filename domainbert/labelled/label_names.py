@@ -127,8 +127,10 @@ class LabelReader:
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
-        # 1 to 5 stars: "1" is the name of label 0 and the number of the label "2"
-        self._ambiguous = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
+        # names "1" to "5", as of stars: a string "1" may be the name of label 0 or the number of the label "2"
+        self._names_look_like_numbers = any(
+            self._index(name) not in (None, index) for index, name in enumerate(names or ())
+        )
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
@@ -172,7 +174,7 @@ class LabelReader:
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
             return f"label {shown(value)}; expected one of {names}, or its number from 0"
-        if self._ambiguous and not is_whole_number(value):
+        if self._names_look_like_numbers and not is_whole_number(value):
             problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
             return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
         return ""

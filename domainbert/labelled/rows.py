@@ -76,19 +76,15 @@ def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
 def iterate_text_rows(
     file: Readable, format: RowFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, Iterator[tuple[int, Row]]]:
-    """Return the format of a file of texts and an iterator over its `(line, row)` pairs, with slices of the file.
+    """Return the kind of a file of texts and an iterator over its `(line, row)` pairs, with slices of the file.
 
     Texts that an annotator rejected in Prodigy are left out and counted in `notes`. Invalid rows are added to
-    `problems`. Raise `DomainbertError` if the file does not have the format.
+    `problems`. Raise `DomainbertError` if the file does not have the `format`.
     """
     source = LabelledFile(file) if isinstance(file, Path) else file
     if isinstance(source, LabelledFile) and source.label is not None:
-        for name, default in (("kind", "auto"), ("text_pair_key", None)):
-            if getattr(format, name) != default:
-                found = f"found {getattr(format, name)!r} with labels in a separate file, {source.label}"
-                raise DomainbertError(f"{source}: format.{name}: {found}; expected no {name}, or one file")
         kind: Kind = "lines"
-        rows = parallel_rows(source.texts, source.label, format.text_key, format.label_key)
+        rows = _rows_of_two_files(source.texts, source.label, format)
     else:
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
@@ -96,6 +92,15 @@ def iterate_text_rows(
         rows = iterate_rows(path, kind, keys, problems, quoted=format.quoting == "double")
     rows = _with_slices(rows, source, problems)
     return kind, without_rejected(rows, notes.left_out, keys=(*format.keys, *format.slice_keys))
+
+
+def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator[tuple[int, Row]]:
+    """Return `parallel_rows` of the two files; raise `DomainbertError` for settings that need a single file."""
+    for name, default in (("kind", "auto"), ("text_pair_key", None)):
+        if getattr(format, name) != default:
+            found = f"found {getattr(format, name)!r} with labels in a separate file, {labels}"
+            raise DomainbertError(f"{texts}: format.{name}: {found}; expected no {name}, or one file")
+    return parallel_rows(texts, labels, format.text_key, format.label_key)
 
 
 def read_texts(
@@ -128,7 +133,7 @@ def read_texts(
 def iterate_labelled_rows(
     file: Readable, format: TextFormat, problems: Problems, notes: ReaderCounts
 ) -> tuple[Kind, list[str] | None, Iterator[tuple[int, Row]]]:
-    """Return the format of a file of texts, the names of its numeric labels or None, and an iterator over its
+    """Return the kind of a file of texts, the names of its numeric labels or None, and an iterator over its
     `(line, row)` pairs. Labels such as 1.0 are converted by `to_integer`; other arguments as in `iterate_text_rows`."""
     kind, rows = iterate_text_rows(file, format, problems, notes)
     typed = has_json_values(kind)
@@ -141,7 +146,7 @@ def iterate_labelled_rows(
     names = label_names(format.label_names, format.label_names_file, first_row, f"{file}:{line}")
     rows = chain([first], rows)
     if typed:
-        rows = _without_other_names(first_row, rows, problems)
+        rows = _rows_with_same_label_names(rows, first_row, problems)
     return kind, names, rows
 
 
@@ -161,8 +166,8 @@ def _with_whole_labels(
         yield line, row
 
 
-def _without_other_names(
-    first_row: Row, rows: Iterable[tuple[int, Row]], problems: Problems
+def _rows_with_same_label_names(
+    rows: Iterable[tuple[int, Row]], first_row: Row, problems: Problems
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows, except rows whose label names differ from the first row's; add these to `problems`."""
     for line, row in rows:

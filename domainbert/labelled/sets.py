@@ -149,16 +149,15 @@ def open_rows(file: Readable) -> Readable:
 
 def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """Return the items of one file; raise `DomainbertError` if the task does not support its label file or slices."""
-    file = open_rows(file)
-    if not isinstance(file, Path):
-        supports_slices = hasattr(getattr(config, "format", None), "slice_keys")
-        if isinstance(file, LabelledFile) and not supports_slices:
-            raise DomainbertError(
-                f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`"
-            )
-        if unknown := sorted(set(file.slices) - set(config.slice_keys)):
-            raise DomainbertError(f"{file}: slices: found {', '.join(unknown)}; expected keys of format.slice_keys")
-    return config.read(file)
+    opened = open_rows(file)
+    if isinstance(opened, Path):
+        return config.read(opened)
+    has_slice_keys = hasattr(getattr(config, "format", None), "slice_keys")  # otherwise `config.slice_keys` is ()
+    if isinstance(opened, LabelledFile) and not has_slice_keys:
+        raise DomainbertError(f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`")
+    if unknown := sorted(set(opened.slices) - set(config.slice_keys)):
+        raise DomainbertError(f"{file}: slices: found {', '.join(unknown)}; expected keys of format.slice_keys")
+    return config.read(opened)
 
 
 AnyTask = TypeVar("AnyTask", bound=FileTask)

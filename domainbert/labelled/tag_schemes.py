@@ -156,14 +156,13 @@ def find_violations(tags: Sequence[str], scheme: Scheme) -> list[Violation]:
         if tag == expected:
             continue
         before, after = padded[index], padded[index + 2]
-        if tag[0] not in PREFIXES[scheme]:
-            reason = f"{tag} is not a tag of {scheme}"
-        elif (tag[0] in _STARTING) == (expected[0] in _STARTING):  # the tag is wrong about the end of the entity
+        starts_alike = (tag[0] in _STARTING) == (expected[0] in _STARTING)
+        if starts_alike:  # so the tag is wrong about the end of the entity
             context = f"is followed by {after}" if after else "ends the sentence"
-            reason = f"{tag} {context}, which {scheme} forbids"
         else:
             context = f"follows {before}" if before else "begins the sentence"
-            reason = f"{tag} {context}, which {scheme} forbids"
+        is_tag = tag[0] in PREFIXES[scheme]
+        reason = f"{tag} {context}, which {scheme} forbids" if is_tag else f"{tag} is not a tag of {scheme}"
         violations.append(Violation(index, reason, expected))
     return violations
 

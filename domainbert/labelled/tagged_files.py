@@ -78,9 +78,11 @@ class TaggedFile(SentenceFile[AnySentence]):
         units: list[Unit] = []
         for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
-            marks_before = self.marks[: bisect(self.marks, document[0].line)] or [document[0].line]
-            # the first unit begins at the first mark: documents without words may precede it
-            units.append(Unit(marks_before[-1 if units else 0], frozenset(label_set(document))))
+            begin = document[0].line
+            if num_marks := bisect(self.marks, begin):  # marks before the document
+                # the first unit begins at the first mark: documents without words may precede it
+                begin = self.marks[num_marks - 1 if units else 0]
+            units.append(Unit(begin, frozenset(label_set(document))))
         return units
 
     @override
@@ -211,8 +213,8 @@ def rows_layout(source: Path | Rows) -> str:
     return "rows" if isinstance(source, Rows) else "JSONL"
 
 
-def list_keys(where: str, first_row: Row, format: TaggedColumns) -> tuple[str, str]:
-    """Return the keys of words and tags in JSONL: as set in the format, otherwise detected from the first row."""
+def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tuple[str, str]:
+    """Return the keys of words and tags in JSONL as set in the format; otherwise "tokens", and the first row's key."""
     word_key = format.token_column if isinstance(format.token_column, str) else "tokens"
     if isinstance(format.tag_column, str):
         return word_key, format.tag_column
@@ -254,7 +256,7 @@ def _words_and_tags(
     """Return the words and tags of a row, numbers replaced by `names`; raise `DomainbertError` if they are invalid."""
     tags: Any = row.get(tags_key)
     are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
-    problem = _problem_with_numbers(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
+    problem = _problem_with_indices(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
     raise_problems(problem_with_strings(row, words_key), problem)
     words = row[words_key]
     if len(words) != len(tags):
@@ -264,12 +266,12 @@ def _words_and_tags(
     return words, tags
 
 
-def _problem_with_numbers(numbers: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
-    """Return the reason why tags are not indices of `names`; "" if all are."""
+def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+    """Return the reason why tags, at least one of which is a number, are not indices of `names`; "" if all are."""
     if names is None:
-        first = next(filter(is_whole_number, numbers))
+        first = next(filter(is_whole_number, tags))
         return f"{key!r} contains the number {first}; expected names of tags, or label_names with the names of numbers"
-    for number in numbers:
-        if not is_whole_number(number) or not 0 <= number < len(names):
-            return f"{key!r} contains {shown(number)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+    for tag in tags:
+        if not is_whole_number(tag) or not 0 <= tag < len(names):
+            return f"{key!r} contains {shown(tag)}; expected numbers from 0 to {len(names) - 1} (label_names)"
     return ""

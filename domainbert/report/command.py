@@ -51,8 +51,8 @@ def report(typed: ParsedArguments) -> str:
     """
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
-        name = typed.options[0][0] if typed.options else "-c"
-        raise DomainbertError(f"--{name.lstrip('-')}: no such option of report; expected --out FILE or --attend TEXT")
+        option = f"--{typed.options[0][0]}" if typed.options else "-c"
+        raise DomainbertError(f"{option}: no such option of report; expected --out FILE or --attend TEXT")
     if "attend" in typed.flags:
         from domainbert.report.attention_page import write_attention_report
 

@@ -111,7 +111,7 @@ def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
     for run in runs:
         for stage in run.stages_with_file(_CHECK):
             check = run.json(stage.path / _CHECK, "the result of check")
-            if check not in checks.values():
+            if check and check not in checks.values():  # {} if the file is damaged or missing
                 checks[stage.name + run.suffix] = check
     return checks
 
@@ -124,8 +124,8 @@ def fit_table(runs: Sequence[Run]) -> Table | None:
 
 
 def findings(runs: Sequence[Run]) -> list[dict[str, Any]] | None:
-    """Return the findings in `check.json`, errors first, ignored findings last; None if no run has checked its data."""
-    if not any(run.stages_with_file(_CHECK) for run in runs):
+    """Return the findings in `check.json`, errors first, ignored findings last; None without a readable file."""
+    if not (checks := _check_results(runs)):
         return None
-    rows = [finding for check in _check_results(runs).values() for finding in check.get("findings", [])]
+    rows = [finding for check in checks.values() for finding in check.get("findings", [])]
     return sorted(rows, key=lambda row: (row["ignored"] is not None, row["severity"] != "error", row["rule"]))

@@ -116,9 +116,9 @@ def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     facts = recorded_facts(stage.manifest) or {}
     # the setting `test` and its parts: `test`, `test.path`, `test[0]`
     test_facts = {name: fact for name, fact in facts.items() if re.split(r"[.\[]", name)[0] == "test"}
-    test_text = json.dumps(test_facts)
-    # earlier stages (`@NAME`) that wrote a part of the test set
-    stages = {name: fact for name, fact in facts.items() if name.startswith("@") and f'"{name}' in test_text}
+    # earlier stages that wrote a part of the test set, such as "@split" of "@split/test.conll"
+    used = re.findall(r'"(@[\w-]+)', json.dumps(test_facts))
+    stages = {name: fact for name, fact in facts.items() if name in used}
     task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
     test_set = test_facts or metrics.get("test")  # without a manifest only the name is known
     return hash_json([test_set, stages, *task])

@@ -17,6 +17,7 @@ from domainbert.report.trainings import Curve, CurveGroup
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
 _WIDTH = 9.0  # inches: the page's column
 _ROW_HEIGHT = 0.34  # inches for each system pair
@@ -69,9 +70,10 @@ def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int
             _draw_curve(axes, curve, series_of_training[curve.training])
         axes.set_title(_TITLES.get(metric, metric.replace("/", " ").replace("_", " ")), color=INK)
         axes.set_xlabel("step")
-    # the first line of each training: in the reversed order, earlier panels override later panels
-    lines = {str(line.get_label()): line for axes in reversed(grid) for line in axes.get_lines()}
-    handles = {training: lines[training] for training in series_of_training if training in lines}
+    first_line: dict[str, Line2D] = {}  # by training
+    for line in (line for axes in grid for line in axes.get_lines()):
+        first_line.setdefault(str(line.get_label()), line)
+    handles = {training: first_line[training] for training in series_of_training if training in first_line}
     if len(handles) > 1:  # explicit labels: matplotlib omits automatic labels that begin with "_"
         figure.legend(list(handles.values()), list(handles), loc="outside lower left", ncols=3)
 

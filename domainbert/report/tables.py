@@ -22,7 +22,7 @@ _COSTS = (
 )
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICE_SCORES = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
-_NOT_SHARES = ("seeds", "repaired_tags", "support")
+_NOT_FURTHER = re.compile(r"(per|by)_.*|.*_by_seed|slices|confusion|cost|seeds|repaired_tags|support")
 _NOT_PERCENT = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # never shown in %
 
 
@@ -134,14 +134,14 @@ def further_table(evaluation: Evaluation) -> Table:
 
 
 def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numeric scores by dotted name, without labels, slices, confusion and costs (shown elsewhere)."""
+    """Return the numeric scores by dotted name, except those in other tables: by label, by slice, confusion, costs."""
     numbers: dict[str, float] = {}
     for key, value in scores.items():
-        if isinstance(value, bool) or key in _NOT_SHARES or key == "cost" or key.endswith("_by_seed"):
+        if _NOT_FURTHER.fullmatch(key) or isinstance(value, bool):
             continue
         if isinstance(value, (int, float)):
             numbers[prefix + key] = value
-        elif isinstance(value, dict) and not key.startswith(("per_", "by_")) and key not in ("slices", "confusion"):
+        elif isinstance(value, dict):
             numbers |= _flat_scores(value, f"{prefix}{key}.")
     return numbers
 

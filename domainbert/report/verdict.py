@@ -69,15 +69,15 @@ def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list
     """Return messages about unfinished stages, then the warnings of stages, then further warnings of evaluations."""
     unfinished = []
     stage_warnings = []
+    listed = set()  # warnings of evaluations that are also warnings of their stages
     for run in runs:
         for stage in run.stages:
             if stage.state != "done":
                 state = f"{stage.state}: {stage.status['reason']}" if stage.status.get("reason") else stage.state
                 unfinished.append(f"{run.name}: stage {stage.name} is not done ({state})")
             metrics = stage.manifest.get("metrics") or {}
-            stage_warnings += [f"{stage.name}: {warning}" for warning in metrics.get("warnings") or []]
-    messages = unfinished + stage_warnings
-    listed = "\n".join(messages)  # contains the warnings of evaluations that a stage has listed, after its name
-    return messages + [
-        warning for evaluation in evaluations for warning in evaluation.warnings if warning not in listed
-    ]
+            for warning in metrics.get("warnings") or []:
+                stage_warnings.append(f"{stage.name}{run.suffix}: {warning}")
+                listed.add(warning + run.suffix)
+    others = [text for evaluation in evaluations for text in evaluation.warnings if text not in listed]
+    return [*unfinished, *stage_warnings, *others]

@@ -45,6 +45,13 @@ class Token(NamedTuple):
     tag: str
 
 
+class WordSource(NamedTuple):
+    """Where the words of a phrase come from: the lists of a domain, and a half of each list."""
+
+    domain: str
+    half: Half
+
+
 Sentence = list[Token]
 Memory = dict[str, list[Sentence]]
 """Tokens of phrases by the name of their rule."""
@@ -76,8 +83,7 @@ class Writer:
         self._held_out_share, self._memory, self._recall = held_out_share, memory or {}, recall
         self._grammar = read_data_file("grammar.yaml")
         self.entities: Memory = defaultdict(list)
-        self._domain = self._phrase_domain = vocabulary.domains[0]  # until `start_abstract` chooses a domain
-        self._half: Half | None = None  # of the words for the current phrase; None outside of a phrase
+        self._domain = vocabulary.domains[0]  # until `start_abstract` chooses a domain
         self._subjects: dict[str, Sentence] = {}  # of the current abstract, by rule
         self._mentioned_subjects: set[str] = set()  # rules of the subjects in the current sentence
 
@@ -98,35 +104,37 @@ class Writer:
             yield from [rule.format(direction=direction)] * self._rng.randint(min_sentences, max_sentences)
         yield f"conclusion_{direction}"
 
-    def _expand_name(self, name: str) -> Sentence:
-        """Return the tokens for a name in the grammar: a number, a rule, or a list of words."""
+    def _expand_name(self, name: str, source: WordSource | None = None) -> Sentence:
+        """Return the tokens for a name in the grammar: a number, a rule, or a list of words. `source` is None outside
+        of a phrase."""
         if name in _NUMBERS:
             return _untagged(_NUMBERS[name](self._rng))
         if name in self._grammar["sentences"]:
-            return self._expand_rule(self._rng.choice(self._grammar["sentences"][name]))
-        inside_phrase = self._half is not None
-        return self._compose_phrase(name) if inside_phrase else self._write_phrase(name)
+            return self._expand_rule(self._rng.choice(self._grammar["sentences"][name]), source)
+        return self._write_phrase(name) if source is None else self._compose_phrase(name, source)
 
     def _write_phrase(self, name: str) -> Sentence:
-        """Return a noun phrase or verb with its tags: by chance a subject of an earlier sentence of the abstract that
-        this sentence does not mention yet; otherwise another phrase, recorded as subject and as entity if it is one."""
+        """Return a noun phrase or verb of the rule `name`, with its tags.
+
+        By chance this is a subject of an earlier sentence of the abstract that this sentence does not mention yet.
+        Another phrase is recorded as subject if its rule is one, and as entity if its type is in `HELD_OUT_TYPES`.
+        """
         is_repeatable = name in self._subjects and name not in self._mentioned_subjects
         if is_repeatable and self._rng.random() < _REPEAT_SUBJECT:
             self._mentioned_subjects.add(name)
             return self._subjects[name]
 
-        # `_recall_entity` and `_compose_phrase` read the half and the domain of the words
-        self._half = self._choose_half()
+        half = self._choose_half()
         same_domain = self._rng.random() < _SAME_DOMAIN
-        self._phrase_domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
-        label = self._grammar["labels"].get(name)
-        tokens = _tagged(self._recall_entity(name) or self._compose_phrase(name), label)
-        self._half = None  # the phrase has ended
+        domain = self._domain if same_domain else self._rng.choice(self._vocabulary.domains)
+        entity_type = self._grammar["labels"].get(name)
+        tokens = self._recall_entity(name, half) or self._compose_phrase(name, WordSource(domain, half))
+        tokens = _tagged(tokens, entity_type)
 
         if name in self._grammar["subjects"] and name not in self._subjects:
             self._subjects[name] = tokens
             self._mentioned_subjects.add(name)
-        if label in HELD_OUT_TYPES:
+        if entity_type in HELD_OUT_TYPES:
             self.entities[name].append(tokens)
         return tokens
 
@@ -137,28 +145,27 @@ class Writer:
             return "all"
         return "held_out" if self._rng.random() < self._held_out_share else "familiar"
 
-    def _recall_entity(self, name: str) -> Sentence | None:
+    def _recall_entity(self, name: str, half: Half) -> Sentence | None:
         """Return an entity of `memory` with the probability `recall`, otherwise None; always None for a phrase with
         held-out words, or if `memory` has no entities of the rule."""
-        if self._half == "held_out" or name not in self._memory or self._rng.random() >= self._recall:
+        if half == "held_out" or name not in self._memory or self._rng.random() >= self._recall:
             return None
         return self._rng.choice(self._memory[name])
 
-    def _compose_phrase(self, name: str) -> Sentence:
+    def _compose_phrase(self, name: str, source: WordSource) -> Sentence:
         """Return new tokens for a rule of phrases or a list of words, without tags."""
         if name in self._grammar["phrases"]:
-            return self._expand_rule(self._rng.choice(self._grammar["phrases"][name]))
-        assert self._half is not None, "called only inside a phrase"
-        return _untagged(self._rng.choice(self._vocabulary.words(name, self._phrase_domain, self._half)))
+            return self._expand_rule(self._rng.choice(self._grammar["phrases"][name]), source)
+        return _untagged(self._rng.choice(self._vocabulary.words(name, *source)))
 
-    def _expand_rule(self, rule: str) -> Sentence:
+    def _expand_rule(self, rule: str, source: WordSource | None) -> Sentence:
         """Return the tokens of a rule: make its choices `<a|b>`, and expand each `{name}`."""
         while "<" in rule:  # innermost choices first: a choice may contain choices
             rule = _CHOICE.sub(lambda match: self._rng.choice(match[1].split("|")), rule)
         tokens: Sentence = []
         for word in rule.split():
             is_name = word[0] == "{" and word[-1] == "}"
-            tokens += self._expand_name(word[1:-1]) if is_name else [Token(word, "O")]
+            tokens += self._expand_name(word[1:-1], source) if is_name else [Token(word, "O")]
         return tokens
 
 

@@ -136,6 +136,17 @@ def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
     assert result["errors"][0].startswith("only-one-label: the 240 sentences of train have no entities;")
 
 
+@pytest.mark.parametrize(("first", "count"), [(",", 1), ("rare", 0)])
+def test_an_entity_that_ends_in_a_pair_of_brackets_may_begin_with_a_comma(
+    tmp_path: Path, first: str, count: int
+) -> None:
+    rows = planted.TASKS["Ner"]()
+    words = {"tokens": ["Not", first, "ataxia", "(A-T)"], "tags": ["O", *("B-disease", "I-disease", "I-disease")]}
+    rows["train"][1] |= words
+    result, _ = looked_at(tmp_path, rows, "Ner")
+    assert result["findings"].get("punctuation-at-edge", 0) == count
+
+
 def test_all_classes_are_one(tmp_path: Path) -> None:
     rows = planted.classes()
     for row in (row for name in rows for row in rows[name]):

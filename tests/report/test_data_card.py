@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from domainbert.report.data_card import data_tables, fit_table
+from domainbert.report.data_card import data_tables, findings, fit_table
 from domainbert.report.runs import read_runs
 from domainbert.report.tables import Number, Table
 from tests.report.hand_made import put, stage
@@ -72,3 +72,10 @@ def test_the_same_check_of_two_runs_is_told_once(tmp_path: Path) -> None:
     runs = read_runs([tmp_path / name for name in ("one", "two", "three")])
     assert [table.caption for table in data_tables(runs)] == ["check (one)", "check (three)"]
     assert fit_table(runs) is None
+
+
+def test_a_damaged_result_of_check_is_not_a_check_without_findings(tmp_path: Path) -> None:
+    checked(tmp_path / "run/check", {})
+    assert findings(read_runs([tmp_path / "run"])) == []
+    (tmp_path / "run/check/check.json").write_text("{", encoding="utf-8")
+    assert findings(read_runs([tmp_path / "run"])) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Pa
     assert (pair.a, pair.b) == ("model (ours)", "model (theirs)")
     assert pair.difference == pytest.approx(together["difference"])
     assert pair.interval == pytest.approx(together["interval"])
+
+
+def test_a_stage_whose_name_begins_like_that_of_the_test_set_does_not_count(tmp_path: Path) -> None:
+    for name, key in (("a", "1"), ("b", "2")):
+        evaluated(tmp_path / name / "result", {"model": 0.5}, test="@split-new/test.conll")
+        path = tmp_path / name / "result/manifest.json"
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest["seal"]["stages"] = {"split-new": "same", "split": key}
+        put(path, manifest)
+    assert len(found(tmp_path / "a", tmp_path / "b")) == 1
 
 
 def test_without_the_same_draws_the_difference_has_no_interval_and_says_why(tmp_path: Path) -> None:

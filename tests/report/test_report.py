@@ -143,6 +143,15 @@ def test_stages_that_are_not_done_and_warnings_stand_beside_the_verdict() -> Non
     assert "ours: predicts one class only" in text
 
 
+def test_a_warning_of_evaluate_stands_once_for_each_run() -> None:
+    for run in ("a", "b"):
+        evaluated(Path(run) / "result", {"model": 0.5}, warnings=["few seeds"])
+        manifest = json.loads(Path(run, "result/manifest.json").read_text(encoding="utf-8"))
+        put(Path(run, "result/manifest.json"), {**manifest, "metrics": {"warnings": ["few seeds"]}})
+    text = page("a", "b").within("li")
+    assert "result (a): few seeds" in text and "result (b): few seeds" in text and text.count("few seeds") == 2
+
+
 def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None:
     evaluated(Path("run/result"), {name: 0.5 for name in "abcdef"})
     long = " très long" * 1500
@@ -168,6 +177,7 @@ def test_a_long_table_says_how_many_rows_it_has() -> None:
         (["empty"], "empty: contains no stage; expected an output folder of domainbert run"),
         (["a", "b"], "report: found 2 runs without --out; expected --out FILE"),
         (["a", "--deep", "1"], "--deep: no such option of report"),
+        (["a", "-c", "run.yaml"], "-c: no such option of report"),
     ],
 )
 def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) -> None:

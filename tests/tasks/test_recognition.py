@@ -114,6 +114,11 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
     assert found.task.read(file).items[0].content == "They fell, and that was all."
     pairs = told(file, text_key="title", text_pair_key="abstract")
     assert pairs.task.reads_pairs and same_file_is_read(pairs, file) == 20
+    assert told(file, text_pair_key="abstract").reason.startswith("texts under 'title' and 'abstract', pairs")
+    words = {"premise": "They fell by a third.", "hypothesis": "They rose by a third.", "source": "On prices in towns"}
+    pairs = jsonl(tmp_path / "b.jsonl", *({**words, "label": label} for label in ("yes", "no")))
+    assert told(pairs).reason.startswith("texts under 'premise' and 'hypothesis', pairs")
+    assert "under 'premise', 'hypothesis'; expected --text_key KEY" in refused(pairs, text_pair_key="source")
 
 
 def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):

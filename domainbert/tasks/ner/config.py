@@ -32,7 +32,7 @@ class NerDetector(FormatDetector["Ner"]):
             has_typed_tags = not set(tagged.tags) <= {"O"} and all(map(_TAG.fullmatch, tagged.tags))
             if not has_typed_tags and not is_without_types(tagged.tags):
                 return None
-            format = NerFormat(**tagged.columns)
+            format = NerFormat(**tagged.format_fields)
             return DetectedTask(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
         first_row = sample.rows[0] if sample.rows else {}
         key = next((key for key in ENTITY_KEYS if isinstance(first_row.get(key), list)), None)

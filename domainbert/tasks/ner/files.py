@@ -25,7 +25,7 @@ from domainbert.labelled.row_values import Row, problem_with_list, problem_with_
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
-from domainbert.labelled.tagged_files import TaggedRows, list_keys, read_lists, rows_layout, sentence_rows
+from domainbert.labelled.tagged_files import TaggedRows, read_lists, rows_layout, sentence_rows, word_and_tag_keys
 from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
@@ -191,7 +191,7 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     """
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, is_text=True)
-    words, tags = list_keys(where, first_row, format)
+    words, tags = word_and_tag_keys(where, first_row, format)
     if isinstance(format.tag_column, str):
         return _Keys(words, tags, is_text=False)
     label_keys = [key for key in (tags, *ENTITY_KEYS) if key in first_row]

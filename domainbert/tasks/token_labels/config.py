@@ -40,7 +40,7 @@ class TokenLabelsDetector(FormatDetector["TokenLabels"]):
         begins_entity = is_without_types or any(label[:2] in ("B-", "S-", "U-") for label in labels)
         outside = _DEFAULT_OUTSIDE if _DEFAULT_OUTSIDE in labels else None
         reason = f"{len(labels)} labels of words {tagged.reason}" + ("" if begins_entity else ", none with B-")
-        task = kind(format=TaggedFormat(**tagged.columns), outside=outside)
+        task = kind(format=TaggedFormat(**tagged.format_fields), outside=outside)
         return DetectedTask(task, reason, specificity=1 if begins_entity else 3)
 
 

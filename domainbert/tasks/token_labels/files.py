@@ -17,10 +17,10 @@ from domainbert.labelled.tagged_files import (
     TaggedRows,
     TaggedSentence,
     TaggedTable,
-    list_keys,
     read_columns,
     read_lists,
     sentence_rows,
+    word_and_tag_keys,
 )
 from domainbert.tasks.token_labels.config import TokenLabels
 
@@ -49,7 +49,7 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     if kind != "conll" or isinstance(path, Rows):
         rows = sentence_rows(path, problems, notes.left_out)
         line, first_row = rows[0]
-        table = read_lists(path, rows, problems, list_keys(f"{path}:{line}", first_row, format), format)
+        table = read_lists(path, rows, problems, word_and_tag_keys(f"{path}:{line}", first_row, format), format)
     else:
         table = read_columns(path, format.token_column, format.tag_column)
     _check_labels(path, table.rows, problems)
