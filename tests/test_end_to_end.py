@@ -83,7 +83,7 @@ def test_a_label_that_training_did_not_have_is_named(runs, tmp_path):
     test = tmp_path / "test.conll"
     test.write_text("A\tO\nloan\tB-intervention\n\nin\tO\nKenya\tB-place\n")
     with pytest.raises(
-        DomainbertError, match=r"test.conll:4: label 'place' \(1 times, first here\) was not in training"
+        DomainbertError, match=r"test.conll:4: label 'place' \(count 1, first here\) was not in training"
     ):
         runs.evaluate(str(tmp_path / "out"), "ner", {"m": runs / "ner-pretrained"}, test=test)
     with pytest.raises(DomainbertError, match=r"models.m: .* is for classification; expected ner"):

@@ -36,10 +36,9 @@ def rare_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
         first_items = [data.indices_with_label(label)[0] for _, label in rare]
         listing = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
-        message = (
-            f"{len(rare):,} of {len(data.label_counts):,} labels of {data.name} occur less than {rule.limit:g} times"
-        )
-        yield rule.finding(f"{message}: {listing}{more}", data.places(first_items))
+        share = f"{len(rare):,} of {len(data.label_counts):,} labels of {data.name}"
+        message = f"{share} occur less than {rule.limit:g} times: {listing}{more}"
+        yield rule.finding(message, data.places(first_items))
 
 
 @rule("warning", threshold=20)

@@ -33,9 +33,8 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     num_relabelled = sum(sets.first.items[copy].target != sets.second.items[index].target for copy, index in pairs)
     labels = f", {num_relabelled:,} of them with other labels" if num_relabelled else ""
     share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
-    finding = rule.finding(
-        f"{share} are also in {sets.first.name}{labels}", (_place_of_pair(sets, *pair) for pair in pairs)
-    )
+    message = f"{share} are also in {sets.first.name}{labels}"
+    finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs))
     is_small_share = len(pairs) <= rule.limit * len(sets.second.items)
     yield replace(finding, severity="warning") if is_small_share else finding
 
@@ -136,7 +135,7 @@ def unknown_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """
     for label in sorted(sets.second.label_counts.keys() - sets.first.label_counts.keys()):
         count = sets.second.label_counts[label]
-        message = f"the label {label!r} of {sets.second.name} ({count:,} times) does not occur in {sets.first.name}"
+        message = f"the label {label!r} of {sets.second.name} (count {count:,}) does not occur in {sets.first.name}"
         yield rule.finding(message, sets.second.places(sets.second.indices_with_label(label)), count)
 
 

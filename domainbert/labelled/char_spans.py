@@ -22,10 +22,11 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
     """
     start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
-        expected = "expected character offsets (start_offset and end_offset in doccano)"
-        raise DomainbertError(f"start {shown(start)}, end {shown(end)}; {expected}")
+        expected = "expected character offsets under these keys (start_offset and end_offset in doccano)"
+        raise DomainbertError(f"found start {shown(start)} and end {shown(end)}; {expected}")
     if not 0 <= start < end <= len(text):
-        raise DomainbertError(f"characters {start}-{end}; expected a range in 0-{len(text)}, end exclusive")
+        found = f"start {start}, end {end} in a text of {len(text)} characters"
+        raise DomainbertError(f"{found}; expected 0 <= start < end <= {len(text)}")
     quote = value.get("text")
     if isinstance(quote, str) and quote != text[start:end]:
         raise DomainbertError(text_mismatch(start, end, text[start:end], quote))

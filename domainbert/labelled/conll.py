@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Literal
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
 from domainbert.corpus.files import read_lines
 
@@ -23,7 +23,6 @@ Columns = tuple[Separator, int, str]
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected lines that end in \n or \r\n"
 _NO_WORDS = "no words; expected one word per line, with its columns"
-_SHOWN_NAMES = 200  # maximum characters of a header in a message
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
 
@@ -66,8 +65,7 @@ class Table:
             names = self.names or []
             if names.count(column) != 1:
                 count = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
-                header = ", ".join(map(repr, names))[:_SHOWN_NAMES]
-                raise DomainbertError(f"{self.path}: {count}; the header names {header}")
+                raise DomainbertError(f"{self.path}: {count}; the header names {format_names(names)}")
             return names.index(column)
         if not -self.width <= column < self.width:
             raise DomainbertError(f"{self.path}: no column {column}; expected 0 to {self.width - 1}")
@@ -182,9 +180,8 @@ def _words_of_sentence(
     table.check_breaks(column)
     words = [row.columns[column] for row in table.blocks[0].rows]
     if width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
-        raise DomainbertError(
-            f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
-        )
+        expected = "expected token_column: 1"
+        raise DomainbertError(f"{path}:{sentence[0][0]}: column 0 holds word numbers, as in CoNLL-U; {expected}")
     return words
 
 

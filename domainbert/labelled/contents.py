@@ -69,7 +69,7 @@ def text_in(content: Content) -> str:
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
     """Return the text of a row to predict; raise `DomainbertError` if `text_key` holds no string."""
     if not isinstance(row.get(text_key), str):
-        raise DomainbertError(f"no string under {text_key!r}; expected the text under this key (text_key)")
+        raise DomainbertError(f"no string under {text_key!r}; expected the text under this key, or its key as text_key")
     text: str = row[text_key]
     return text
 
@@ -122,7 +122,7 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
     if isinstance(texts, (str, Composite)):
         texts = [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
-        raise DomainbertError(f"texts: found {type(texts).__name__}; expected strings, such as a list of them")
+        raise DomainbertError(f"texts: found {type(texts).__name__}; expected a string, or a list of strings")
     contents = list(texts)
     expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
     problems = {

@@ -74,9 +74,8 @@ class NerFile(TaggedFile[Sentence]):
     def units(self) -> list[Unit]:
         """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
-            raise DomainbertError(
-                f"{self.path}: {self.export} cannot be divided into folds; expected CoNLL, JSONL or no folds"
-            )
+            expected = "expected CoNLL or JSONL, or no k_folds and separate validation and test files"
+            raise DomainbertError(f"{self.path}: {self.export} cannot be divided; {expected}")
         return super().units()
 
     @property
@@ -152,9 +151,8 @@ def tagged_file(
     # validate each tag and name missing types
     notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):
-        notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = sum(
-            tag != "O" for row in rows for tag in row.tags
-        )
+        num_tagged = sum(tag != "O" for row in rows for tag in row.tags)
+        notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = num_tagged
         rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
     _check_tags(path, rows)
 
@@ -173,7 +171,7 @@ def tagged_file(
             if repair:
                 repairs.append(f"{where}; read as {violation.expected}")
             else:
-                problems.add(f"{where}; expected {violation.expected} (`repair: true` rewrites it)")
+                problems.add(f"{where}; expected {violation.expected} (format.repair: true rewrites it)")
     problems.raise_if_any()
     mark_lines = [mark.line for mark in marks]
     mark_names = [mark.name for mark in marks]

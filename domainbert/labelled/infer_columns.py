@@ -159,9 +159,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
             "expected --text_key KEY, and for pairs of texts --text_pair_key KEY"
         )
     if not texts:
-        raise DomainbertError(
-            f"{sample.path}: found no text under the keys {format_names(sample.rows[0])}; expected --text_key KEY"
-        )
+        raise DomainbertError(f"{sample.path}: no text under {format_names(sample.rows[0])}; expected --text_key KEY")
     return texts[0], pair_key
 
 

@@ -235,7 +235,7 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     known = sorted(known)
     by_nfc = {normalize("NFC", label): label for label in known}
     for label in sorted(set(labels) - set(known)):
-        seen = f"label {label!r} ({labels[label].count:,} times, first here)"
+        seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other_form = by_nfc.get(normalize("NFC", label))
         expected = f"expected one of {', '.join(known)}" if other_form is None else _same_unicode(label, other_form)
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")

@@ -70,7 +70,7 @@ def label_names(
     if NAMES_KEY in first_row:
         sources[where] = first_row[NAMES_KEY]
     if len(sources) > 1:
-        raise DomainbertError(f"{where}: names of labels in {' and in '.join(sources)}; expected one of them")
+        raise DomainbertError(f"{where}: label names in {' and in '.join(sources)}; expected them in one place")
     return next((_check_names(found, source) for source, found in sources.items()), None)  # of the only source
 
 
@@ -85,10 +85,10 @@ def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> 
 def _check_names(names: Any, source: str) -> list[str]:
     """Return `names`; raise `DomainbertError` if they are not a list of distinct visible strings."""
     if not isinstance(names, list) or not names:
-        raise DomainbertError(f"{source}: the names of labels are {shown(names)}; {_EXPECTED}")
+        raise DomainbertError(f"{source}: found {shown(names) if names else 'no names'} as label names; {_EXPECTED}")
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{source}: found {shown(name)} in the label names; expected visible strings")
+            raise DomainbertError(f"{source}: found {shown(name)} as a label name; expected visible characters")
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
     return names
@@ -112,10 +112,10 @@ def _read_names(path: Path) -> Any:
         name_of = {int(key): name for key, name in value.items()}
     else:  # {name: 0}
         if wrong := [number for number in value.values() if not is_whole_number(number)]:
-            raise DomainbertError(f"{path}: {shown(wrong[0])} as the number of a label; {_EXPECTED}")
+            raise DomainbertError(f"{path}: found {shown(wrong[0])} as the index of a label; {_EXPECTED}")
         name_of = {number: name for name, number in value.items()}
     if set(name_of) != set(range(len(value))):
-        raise DomainbertError(f"{path}: the numbers of the labels are not 0 to {len(value) - 1}; {_EXPECTED}")
+        raise DomainbertError(f"{path}: the labels are not numbered from 0 to {len(value) - 1}; {_EXPECTED}")
     return [name_of[index] for index in range(len(value))]
 
 
@@ -128,9 +128,7 @@ class LabelReader:
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
         # names "1" to "5", as of stars: a string "1" may be the name of label 0 or the number of the label "2"
-        self._names_look_like_numbers = any(
-            self._index(name) not in (None, index) for index, name in enumerate(names or ())
-        )
+        self._names_look_numeric = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
@@ -173,10 +171,10 @@ class LabelReader:
         """Return the reason why a label is unknown, or may be a name as well as a number; "" if it is valid."""
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
-            return f"label {shown(value)}; expected one of {names}, or its number from 0"
-        if self._names_look_like_numbers and not is_whole_number(value):
-            problem = f"label {shown(value)} may be a name or a number from 0, because the names are {names}"
-            return f"{problem}; expected names that are not numbers from 0, or no label_names if labels are names"
+            return f"unknown label {shown(value)}; expected one of {names}, or its index from 0"
+        if self._names_look_numeric and not is_whole_number(value):
+            problem = f"label {shown(value)} may be a name or an index from 0, because the names are {names}"
+            return f"{problem}; expected label_names that are not indices, or none if the labels are already names"
         return ""
 
     def name(self, value: Any) -> str:

@@ -60,11 +60,8 @@ def iterate_rows(
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
     """Return the problem with each text of a row ("" if it is valid), and the problems with its slices."""
-    keys = (format.text_key, format.text_pair_key)
-    return [
-        *(problem_with_text(row, key) for key in keys if key is not None),
-        *problems_with_slices(row, format.slice_keys),
-    ]
+    keys = [key for key in (format.text_key, format.text_pair_key) if key is not None]
+    return [*(problem_with_text(row, key) for key in keys), *problems_with_slices(row, format.slice_keys)]
 
 
 def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
@@ -98,8 +95,8 @@ def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator
     """Return `parallel_rows` of the two files; raise `DomainbertError` for settings that need a single file."""
     for name, default in (("kind", "auto"), ("text_pair_key", None)):
         if getattr(format, name) != default:
-            found = f"found {getattr(format, name)!r} with labels in a separate file, {labels}"
-            raise DomainbertError(f"{texts}: format.{name}: {found}; expected no {name}, or one file")
+            found = f"found {getattr(format, name)!r}, but the labels are in a separate file, {labels}"
+            raise DomainbertError(f"{texts}: format.{name}: {found}; expected no {name}, or a single file for both")
     return parallel_rows(texts, labels, format.text_key, format.label_key)
 
 
@@ -208,7 +205,7 @@ def require_texts(items: list[Parsed], format: RowFormat, problems: Problems) ->
     """Return `items`; raise `DomainbertError` if the file had problems, or no text."""
     problems.raise_if_any()
     if not items:
-        expected = f"expected at least one with {' and '.join(map(repr, format.keys))}"
+        expected = f"expected at least one row with {' and '.join(map(repr, format.keys))}"
         raise DomainbertError(f"{problems.subject}: no texts; {expected}")
     return items
 
@@ -236,8 +233,8 @@ def _with_slices(
     """Yield each row with the slices of the whole file; a row that already has such a key is added to `problems`."""
     for line, row in rows:
         if duplicates := [key for key in file.slices if key in row]:
-            found = f"{duplicates[0]!r} is in the row and in `slices` of the file"
-            problems.add(f"{file}:{line}: {found}; expected one of them")
+            found = f"{duplicates[0]!r} is a key of the row and of the file's `slices`"
+            problems.add(f"{file}:{line}: {found}; expected it in only one of the two")
         yield line, {**row, **file.slices}
 
 

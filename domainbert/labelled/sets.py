@@ -48,9 +48,10 @@ class LabelledFile:
     def __post_init__(self) -> None:
         fields = set(_path_fields(self))
         if fields not in ({"path"}, {"text", "label"}):
-            raise DomainbertError(f"found {' and '.join(sorted(fields)) or 'none'}; expected path, or text and label")
+            found = " and ".join(sorted(fields)) or "no path"
+            raise DomainbertError(f"found {found}; expected only path, or text and label together")
         if self.hub_config is not None and not is_on_hub(self.texts):
-            raise DomainbertError(f"hub_config: found {self.hub_config!r} with {self.texts}; expected hub:NAME")
+            raise DomainbertError(f"hub_config: found {self.hub_config!r} for {self.texts}; expected a path hub:NAME")
 
     @property
     def texts(self) -> Path:
@@ -142,8 +143,8 @@ def open_rows(file: Readable) -> Readable:
     if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED_FILES)):
         return open_dataset(path, source.hub_config, source.hub_split, source.slices)
     if source.hub_split is not None:
-        expected = "expected hub:NAME, or a folder written by save_to_disk"
-        raise DomainbertError(f"{file}: hub_split: found {source.hub_split!r} with a file; {expected}")
+        expected = "expected it only for hub:NAME, or a folder written by save_to_disk"
+        raise DomainbertError(f"{file}: hub_split: found {source.hub_split!r} for a file; {expected}")
     return file
 
 
@@ -152,11 +153,12 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     opened = open_rows(file)
     if isinstance(opened, Path):
         return config.read(opened)
-    has_slice_keys = hasattr(getattr(config, "format", None), "slice_keys")  # otherwise `config.slice_keys` is ()
-    if isinstance(opened, LabelledFile) and not has_slice_keys:
+    has_slice_keys = hasattr(getattr(config, "format", None), "slice_keys")
+    if not has_slice_keys and (isinstance(opened, LabelledFile) or opened.slices):
         raise DomainbertError(f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`")
     if unknown := sorted(set(opened.slices) - set(config.slice_keys)):
-        raise DomainbertError(f"{file}: slices: found {', '.join(unknown)}; expected keys of format.slice_keys")
+        expected = f"expected only keys that format.slice_keys lists: {format_names(config.slice_keys)}"
+        raise DomainbertError(f"{file}: slices: found {format_names(unknown)}; {expected}")
     return config.read(opened)
 
 
@@ -264,10 +266,8 @@ def dataset_rows(
     if isinstance(dataset, Mapping):  # a DatasetDict: data set by name of the split
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
         if chosen not in dataset:
-            missing = "" if split is None else f"no split {split!r}; "
-            raise DomainbertError(
-                f"{name}: {missing}expected hub_split to name one of its splits: {format_names(dataset)}"
-            )
+            found = "several splits" if split is None else f"no split {split!r}"
+            raise DomainbertError(f"{name}: found {found}; expected hub_split to be one of {format_names(dataset)}")
         dataset = dataset[chosen]
     elif split is not None and str(getattr(dataset, "split", None)) != split:
         raise DomainbertError(f"{name}: no split {split!r}; expected no hub_split, because it is a single split")

@@ -51,7 +51,7 @@ def split_tag(tag: str) -> tuple[str, str]:
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _WITH_TYPE:
         raise DomainbertError(f"unknown {message} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
     if not is_visible(tag[2:]):
-        raise DomainbertError(f"{message} a type of visible characters without white space around it")
+        raise DomainbertError(f"{message} visible characters without white space around them after the hyphen")
     return tag[0], tag[2:]
 
 

@@ -168,26 +168,16 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
     token, tag = table.column_index(token_column), table.column_index(tag_column)
     if token == tag:
-        raise DomainbertError(f"{path}: column {token} is set for both words and tags; expected two columns")
+        raise DomainbertError(f"{path}: column {token} is token_column and tag_column; expected two different columns")
     table.check_breaks(token)
-    marks = [
-        Mark(
-            line=row.line,
-            tag=row.columns[tag] if len(row.columns) == table.width else None,
-            name=" ".join(row.columns[1:]),
-        )
-        for row in table.marks
-    ]
-    rows = [
-        TaggedRows(
-            words=[row.columns[token] for row in block.rows],
-            tags=[row.columns[tag] for row in block.rows],
-            lines=[row.line for row in block.rows],
-            line=block.line,
-            document=block.document,
-        )
-        for block in table.blocks
-    ]
+    marks = []
+    for row in table.marks:
+        mark_tag = row.columns[tag] if len(row.columns) == table.width else None
+        marks.append(Mark(row.line, mark_tag, name=" ".join(row.columns[1:])))
+    rows = []
+    for block in table.blocks:
+        words, tags = ([row.columns[column] for row in block.rows] for column in (token, tag))
+        rows.append(TaggedRows(words, tags, [row.line for row in block.rows], block.line, block.document))
     layout = (
         f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
         + (f", {table.left_out:,} lines of CoNLL-U without a word left out" if table.left_out else "")
@@ -220,9 +210,7 @@ def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tupl
         return word_key, format.tag_column
     tag_keys = [key for key in _TAG_KEYS if key in first_row]
     if len(tag_keys) > 1:
-        raise DomainbertError(
-            f"{where}: found tags under {format_names(tag_keys)}; expected one key, or tag_column to select one"
-        )
+        raise DomainbertError(f"{where}: tags under {format_names(tag_keys)}; expected one, or format.tag_column: KEY")
     return word_key, tag_keys[0] if tag_keys else _TAG_KEYS[0]
 
 
@@ -260,7 +248,8 @@ def _words_and_tags(
     raise_problems(problem_with_strings(row, words_key), problem)
     words = row[words_key]
     if len(words) != len(tags):
-        raise_problems(f"{len(words)} {words_key} but {len(tags)} {tags_key}; expected equal numbers")
+        found = f"{words_key!r} has length {len(words)}, but {tags_key!r} has length {len(tags)}"
+        raise_problems(f"{found}; expected one tag for each word")
     if are_numbers:
         tags = [(names or ())[index] for index in tags]
     return words, tags
@@ -270,8 +259,8 @@ def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | 
     """Return the reason why tags, at least one of which is a number, are not indices of `names`; "" if all are."""
     if names is None:
         first = next(filter(is_whole_number, tags))
-        return f"{key!r} contains the number {first}; expected names of tags, or label_names with the names of numbers"
+        return f"{key!r} contains the number {first}; expected strings, or label_names with a name for each number"
     for tag in tags:
         if not is_whole_number(tag) or not 0 <= tag < len(names):
-            return f"{key!r} contains {shown(tag)}; expected numbers from 0 to {len(names) - 1} (label_names)"
+            return f"{key!r} contains {shown(tag)}; expected indices of label_names, from 0 to {len(names) - 1}"
     return ""

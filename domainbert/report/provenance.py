@@ -125,12 +125,8 @@ def commands(runs: Sequence[Run]) -> list[str]:
     A stage of a recipe runs with `domainbert run --only`, because later stages check that the recipe made their input;
     any other stage runs with its `config.yaml`.
     """
-    return [
-        shlex.join(_command(run, stage))
-        for run in runs
-        for stage in run.stages
-        if (stage.path / "config.yaml").is_file()
-    ]
+    stages = [(run, stage) for run in runs for stage in run.stages if (stage.path / "config.yaml").is_file()]
+    return [shlex.join(_command(run, stage)) for run, stage in stages]
 
 
 def _command(run: Run, stage: StageFolder) -> list[str]:

@@ -96,7 +96,7 @@ class Run:
                 else:
                     num_damaged += 1
         if num_damaged:
-            self.missing.append(f"{path}: {num_damaged:,} damaged lines are left out")
+            self.missing.append(f"{path}: damaged lines left out: {num_damaged:,}")
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:

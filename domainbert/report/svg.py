@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
@@ -79,8 +79,5 @@ def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) ->
 
 def style_of(index: int) -> dict[str, Any]:
     """Return colour, marker and dashes of the series with this index; they repeat after six series."""
-    return {
-        "color": SERIES[index % len(SERIES)],
-        "marker": MARKERS[index % len(MARKERS)],
-        "linestyle": DASHES[index % len(DASHES)],
-    }
+    styles: dict[str, Sequence[Any]] = {"color": SERIES, "marker": MARKERS, "linestyle": DASHES}
+    return {key: values[index % len(values)] for key, values in styles.items()}

@@ -53,7 +53,7 @@ class CurveGroup:
     def not_finite_messages(self) -> list[str]:
         """Return a message for each curve with omitted values."""
         return [
-            f"{curve.training} {curve.seed}: {curve.not_finite:,} values of {curve.metric} are not finite"
+            f"{curve.training} {curve.seed}: values of {curve.metric} that are not finite: {curve.not_finite:,}"
             for curve in self.curves
             if curve.not_finite
         ]

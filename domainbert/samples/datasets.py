@@ -120,7 +120,8 @@ class SampleData:
                 if is_labelled:
                     self._labelled_sentences.add(text)
                 return sentence
-        raise DomainbertError(f"no new sentence of rule {rule!r} in {_ATTEMPTS:,} attempts; expected a smaller size")
+        expected = "fewer sentences (train_sentences, ...), texts (train_texts, ...) or corpus_documents"
+        raise DomainbertError(f"no new sentence of rule {rule!r} in {_ATTEMPTS:,} attempts; expected {expected}")
 
 
 def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:

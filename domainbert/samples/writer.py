@@ -105,8 +105,7 @@ class Writer:
         yield f"conclusion_{direction}"
 
     def _expand_name(self, name: str, source: WordSource | None = None) -> Sentence:
-        """Return the tokens for a name in the grammar: a number, a rule, or a list of words. `source` is None outside
-        of a phrase."""
+        """Return the tokens for a name in the grammar: a number, rule or list of words; in a phrase, from `source`."""
         if name in _NUMBERS:
             return _untagged(_NUMBERS[name](self._rng))
         if name in self._grammar["sentences"]:

@@ -92,7 +92,7 @@ def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) ->
 def test_what_is_ignored_has_a_reason_and_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = planted.planted(fault("unknown-label"))
     result, _ = looked_at(tmp_path / "a", rows, "Classification")
-    assert result["errors"][0].startswith("unknown-label: the label 'sideways' of test (1 times)")
+    assert result["errors"][0].startswith("unknown-label: the label 'sideways' of test (count 1)")
     result, report = looked_at(tmp_path / "b", rows, "Classification", ignore={"unknown-label": "a typing error"})
     assert (result["errors"], report["findings"][0]["ignored"]) == ([], "a typing error")
     assert "error  unknown-label (ignored: a typing error)" in capsys.readouterr().out
@@ -226,5 +226,5 @@ def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest
     train = tmp_path / "train.jsonl"
     train.write_text("")
     check(tmp_path / "out", labelled={"train": str(train)}, task="Classification")
-    said = f"  {train} (train) cannot be read: 1 problem\n    {train}: no texts; expected at least one with 'text' and "
+    said = f"  {train} (train) cannot be read: 1 problem\n    {train}: no texts; expected at least one row with 'text'"
     assert said in capsys.readouterr().out

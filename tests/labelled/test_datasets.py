@@ -197,9 +197,13 @@ def test_a_pandas_table_comes_by_way_of_datasets() -> None:
             [{"text": "a", "label": {1}}],
             "rows:1: 'label' is \"a set\"; expected a string or whole number",
         ),
-        (Classification(), [], "rows: no texts; expected at least one with 'text' and 'label'"),
+        (Classification(), [], "rows: no texts; expected at least one row with 'text' and 'label'"),
         (Ner(), [], "rows: no sentences; expected words with tags"),
-        (Ner(), [{"tokens": ["a"], "tags": ["O", "O"]}], "rows:1: 1 tokens but 2 tags; expected equal numbers"),
+        (
+            Ner(),
+            [{"tokens": ["a"], "tags": ["O", "O"]}],
+            "rows:1: 'tokens' has length 1, but 'tags' has length 2",
+        ),
         (
             Ner(NerFormat(scheme="IOB2")),
             [{"tokens": ["a"], "tags": ["I-x"]}],
@@ -231,16 +235,16 @@ def test_a_class_of_minus_one_is_no_label() -> None:
 def test_of_several_splits_one_has_to_be_named() -> None:
     both = DatasetDict({"train": CLASSES, "test": CLASSES.select([1])})
     assert problem_of(Classification(), both).startswith(
-        "rows: expected hub_split to name one of its splits: 'train', 'test'"
+        "rows: found several splits; expected hub_split to be one of 'train', 'test'"
     )
     assert problem_of(Classification(), both, hub_split="dev").startswith(
-        "rows: no split 'dev'; expected hub_split to name one of its splits: "
+        "rows: found no split 'dev'; expected hub_split to be one of "
     )
     assert classes(read_labelled(Classification(), both, hub_split="test")) == [("Prices fell.", "down", 1)]
     assert classes(read_labelled(Classification(), DatasetDict({"train": CLASSES}))) == NAMED
     both.save_to_disk("saved")
     assert problem_of(Classification(), "saved").startswith(
-        "saved: expected hub_split to name one of its splits: 'train', 'test'"
+        "saved: found several splits; expected hub_split to be one of 'train', 'test'"
     )
     for source in ("saved/train", LabelledFile(Path("saved"), hub_split="train")):
         assert classes(read_labelled(Classification(), source)) == NAMED
@@ -258,7 +262,7 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
     assert found.describe() == "hub:hub: 2 texts; rows; 2 classes (fell 1, rose 1)"
     assert problem_of(Classification(), hub).startswith("hub:hub: the data set cannot be read: Config name is missing")
     assert problem_of(Classification(), hub, hub_config="news").startswith(
-        "hub:hub: expected hub_split to name one of its splits: 'train', 'test'"
+        "hub:hub: found several splits; expected hub_split to be one of 'train', 'test'"
     )
     assert problem_of(Classification(), "hub:hub/absent").startswith("hub:hub/absent: the data set cannot be read: ")
     assert problem_of(Classification(), "hub:../secret").startswith(
@@ -282,7 +286,7 @@ def test_slices_of_a_data_set(hub: str) -> None:
         ("up", "tweets"),
         ("down", "tweets"),
     ]
-    assert problem_of(Ner(), files[0]) == "hub:hub: slices: found source; expected keys of format.slice_keys"
+    assert problem_of(Ner(), files[0]) == "hub:hub: ner supports neither label files nor `slices`; expected only `path`"
 
 
 def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
@@ -324,7 +328,10 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
     [
         ("hub:../a", "train: hub:../a: not a valid name on the Hugging Face hub"),
         ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set on the"),
-        ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config: found 'a' with rows.jsonl; expected hub:NAME"),
+        (
+            {"path": "rows.jsonl", "hub_config": "a"},
+            "train.hub_config: found 'a' for rows.jsonl; expected a path hub:NAME",
+        ),
     ],
 )
 def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
@@ -337,7 +344,7 @@ def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
 def test_a_split_beside_a_file_is_refused() -> None:
     Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
     assert problem_of(Classification(), "rows.jsonl", hub_split="train").startswith(
-        "rows.jsonl: hub_split: found 'train' with a file; expected hub:NAME, or"
+        "rows.jsonl: hub_split: found 'train' for a file; expected it only for hub:NAME, or"
     )
 
 

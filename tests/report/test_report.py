@@ -119,8 +119,8 @@ def test_a_run_without_evaluation_shows_its_curves_and_says_that_nothing_was_eva
     assert "No system has been evaluated on a test set yet." in read.within("p")
     (curves,) = read.pictures()
     assert ">validation f1</text>" in curves
-    assert "ours seed-1: 1 values of validation/f1 are not finite" in read.within("p")
-    assert "metrics.jsonl: 1 damaged lines are left out" in read.within("li")
+    assert "ours seed-1: values of validation/f1 that are not finite: 1" in read.within("p")
+    assert "metrics.jsonl: damaged lines left out: 1" in read.within("li")
     assert "Systems" not in read.within("h2")
 
 

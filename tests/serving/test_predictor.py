@@ -337,7 +337,7 @@ def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, t
         ([None], "text 1: found NoneType; expected a string, a list of words or a TextPair"),
         (["Crédit", 5, b"loan", "x"], r"text 2: found int; expected a string, .* \(and 1 more like this\)"),
         ([["loan", 3]], "text 1: found list; expected a string, a list of words or a TextPair"),
-        (None, "texts: found NoneType; expected strings, such as a list of them"),
+        (None, "texts: found NoneType; expected a string, or a list of strings"),
         (7, "texts: found int; expected strings"),
         (b"Cash", "texts: found bytes; expected strings"),
         ({"text": "Cash"}, "texts: found dict; expected strings"),

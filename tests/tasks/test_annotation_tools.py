@@ -119,7 +119,7 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
-    with pytest.raises(DomainbertError, match="JSON cannot be divided into folds; expected CoNLL, JSONL or no folds"):
+    with pytest.raises(DomainbertError, match="JSON cannot be divided; expected CoNLL or JSONL, or no k_folds"):
         read_ner(path).units()
 
 
@@ -166,7 +166,7 @@ def test_of_two_people_who_differ_one_has_to_be_named(tmp_path):
     line = 1 + path.read_text().split("\n").index('"id": 1,', 10) - 1
     with pytest.raises(DomainbertError) as error:
         read_ner(path)
-    said = "annotations by '1', 'a@b.org' differ; expected one annotation, or `annotator` to select one"
+    said = "annotations by '1', 'a@b.org' differ; expected equal ones, or format.annotator to read one"
     assert str(error.value) == f"{path}:{line}: {said}"
     assert [one.tags for one in read_ner(path, NerFormat(annotator="1")).sentences] == [["O", "O"], ["O", "B-loan"]]
     for name in ("2", "a@b.org"):
@@ -185,7 +185,7 @@ SMILING = "\U0001f600 A loan"
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
             "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
         ),
-        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: labels a JSON list; expected a list with one label"),
+        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: found 2 labels; expected one, because"),
         (
             [task(by(1, result("/p[1]", "/p[1]", "x")))],
             'entities[0]: start "/p[1]", end "/p[1]"; expected character offsets',
@@ -193,7 +193,7 @@ SMILING = "\U0001f600 A loan"
         ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
         ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),
         ([{"data": {"text": "a"}, "completions": []}], "no key 'annotations'; found 'data', 'completions'"),
-        ([{"data": 3}], "no object under 'data'; expected a task of Label Studio's JSON export"),
+        ([{"data": 3}], "no object under 'data'; expected an entry of Label Studio's JSON export (not JSON-MIN)"),
     ],
 )
 def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
@@ -213,7 +213,7 @@ def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
         ('[\n{"text": "a", "text": "b"}]', ":2: JSON that cannot be read (the key 'text' more than once)"),
         ("[{}] []", ": '[]' after the list"),
         ("[]", ": no annotated texts; expected at least one in JSON"),
-        ('[{"text": "a", "entities": []}, 3]', ":1: 3; expected an object, or a list of a text and an object"),
+        ('[{"text": "a", "entities": []}, 3]', ":1: found 3; expected an object, or a list [text, object] of spaCy"),
     ],
 )
 def test_broken_arrays(tmp_path, content, message):
@@ -243,7 +243,7 @@ def test_brat_counts_what_it_leaves_out(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: loan 2-6;7-9 is discontinuous; expected one stretch"),
+        ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: loan 2-6;7-9 is discontinuous; expected one range of characters"),
         ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', but the annotation has 'loans'"),
         ("T1 loan 2 6 loan\n", "one.ann:1: found 'T1 loan 2 6 loan'; expected a line of brat"),
         (
@@ -267,10 +267,10 @@ def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, mes
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
-    with pytest.raises(DomainbertError, match=r"more.txt: the folder has no more.ann"):
+    with pytest.raises(DomainbertError, match=r"more.txt: has no more.ann"):
         read_ner(folder)
     (tmp_path / "c").mkdir()
-    with pytest.raises(DomainbertError, match=r"is a folder without .ann files"):
+    with pytest.raises(DomainbertError, match=r"has no .ann files"):
         read_ner(tmp_path / "c")
 
 

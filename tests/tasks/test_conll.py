@@ -94,7 +94,7 @@ def test_columns_by_number(write):
         ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
         ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A\u00a0O\n", ": column 0 is set for both words and tags; expected two columns"),
+        ("A\u00a0O\n", ": column 0 is token_column and tag_column; expected two"),
         ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
         ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
         ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
@@ -102,8 +102,8 @@ def test_columns_by_number(write):
         ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected lines that end in"),
         ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected lines that end in"),
         ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
-        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters without white space"),
-        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
+        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected visible characters without white space"),
+        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected visible characters"),
         ("A O\nb B-\x00x\n", ":2: byte 5 of the line, 0x00, is a NUL character (is the file UTF-16?); expected UTF-8"),
         ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
         (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
@@ -198,7 +198,7 @@ def test_tags_without_types_are_entities_of_one_type(write, tags):
 def test_a_tag_that_leaves_its_entity_open_is_named_itself(write):
     with pytest.raises(DomainbertError) as error:
         read_conll(write("A S-x\nb B-x\nc O\nd S-x\n"))
-    said = ":2: B-x is followed by O, which BIOES forbids; expected S-x (`repair: true` rewrites it)"
+    said = ":2: B-x is followed by O, which BIOES forbids; expected S-x (format.repair: true rewrites it)"
     assert str(error.value).endswith(said)
     assert read_conll(write("A S-x\nb B-x\nc O\n"), repair=True).repairs[0].endswith("BIOES forbids; read as S-x")
 

@@ -294,13 +294,13 @@ def test_ner_jsonl_equals_conll(write):
         ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
         (
             '{"tokens": ["a"], "tags": [0]}',
-            ":1: 'tags' contains the number 0; expected names of tags, or label_names",
+            ":1: 'tags' contains the number 0; expected strings, or label_names",
         ),
         ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
         ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' contains \"\""),
         ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),
-        ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected a type of visible characters"),
-        ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected a type of visible characters"),
+        ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected visible characters"),
+        ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected visible characters"),
         (
             '{"tokens": ["\\udc00"], "tags": ["O"]}',
             ":1: 'tokens' contains \"\\udc00\"; expected only non-empty",
@@ -323,7 +323,7 @@ def test_labels_unseen_in_training_are_refused(write):
     sentences = read_ner(write("a.conll", "A B-x\n\nb B-y\nc I-y\n\nd B-y\n")).sentences
     assert label_set(sentences) == ["x", "y"]
     check_labels_known(find_labels(sentences), ["x", "y", "z"], "a.conll")
-    with pytest.raises(DomainbertError, match=r"a.conll:3: label 'y' \(2 times, first here\) was not in training"):
+    with pytest.raises(DomainbertError, match=r"a.conll:3: label 'y' \(count 2, first here\) was not in training"):
         check_labels_known(find_labels(sentences), ["x"], "a.conll")
     texts = [LabelledText("a", "up", 4)]
     assert label_set(texts) == ["up"]

@@ -158,7 +158,7 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
         read_set(BY_LANGUAGE, Path("rows.jsonl"))
     by_year = Classification(ClassificationFormat(label_names=NAMES, slice_keys=("year",)))
     assert [one.slices for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
-    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is in the row and in `slices` of the file"):
+    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is a key of the row and of the file's `slices`"):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"year": "2021"}))
     with pytest.raises(DomainbertError, match=r"slices: found language; expected keys of format\.slice_keys"):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"language": "arabic"}))
@@ -189,7 +189,7 @@ def test_pairs_in_several_files_with_slices() -> None:
     assert task.model_config_fields({}) == {"domainbert_text_pair_key": "second"}
     with pytest.raises(
         DomainbertError,
-        match=r"found 'second' with labels in a separate file, .*x_labels\.txt; expected no",
+        match=r"found 'second', but the labels are in a separate file, .*x_labels\.txt; expected no",
     ):
         read_set(Classification(format), pair("x", ["a"], ["y"]))
 
@@ -286,8 +286,11 @@ def test_another_label_makes_another_training() -> None:
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ({"text": "arabic_text.txt"}, "train: found text; expected path, or text and label"),
-        ({"path": "one.jsonl", "label": "arabic_labels.txt"}, "found label and path; expected path, or text and label"),
+        ({"text": "arabic_text.txt"}, "train: found text; expected only path, or text and label together"),
+        (
+            {"path": "one.jsonl", "label": "arabic_labels.txt"},
+            "found label and path; expected only path, or",
+        ),
         ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: none.txt does not exist"),
         ({"text": "arabic_text.txt", "labels": "x"}, "train.labels: unknown key; did you mean 'label'?"),
         ([], "train: found []; expected"),

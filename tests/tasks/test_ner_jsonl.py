@@ -54,21 +54,21 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         (
             {"tags": [0, 1]},
             {},
-            "'tags' contains the number 0; expected names of tags, or label_names with the",
+            "'tags' contains the number 0; expected strings, or label_names with a name",
         ),
-        ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' contains 4; expected numbers from 0 to 3 (label_names)"),
+        ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' contains 4; expected indices of label_names, from 0 to 3"),
         ({"tags": [0, -100]}, {"label_names": NAMES}, "'tags' contains -100; expected numbers from 0 to 3"),
         ({"tags": [0, "O"]}, {"label_names": NAMES}, "'tags' contains \"O\"; expected numbers from 0 to 3"),
         ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' contains true; expected numbers from 0 to 3"),
-        ({"tags": [0]}, {"label_names": NAMES}, "2 tokens but 1 tags; expected equal numbers"),
-        ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "names of labels in label_names and in "),
+        ({"tags": [0]}, {"label_names": NAMES}, "'tokens' has length 2, but 'tags' has length 1; expected one"),
+        ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "label names in label_names and in "),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
-        ({"tags": [0, 0], "label_names": "O"}, {}, 'the names of labels are "O"; expected a list of names, or an'),
-        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found 1 in the label names; expected visible strings"),
+        ({"tags": [0, 0], "label_names": "O"}, {}, 'found "O" as label names; expected a list of names, or an'),
+        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found 1 as a label name; expected visible characters"),
         (
             {"tags": ["O"], "ner_tags": ["O"]},
             {},
-            "found tags under 'tags', 'ner_tags'; expected one key, or tag_column",
+            "tags under 'tags', 'ner_tags'; expected one, or format.tag_column",
         ),
         ({"tags": ["O"], "entities": []}, {}, "found the keys 'tags' and 'entities'; expected one, or format.tag_col"),
     ],
@@ -83,7 +83,7 @@ def test_bad_numbers_name_the_line(tmp_path: Path, row: dict[str, Any], format: 
 def test_the_numbers_of_a_file_of_names_have_no_holes(tmp_path: Path) -> None:
     (tmp_path / "names.json").write_text('{"0": "O", "2": "B-gene"}')
     path = write(tmp_path / "a.jsonl", [{"tokens": ["a"], "tags": [0]}])
-    with pytest.raises(DomainbertError, match=r"names.json: the numbers of the labels are not 0 to 1; expected a list"):
+    with pytest.raises(DomainbertError, match=r"names.json: the labels are not numbered from 0 to 1; expected a list"):
         read_ner(path, NerFormat(label_names_file=tmp_path / "names.json"))
     (tmp_path / "names.json").write_text("[")
     with pytest.raises(DomainbertError, match=r"names.json: cannot be read as JSON \("):
@@ -109,7 +109,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     write(path, [{"text": "a", "label": 3}, {"text": "b", "label": "sideways"}])
     with pytest.raises(DomainbertError) as error:
         read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
-    expected = "expected one of 'down', 'flat', 'up', or its number from 0"
+    expected = "expected one of 'down', 'flat', 'up', or its index from 0"
     assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
 
 
@@ -124,7 +124,7 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         with pytest.raises(DomainbertError) as error:
             read_classification(Classification(format=stars), path)
         assert error.value.problems == [
-            f'{path}:{first + number}: label "{number}" may be a name or a number from 0, because the names are '
+            f'{path}:{first + number}: label "{number}" may be a name or an index from 0, because the names are '
             "'1', '2', '3'; expected names that are not numbers from 0, or no label_names if labels are names"
             for number in range(4)
         ]
@@ -142,15 +142,15 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("names", "found"),
     [
-        ('{"a": [1]}', "a JSON list as the number of a label"),
-        ('{"label2id": {"O": 0}}', "a JSON dict as the number of a label"),
-        ('{"a": 0, "b": true}', "true as the number of a label"),
-        ('{"a": 0, "b": 1.0}', "1.0 as the number of a label"),
-        ('{"a": 0, "b": "x"}', '"x" as the number of a label'),
-        (f'{{"{"9" * 5000}": "a"}}', '"a" as the number of a label'),
+        ('{"a": [1]}', "found a JSON list as the index of a label"),
+        ('{"label2id": {"O": 0}}', "found a JSON dict as the index of a label"),
+        ('{"a": 0, "b": true}', "found true as the index of a label"),
+        ('{"a": 0, "b": 1.0}', "found 1.0 as the index of a label"),
+        ('{"a": 0, "b": "x"}', 'found "x" as the index of a label'),
+        (f'{{"{"9" * 5000}": "a"}}', 'found "a" as the index of a label'),
         ('{"0": ["a"]}', "found a JSON list in the label names"),
-        ("{}", "the names of labels are a JSON list"),
-        ("3", "the names of labels are 3"),
+        ("{}", "found no names as label names"),
+        ("3", "found 3 as label names"),
     ],
 )
 def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: str, found: str) -> None:
@@ -194,9 +194,9 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not at word boundaries; expected it to begin and end like"),
         ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not at word boundaries; expected it to begin and end like a"),
         ([(0, 12, "x")], "entities[0]: 'COVID vaccin' (0-12) is not at word boundaries; expected it to begin"),
-        ([(0, 99, "x")], "entities[0]: characters 0-99; expected a range in 0-14, end exclusive"),
-        ([(3, 3, "x")], "entities[0]: characters 3-3; expected a range in 0-14"),
-        ([(-5, 5, "x")], "entities[0]: characters -5-5; expected a range in 0-14"),
+        ([(0, 99, "x")], "entities[0]: start 0, end 99 in a text of 14 characters; expected 0 <= start < end <= 14"),
+        ([(3, 3, "x")], "entities[0]: start 3, end 3 in a text of 14"),
+        ([(-5, 5, "x")], "entities[0]: start -5, end 5 in a text of 14"),
         (
             [(0, 14, "x"), (6, 14, "y")],
             "entities[1]: x 'COVID vaccine.' (0-14) and y 'vaccine.' (6-14) overlap; expected entities that do not",
@@ -207,7 +207,7 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected the type of the entity as a string under 'label' or 'type'"),
         ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
-        ([(0, 5, "x ")], "tag 'B-x '; expected a type of visible characters"),
+        ([(0, 5, "x ")], "tag 'B-x '; expected visible characters"),
         (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of these three'),
         ([{"start": 0, "end": 5}], "entities[0]: no 'label' or 'type'; expected the type of the entity as a string"),
         ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected the type of'),
@@ -259,7 +259,7 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
     broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])
-    with pytest.raises(DomainbertError, match=r"start null, end null; .*start_offset and end_offset in doccano"):
+    with pytest.raises(DomainbertError, match=r"start null and end null; .*start_offset and end_offset in doccano"):
         read_ner(broken)
 
 

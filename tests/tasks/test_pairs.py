@@ -87,7 +87,7 @@ def test_files_of_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
             [{"text": "a", "text_pair": ["b"], "label": "no"}],
             "a.jsonl:1: 'text_pair' is a JSON list; expected a str",
         ),
-        ([], "a.jsonl: no texts; expected at least one with 'text' and 'text_pair' and 'label'"),
+        ([], "a.jsonl: no texts; expected at least one row with 'text' and 'text_pair' and 'label'"),
     ],
 )
 def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str) -> None:
@@ -99,9 +99,9 @@ def test_what_is_no_pair_is_named(tmp_path: Path, rows: list[Any], problem: str)
 
 
 def test_keys_are_different() -> None:
-    with pytest.raises(DomainbertError, match=r"^text_pair_key: 'text' is also another key of the format"):
+    with pytest.raises(DomainbertError, match=r"^text_pair_key: found 'text', as for text_key; expected"):
         ClassificationFormat(text_pair_key="text")
-    with pytest.raises(DomainbertError, match=r"^label_key: 'text' is also another key of the format"):
+    with pytest.raises(DomainbertError, match=r"^label_key: found 'text', as for text_key; expected"):
         RegressionFormat(label_key="text")
 
 

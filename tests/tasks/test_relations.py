@@ -136,7 +136,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
         ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
         (
             {"text": "A B", "head": offsets(0, 4), "tail": offsets(2, 3)},
-            "'head': characters 0-4; expected a range in 0-3",
+            "'head': start 0, end 4 in a text of 3",
         ),
         (
             {"text": "é B", "head": offsets(0, 1, text="B"), "tail": offsets(2, 3)},

@@ -76,16 +76,20 @@ def test_columns_and_lists_are_read_as_they_stand(tmp_path: Path) -> None:
         ("a.conll", "A NN O\nb O\n", "a.conll:2: 2 columns separated by spaces; expected 3 as in line 1"),
         ("a.conll", "-DOCSTART- X\n\nA X\nb O\n", "a.conll:1: -DOCSTART- has the label 'X'; expected 'O'"),
         ("a.jsonl", '{"tokens": ["A"], "tags": ["X "]}\n', 'a.jsonl:1: label "X "; expected visible characters'),
-        ("a.jsonl", '{"tokens": ["A"], "tags": []}\n', "a.jsonl:1: 1 tokens but 0 tags; expected equal numbers"),
+        (
+            "a.jsonl",
+            '{"tokens": ["A"], "tags": []}\n',
+            "a.jsonl:1: 'tokens' has length 1, but 'tags' has length 0;",
+        ),
         (
             "a.jsonl",
             '{"tokens": ["A"], "tags": [1]}\n',
-            "a.jsonl:1: 'tags' contains the number 1; expected names",
+            "a.jsonl:1: 'tags' contains the number 1; expected strings",
         ),
         (
             "a.jsonl",
             '{"tokens": [], "tags": [], "ner_tags": []}\n',
-            "a.jsonl:1: found tags under 'tags', 'ner_tags'; expected",
+            "a.jsonl:1: tags under 'tags', 'ner_tags'; expected",
         ),
         ("a.jsonl", "\n", "no sentences; expected words with tags"),
     ],
