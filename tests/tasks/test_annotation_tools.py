@@ -188,7 +188,7 @@ SMILING = "\U0001f600 A loan"
         ([task(by(1, result(2, 6, "x", "y")))], "result[0]: found 2 labels; expected one, because"),
         (
             [task(by(1, result("/p[1]", "/p[1]", "x")))],
-            'entities[0]: start "/p[1]", end "/p[1]"; expected character offsets',
+            'entities[0]: found start "/p[1]" and end "/p[1]"; expected character offsets',
         ),
         ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
         ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),

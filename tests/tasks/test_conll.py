@@ -78,7 +78,7 @@ def test_columns_by_number(write):
     assert list(read_words(path, token_column=1)) == [["A", "cat"]]
     with pytest.raises(DomainbertError, match="no column 3; expected 0 to 2"):
         read_conll(path, tag_column=3)
-    with pytest.raises(DomainbertError, match="column 2 is set for both"):
+    with pytest.raises(DomainbertError, match="column 2 is token_column and tag_column"):
         read_conll(path, token_column=2)
 
 

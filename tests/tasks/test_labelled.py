@@ -291,7 +291,7 @@ def test_ner_jsonl_equals_conll(write):
     ("content", "message"),
     [
         ('{"tokens": ["a"], "ner": ["O"]}', ":1: no key 'tags'; found 'tokens', 'ner'"),
-        ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 1 tokens but 2 tags"),
+        ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 'tokens' has length 1, but 'tags' has length 2"),
         (
             '{"tokens": ["a"], "tags": [0]}',
             ":1: 'tags' contains the number 0; expected strings, or label_names",

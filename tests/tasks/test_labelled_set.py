@@ -88,7 +88,7 @@ def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
         (["a"], ["0", "1"], "x_labels.txt:2: 2 lines, but x_text.txt has 1; expected"),
         (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a non-empty string"),
         (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a non-empty string (x_labels.txt:2)"),
-        (["a", "b"], ["0", "3"], "x_text.txt:2: label \"3\"; expected one of 'negative', "),
+        (["a", "b"], ["0", "3"], "x_text.txt:2: unknown label \"3\"; expected one of 'negative', "),
         ([], [], "x_text.txt: no texts"),
     ],
 )
@@ -160,7 +160,9 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
     assert [one.slices for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
     with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is a key of the row and of the file's `slices`"):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"year": "2021"}))
-    with pytest.raises(DomainbertError, match=r"slices: found language; expected keys of format\.slice_keys"):
+    with pytest.raises(
+        DomainbertError, match=r"slices: found 'language'; expected only keys that format\.slice_keys lists: 'year'"
+    ):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"language": "arabic"}))
     Path("rows.csv").write_text("text,label\na,0\n")
     with pytest.raises(DomainbertError, match=r"rows\.csv:1: no column 'year'"):

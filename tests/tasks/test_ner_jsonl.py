@@ -57,9 +57,21 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
             "'tags' contains the number 0; expected strings, or label_names with a name",
         ),
         ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' contains 4; expected indices of label_names, from 0 to 3"),
-        ({"tags": [0, -100]}, {"label_names": NAMES}, "'tags' contains -100; expected numbers from 0 to 3"),
-        ({"tags": [0, "O"]}, {"label_names": NAMES}, "'tags' contains \"O\"; expected numbers from 0 to 3"),
-        ({"tags": [0, True]}, {"label_names": NAMES}, "'tags' contains true; expected numbers from 0 to 3"),
+        (
+            {"tags": [0, -100]},
+            {"label_names": NAMES},
+            "'tags' contains -100; expected indices of label_names, from 0 to 3",
+        ),
+        (
+            {"tags": [0, "O"]},
+            {"label_names": NAMES},
+            "'tags' contains \"O\"; expected indices of label_names, from 0 to 3",
+        ),
+        (
+            {"tags": [0, True]},
+            {"label_names": NAMES},
+            "'tags' contains true; expected indices of label_names, from 0 to 3",
+        ),
         ({"tags": [0]}, {"label_names": NAMES}, "'tokens' has length 2, but 'tags' has length 1; expected one"),
         ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "label names in label_names and in "),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
@@ -110,7 +122,10 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     with pytest.raises(DomainbertError) as error:
         read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
     expected = "expected one of 'down', 'flat', 'up', or its index from 0"
-    assert error.value.problems == [f"{path}:1: label 3; {expected}", f'{path}:2: label "sideways"; {expected}']
+    assert error.value.problems == [
+        f"{path}:1: unknown label 3; {expected}",
+        f'{path}:2: unknown label "sideways"; {expected}',
+    ]
 
 
 def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> None:
@@ -125,7 +140,7 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
             read_classification(Classification(format=stars), path)
         assert error.value.problems == [
             f'{path}:{first + number}: label "{number}" may be a name or an index from 0, because the names are '
-            "'1', '2', '3'; expected names that are not numbers from 0, or no label_names if labels are names"
+            "'1', '2', '3'; expected label_names that are not indices, or none if the labels are already names"
             for number in range(4)
         ]
     (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
@@ -148,7 +163,7 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         ('{"a": 0, "b": 1.0}', "found 1.0 as the index of a label"),
         ('{"a": 0, "b": "x"}', 'found "x" as the index of a label'),
         (f'{{"{"9" * 5000}": "a"}}', 'found "a" as the index of a label'),
-        ('{"0": ["a"]}', "found a JSON list in the label names"),
+        ('{"0": ["a"]}', "found a JSON list as a label name"),
         ("{}", "found no names as label names"),
         ("3", "found 3 as label names"),
     ],
@@ -206,12 +221,12 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
             "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities that do not overlap",
         ),
         ([(0, 5, 3)], "entities[0]: label 3; expected the type of the entity as a string under 'label' or 'type'"),
-        ([(0, 5.0, "x")], "entities[0]: start 0, end 5.0; expected character offsets"),
+        ([(0, 5.0, "x")], "entities[0]: found start 0 and end 5.0; expected character offsets"),
         ([(0, 5, "x ")], "tag 'B-x '; expected visible characters"),
         (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of these three'),
         ([{"start": 0, "end": 5}], "entities[0]: no 'label' or 'type'; expected the type of the entity as a string"),
         ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected the type of'),
-        ([{"start": 0, "label": "x"}], "entities[0]: start 0, end null; expected character offsets"),
+        ([{"start": 0, "label": "x"}], "entities[0]: found start 0 and end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
             "entities[0]: characters 0-5 are 'COVID', but the annotation has 'OVID '; expected the same text (offsets",
