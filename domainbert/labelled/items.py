@@ -237,7 +237,9 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other_form = by_nfc.get(normalize("NFC", label))
-        expected = f"expected one of {', '.join(known)}" if other_form is None else _same_unicode(label, other_form)
+        expected = (
+            f"expected a training label: {', '.join(known)}" if other_form is None else _same_unicode(label, other_form)
+        )
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 

@@ -288,7 +288,9 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
 
 def test_labels_that_training_did_not_have(models, out, classified):
     test, gold = classified
-    with pytest.raises(DomainbertError, match=r"label 'flat' .* was not in training; expected one of down, up"):
+    with pytest.raises(
+        DomainbertError, match=r"label 'flat' .* was not in training; expected a training label: down, up"
+    ):
         evaluate(
             out,
             models={"one": models("one", {"": classifier(gold, 1, 1, ("down", "up"))})},

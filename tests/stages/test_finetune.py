@@ -126,7 +126,7 @@ def test_bad_settings_are_named(runs, tmp_path):
 def test_a_label_of_validation_alone_is_named_and_nothing_stays_behind(runs, tmp_path, capsys):
     validation = tmp_path / "validation.conll"
     validation.write_text("A\tO\nloan\tB-intervention\n\nin\tO\nKenya\tB-place\n")
-    message = f"{validation}:4: label 'place' (count 1, first here) was not in training; expected one of coreference"
+    message = f"{validation}:4: label 'place' (count 1, first here) was not in training; expected a training label: "
     with pytest.raises(DomainbertError) as error:
         runs.finetune(str(tmp_path / "stage"), "ner", validation=validation)
     assert str(error.value).startswith(message)

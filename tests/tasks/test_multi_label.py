@@ -100,8 +100,16 @@ def test_commas_do_not_divide_an_invalid_list(tmp_path: Path) -> None:
         ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(for lists with a 0 or 1 for each label"),
         ([["a"], [1]], {}, "a.jsonl:2: 'labels' is 1, a number; expected a string as in line 1"),
         ([["a "]], {}, "a.jsonl:1: 'labels' is \"a \"; expected visible characters and no white space around them"),
-        ([["rent"]], {"label_names": NAMES}, "a.jsonl:1: unknown label \"rent\"; expected one of 'price', 'trade', 'work'"),
-        ([[3]], {"label_names": NAMES}, "a.jsonl:1: unknown label 3; expected one of 'price', 'trade', 'work', or its index"),
+        (
+            [["rent"]],
+            {"label_names": NAMES},
+            "a.jsonl:1: unknown label \"rent\"; expected one of 'price', 'trade', 'work'",
+        ),
+        (
+            [[3]],
+            {"label_names": NAMES},
+            "a.jsonl:1: unknown label 3; expected one of 'price', 'trade', 'work', or its index",
+        ),
         ([[None]], {}, "a.jsonl:1: 'labels' is null; expected a string or whole number"),
     ],
 )
