@@ -182,14 +182,12 @@ class CorpusConfig:
         """
         problems = Problems("prepare")
         if self.validation_fraction == 0:
-            problems.add(
-                "corpus.validation_fraction: found 0; expected a positive value, because validation needs documents"
-            )
+            problems.add("corpus.validation_fraction: found 0; expected a positive value: validation needs documents")
         if in_parts:
             for index, source in enumerate(self.sources):
                 if source.hub_name is not None:
-                    found = f"found next to corpus.sources[{index}], {source.path}"
-                    problems.add(f"row_lengths: {found}; expected a source on disk, or no row_lengths")
+                    found = f"found next to {source.path} (corpus.sources[{index}])"
+                    problems.add(f"row_lengths: {found}; expected only sources on disk, or no row_lengths")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
                     problems.add(f"row_lengths: found next to corpus.{name}; expected only one of the two")

@@ -147,12 +147,6 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
     raise DomainbertError(f"{path}:{line}: {byte}, is {found}; expected UTF-8 text")
 
 
-def check_length(text: str, where: str) -> None:
-    """Raise `DomainbertError` for a document of more than `MAX_DOCUMENT_BYTES`."""
-    if len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT_BYTES:
-        raise too_long(where, "document")
-
-
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
     """Return the error for a text of more than `MAX_DOCUMENT_BYTES`; `what` is "line" or "document"."""
     limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"

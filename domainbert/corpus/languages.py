@@ -47,9 +47,7 @@ class Languages(CheckedFields):
             DomainbertError: a language has no text.
         """
         if missing := [name for name, size in sizes.items() if size == 0]:
-            raise DomainbertError(
-                f"languages: no training text in {', '.join(missing)}; expected text in each language"
-            )
+            raise DomainbertError(f"languages: no training text in {', '.join(missing)}; expected text in each")
         total = sum(sizes.values())
         powers = {name: (size / total) ** self.alpha for name, size in sizes.items()}
         return LanguageShares(sizes, {name: power / sum(powers.values()) for name, power in powers.items()})

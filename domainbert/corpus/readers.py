@@ -17,15 +17,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
-from domainbert.corpus.files import (
-    MAX_DOCUMENT_BYTES,
-    check_length,
-    is_compressed,
-    open_bytes,
-    read_lines,
-    too_long,
-    unreadable,
-)
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, is_compressed, open_bytes, read_lines, too_long, unreadable
 from domainbert.corpus.rows import csv_rows, json_rows
 
 if TYPE_CHECKING:
@@ -159,7 +151,8 @@ def read_parquet(path: Path, source: Source) -> Texts:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[source.text_key]):
                 for text in _strings(batch.column(0), path, source.text_key):
                     row += 1
-                    check_length(text or "", f"{path}, row {row}")
+                    if text is not None and len(text.encode()) > MAX_DOCUMENT_BYTES:
+                        raise too_long(f"{path}, row {row}", "document")
                     yield f":{row}", text or ""
             if row != (expected := file.metadata.num_rows):
                 raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} as in its footer")
@@ -196,9 +189,8 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 def _column_index(path: Path, header: list[str], name: str) -> int:
     """Return the index of the column `name`; raise `DomainbertError` if there is none, or more than one."""
     if name not in header:
-        found = format_names(header)
-        expected = "expected a column with the text (text_key or translation_key)"
-        raise DomainbertError(f"{path}: no column {name!r} (columns found: {found}); {expected}")
+        found = f"no column {name!r} (columns found: {format_names(header)})"
+        raise DomainbertError(f"{path}: {found}; expected a column with the text (text_key or translation_key)")
     if header.count(name) > 1:
         raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected a single column with the text")
     return header.index(name)

@@ -45,8 +45,7 @@ class Rows:
             if isinstance(row, Mapping):
                 yield number, {str(key): _as_json(value) for key, value in row.items()}
             else:
-                found = f"{self}:{number}: found {type(row).__name__}"
-                problems.add(f"{found}; expected a mapping of columns to values")
+                problems.add(f"{self}:{number}: found {type(row).__name__}; expected a mapping of columns to values")
 
 
 def _as_json(value: Any) -> Any:
@@ -97,23 +96,17 @@ def json_rows(
 
 def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield `(number from 1, object)` of each object of the JSON array `text`; other values are problems."""
-    for number, (_, value) in enumerate(_array_values(path, text, problems), 1):
+    for number, (_, value) in enumerate(array_rows(path, problems, text), 1):
         if isinstance(value, dict):
             yield number, value
         else:
             problems.add(f"{path}:{number}: a JSON {type(value).__name__}; expected objects in the list")
 
 
-def array_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Any]]:
-    """Yield `(line number, value)` of each value of a JSON array.
-
-    Invalid JSON adds a problem and ends the reading; so does a file that is not an array.
-    """
-    return _array_values(path, read_text(path), problems)
-
-
-def _array_values(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, Any]]:
-    """Yield `(line number, value)` of each value of the JSON array `text`, as `array_rows`."""
+def array_rows(path: Path, problems: Problems, text: str | None = None) -> Iterator[tuple[int, Any]]:
+    """Yield `(line number, value)` of each value of a JSON array; `text` is the content of the file if it is already
+    read. Invalid JSON adds a problem and ends the reading; so does a file that is not an array."""
+    text = read_text(path) if text is None else text
     decoder = json.JSONDecoder(object_pairs_hook=object_with_unique_keys)
     position = _skip_white_space(text, 0)
     if not text.startswith("[", position):

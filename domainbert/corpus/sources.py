@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import stream_kind
 from domainbert.corpus.file_kind import evident_kind, read_first_lines
-from domainbert.corpus.files import check_length, find_files, format_suffix, read_lines
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, read_lines, too_long
 from domainbert.corpus.readers import READERS, Reader
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
         if text is not None and not isinstance(text, str):
             where = f"{source.path}, row {row}"
             raise DomainbertError(f"{where}: {source.text_key!r} is of type {type(text).__name__}; expected a string")
-        check_length(text or "", f"{source.path}, row {row}")
+        if text is not None and len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT_BYTES:
+            raise too_long(f"{source.path}, row {row}", "document")
         yield f"{source.hub_name}:{row}", text or ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -130,22 +130,14 @@ def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequ
     """
     words: list[int] = []
     for start, stop in offsets:
-        begins_with_space = stop == start or text[start].isspace()  # an empty piece is a space, too
-        position = _after_space(text, start, stop) if begins_with_space else start
-        if position is None:
-            words.append(words[-1] if words else bisect_right(begins, start) - 1)
-        else:
-            word = bisect_right(begins, position) - 1
+        characters = text[start : max(stop, start + 1)]  # of an empty piece: the next character
+        if visible := characters.lstrip():
+            word = bisect_right(begins, start + len(characters) - len(visible)) - 1
             reaches_first_word = bool(begins) and stop > begins[0]
             words.append(0 if word < 0 and reaches_first_word else word)
+        else:
+            words.append(words[-1] if words else bisect_right(begins, start) - 1)
     return words
-
-
-def _after_space(text: str, start: int, stop: int) -> int | None:
-    """Return the position of the first non-space character of a piece, or of the character after an empty piece; None
-    if it is a space or the end of the text."""
-    end = min(stop if stop > start else start + 1, len(text))
-    return next((position for position in range(start, end) if not text[position].isspace()), None)
 
 
 def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
@@ -178,16 +170,12 @@ def _build_aligned_words(
     if len(first_piece) == num_words:  # each word has pieces
         return AlignedWords(ids, [*word_of], starts_pretoken, first_piece, tokenizer.template.num_special_tokens())
     aligned = AlignedWords([], [], [], [], tokenizer.template.num_special_tokens())
-    position = 0
     for word in range(num_words):
+        start, stop = bisect_left(word_of, word), bisect_right(word_of, word)  # pieces of the word
         aligned.first_piece.append(len(aligned.input_ids))
-        start = position
-        while position < len(ids) and word_of[position] == word:
-            position += 1
-        pieces = ids[start:position] or [tokenizer.unk_id]
-        aligned.input_ids.extend(pieces)
-        aligned.word_index.extend([word] * len(pieces))
-        aligned.starts_pretoken.extend(starts_pretoken[start:position] or [True])
+        aligned.input_ids.extend(ids[start:stop] or [tokenizer.unk_id])
+        aligned.starts_pretoken.extend(starts_pretoken[start:stop] or [True])
+        aligned.word_index.extend([word] * max(stop - start, 1))
     return aligned
 
 

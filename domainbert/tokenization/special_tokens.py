@@ -148,8 +148,7 @@ class Template:
         missing = [n for n in sorted(self.special_ids) if not 0 <= n < len(tokens) or not tokens[n]]
         if missing:
             raise DomainbertError(
-                f"the tokenizer's post-processor adds id {missing[0]}, which is not in the vocabulary; expected the id "
-                f"of one of its {len(tokens):,} entries"
+                f"the tokenizer's post-processor adds id {missing[0]}; expected an id of its {len(tokens):,} entries"
             )
         names = {token_id: tokens[token_id] for token_id in sorted(self.special_ids)}
         state = {

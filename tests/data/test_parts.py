@@ -497,7 +497,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     [
         (
             {"sources": ["hub:owner/name"]},
-            "row_lengths: found next to corpus.sources[0], hub:owner/name",
+            "row_lengths: found next to hub:owner/name (corpus.sources[0]); expected only sources on disk",
         ),
     ],
 )

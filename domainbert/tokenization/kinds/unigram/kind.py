@@ -33,7 +33,7 @@ from domainbert.tokenization.special_tokens import (
     usual_template,
 )
 from domainbert.tokenization.train import TrainingWords, VocabularySize, choose_alphabet, most_frequent
-from domainbert.tokenization.words import WordCounter, count_words
+from domainbert.tokenization.words import WordCounter, count_words, normalized_words
 
 _MAX_WORD_CHARACTERS = 32  # characters of a training string, so that its probability does not underflow in float64
 _SPECIAL_SCORE = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
@@ -125,11 +125,11 @@ class UnigramKind(TokenizerKind):
         target = VocabularySize(words, len(special) + len(alphabet), vocab_size, min_frequency)
         pieces = learn_pieces(words.counts, alphabet, target.size - len(special), min_frequency)
         target.check(len(special) + len(pieces))
-        entries = entries_by_id(self._order, [piece for piece, _ in pieces])
+        entries = entries_by_id(self._order, [piece for piece, _ in pieces])  # special tokens and pieces
         scores = {**dict.fromkeys(special, _SPECIAL_SCORE), **dict(pieces)}
         backend = self._backend([(entry, scores[entry]) for entry in entries], lowercase)
-        ids = {entry: token_id for token_id, entry in enumerate(entries)}
-        backend.post_processor = self.post_processor(usual_template(self.special_tokens, ids), entries)
+        template = usual_template(self.special_tokens, backend.get_vocab())
+        backend.post_processor = self.post_processor(template, entries)
         return backend
 
     def _backend(self, entries: Sequence[tuple[str, float]], lowercase: bool) -> Tokenizer:
@@ -152,15 +152,12 @@ class UnigramKind(TokenizerKind):
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
         """Return a function that splits a string at white space and between letters, digits, signs and scripts without
         spaces, because trained pieces end there. "▁" becomes a space."""
-        normalizer, pre_tokenizer = backend.normalizer, backend.pre_tokenizer
-
-        def split_into_words(string: str) -> list[str]:
-            """Return the normalised words of a string; before `replace`, "▁" is the space before a word."""
-            text = string if normalizer is None else normalizer.normalize_str(string)
-            parts = [text] if pre_tokenizer is None else [part for part, _ in pre_tokenizer.pre_tokenize_str(text)]
-            return [word.replace(META_SPACE, " ") for part in parts for word in _split_by_character_class(part)]
-
-        return split_into_words
+        split_into_pretokens = normalized_words(backend)
+        return lambda string: [
+            word.replace(META_SPACE, " ")
+            for pretoken in split_into_pretokens(string)
+            for word in _split_by_character_class(pretoken)
+        ]
 
     @override
     def entry(self, word: str) -> str:

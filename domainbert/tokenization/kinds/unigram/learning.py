@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -137,12 +137,11 @@ def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
 
 def _table_of_all(levels: Sequence[_FrequentStrings], text: str, lengths: Ints, counts: Floats) -> _PieceTable:
     """Return a table whose pieces are all frequent strings; `levels` has the strings of 1, 2, ... characters."""
-    sizes = np.repeat(np.arange(1, len(levels) + 1), [len(level.first_positions) for level in levels])
+    nums_strings = [len(level.counts) for level in levels]
+    sizes = np.repeat(np.arange(1, len(levels) + 1), nums_strings)
     pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)
-    num_shorter = 0  # pieces of the levels before
-    for row, level in zip(pieces_at, levels, strict=False):
+    for row, level, num_shorter in zip(pieces_at, levels, accumulate(nums_strings, initial=0), strict=False):
         row[level.positions] = num_shorter + level.indices
-        num_shorter += len(level.first_positions)
     positions = np.concatenate([level.first_positions for level in levels])
     occurrences = np.concatenate([level.counts for level in levels])
     begins = np.cumsum(lengths + 1) - lengths - 1
@@ -161,8 +160,16 @@ def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) 
     positions = np.flatnonzero(points != ord(_END))
     keys = characters[positions]
     for size in range(1, _MAX_PIECE_CHARACTERS + 1):
-        level = _frequent_strings(positions, keys, weights, prefix_at, min_frequency if size > 1 else 0)
+        # count the strings of this size
+        _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
+        frequent = (counts >= min_frequency) | (size == 1)
+        new_index = np.cumsum(frequent) - 1
+        kept, first_positions = frequent[indices], positions[first[frequent]]
+        parents = prefix_at[first_positions]
+        level = _FrequentStrings(positions[kept], new_index[indices[kept]], first_positions, counts[frequent], parents)
         yield level
+
         # extend by a character the strings that are frequent without their first character, too
         prefix_at[:] = -1
         prefix_at[level.positions] = level.indices
@@ -170,20 +177,6 @@ def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) 
         if not len(positions):
             return
         keys = prefix_at[positions] * (characters.max() + 1) + characters[positions + size]
-
-
-def _frequent_strings(
-    positions: Ints, keys: Ints, weights: Floats, prefix_at: Ints, min_frequency: int
-) -> _FrequentStrings:
-    """Count the strings of one length, given by position and key, (n,), and return the frequent strings. Equal strings
-    have equal keys; `prefix_at` has the index, at each position, of the string without its last character."""
-    _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
-    counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
-    frequent = counts >= min_frequency
-    new_indices = np.cumsum(frequent) - 1
-    kept, first_positions = frequent[indices], positions[first[frequent]]
-    parents = prefix_at[first_positions]
-    return _FrequentStrings(positions[kept], new_indices[indices[kept]], first_positions, counts[frequent], parents)
 
 
 def _is_branching(level: _FrequentStrings, longer: _FrequentStrings | None) -> Bools:
@@ -210,8 +203,7 @@ def _expected_counts(table: _PieceTable, probabilities: Floats) -> Floats:
     ends = table.begins + table.lengths
     backward[ends] = table.counts / forward[ends]
     for length in range(longest - 1, -1, -1):
-        num_longer = len(columns[length + 1])
-        positions = table.begins[:num_longer] + length
+        positions = table.begins[: len(columns[length + 1])] + length  # of the strings that are longer than `length`
         for span in range(1, min(longest - length, _MAX_PIECE_CHARACTERS) + 1):
             backward[positions] += padded[table.pieces_at[span - 1, positions]] * backward[positions + span]
     expected = np.zeros(len(padded))
