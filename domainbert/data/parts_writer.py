@@ -108,11 +108,9 @@ def read_parts(folders: Iterable[Path]) -> dict[Path, dict[str, Any]]:
     if there are any."""
     parts, problems = dict[Path, dict[str, Any]](), Problems("parts")
     for folder in folders:
-        try:
+        with problems.collecting():
             parts[folder] = read_facts(folder)
             check_files(folder, parts[folder], problems)
-        except DomainbertError as error:
-            problems.add(str(error))
     problems.raise_if_any()
     return parts
 
