@@ -247,8 +247,7 @@ class SharesOrder(GlobalOrder):
         return class_epochs, items
 
     def whole_pass(self, epoch: int) -> Ints:
-        """Return the draws of a pass, in order: (size,). A number codes the item and the number of the pass over its
-        class: item + `size` x this number."""
+        """Return the draws (size,) of a pass in order, coded as item + `size` x (number of the pass over its class)."""
         if epoch not in self._cache:
             newest = dict(list(self._cache.items())[-1:])
             self._cache = {**newest, epoch: self._draw(epoch)}
