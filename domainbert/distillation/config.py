@@ -73,8 +73,8 @@ class LayerLossConfig(LossConfig):
         student_layers, teacher_layers = self.student_layers or (), self.teacher_layers or ()
         if len(student_layers) != len(teacher_layers) or not student_layers:
             raise DomainbertError(
-                f"student_layers: found {len(student_layers)} numbers, but {len(teacher_layers)} in teacher_layers; "
-                "expected one in each for every compared pair of layers"
+                f"student_layers: found {len(student_layers)} layers, but {len(teacher_layers)} in teacher_layers; "
+                "expected equally many in both"
             )
         student_indices = [_layer_index("student_layers", layer, student, lowest) for layer in student_layers]
         teacher_indices = [_layer_index("teacher_layers", layer, teacher, lowest) for layer in teacher_layers]

@@ -303,7 +303,7 @@ def test_layers_are_mapped_uniformly():
         (
             HiddenMSE(student_layers=(1, 2)),
             STUDENT,
-            "student_layers: found 2 with 0 teacher_layers; expected the same number",
+            "student_layers: found 2 layers, but 0 in teacher_layers; expected equally many",
         ),
         (
             AttentionKL(student_layers=(3,), teacher_layers=(4,)),
