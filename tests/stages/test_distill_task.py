@@ -192,7 +192,9 @@ def test_another_vocabulary(runs, tmp_path):
     said = [tag for tags in tagger.predict_words(sentences) for tag in tags]
     agreed = np.mean([tagger.labels[place][1:] == tag[1:] for place, tag in zip(found[:words], said, strict=True)])
     assert agreed > 0.97, "each word has what its teacher said of it, but for half precision and repaired B-"
-    with pytest.raises(DomainbertError, match="cache: missing; expected a folder: a teacher with another vocabulary"):
+    with pytest.raises(
+        DomainbertError, match="cache: missing; expected a folder: a teacher with a different vocabulary"
+    ):
         run(runs, "ner-other-words-1", "ner", [SoftTargets()], **changes)
     with pytest.raises(DomainbertError, match="losses: found losses on layers, but the student has"):
         run(runs, "ner-other-words-2", "ner", [SoftTargets(), PatientCLS(student_layers=(1,), teacher_layers=(1,))],
