@@ -159,8 +159,7 @@ def named_files(base: type) -> dict[str, Path]:
 def find_choice(base: type, name: str) -> type | None:
     """Return the subclass of `base` called `name`, or None if there is no such class.
 
-    `name` is a class name, its snake case (`multi_label` for `MultiLabel`, `byte_bpe` for `ByteBPE`), or a full class
-    path.
+    `name` is a class name, its snake case (`byte_bpe` for `ByteBPE`), or a full class path.
 
     Raises:
         DomainbertError: `--allow-import` allows the name, but it cannot be imported or is not a concrete subclass of
