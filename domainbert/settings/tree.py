@@ -51,7 +51,8 @@ def at_key(key: str, node: Node) -> Node:
 
 
 def merge(base: Node, update: Node) -> Node:
-    """Return `base` with the values of `update`, merged recursively.
+    """Return the values of `base` and `update`, merged recursively, with the position (`where`) of `base`. The text
+    that an option has in `update` stays: `--out "law: 2"` may be a folder.
 
     `update` replaces `base` if one of them is not a mapping, or if their `class_path` differs. A list or text in `base`
     is a shorthand for a mapping, and is expanded first.
@@ -66,7 +67,7 @@ def merge(base: Node, update: Node) -> Node:
     merged = dict(base.value)
     for key, node in update.value.items():
         merged[key] = merge(merged[key], node) if key in merged else node
-    return replace(base, value=merged)
+    return replace(update, value=merged, where=base.where)
 
 
 def as_mapping(node: Node) -> Node:

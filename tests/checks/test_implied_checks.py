@@ -150,7 +150,7 @@ def test_settings_of_the_check_are_checked(tmp_path: Path, capsys: pytest.Captur
     assert main(["run", str(recipe(tmp_path, "check: yes please\n")), "--dry-run"]) == 2
     assert "recipe.yaml:3: check: found 'yes please'; expected false, or settings of `check`" in capsys.readouterr().err
     assert main(["run", str(recipe(tmp_path, "check: {ignore: {same-txt: old}}\n")), "--dry-run"]) == 2
-    assert "found 'same-txt'" in capsys.readouterr().err
+    assert "no rule has the name 'same-txt'" in capsys.readouterr().err
 
 
 def test_errors_stop_the_recipe_and_a_reason_lets_it_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

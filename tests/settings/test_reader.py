@@ -59,7 +59,7 @@ trainer: {max_step: 5, devices: 1}
         "--optim.name: found 'sgd'; expected one of 'adamw', 'muon'",
         "0.yaml:6: steps: found 1.5; expected an integer",
         "0.yaml:7: seeds[1]: found 'two'; expected an integer",
-        "0.yaml:8: limit: found 'aut'; expected an integer or one of 'auto'",
+        "0.yaml:8: limit: found 'aut'; expected an integer or 'auto'",
         "0.yaml:9: trainer.max_step: lightning.Trainer has no such argument; did you mean 'max_steps'?",
     ]
 

@@ -152,7 +152,7 @@ BOMBS = {
     "wide and deep": ("a: " + ("[" + "a, " * 100) * 300, "more than 100 levels"),
     "many values": ("a: [" + "1," * 100_000 + "]", "more than 20,000 values"),
     "many empty lists": ("a: [" + "[]," * 100_000 + "]", "more than 20,000 values"),
-    "50 MB": ("a: " + "x" * 50_000_000, "more than 500,000 bytes; expected a configuration"),
+    "50 MB": ("a: " + "x" * 50_000_000, "more than 500,000 bytes; expected a far smaller"),
     "a long key": ("k" * 400_000 + ": 1", "mapping values are not allowed here"),
     "a long number": ("a: " + "9" * 400_000, "not valid YAML: Exceeds the limit"),
 }

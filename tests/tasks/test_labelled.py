@@ -327,5 +327,5 @@ def test_labels_unseen_in_training_are_refused(write):
         check_labels_known(find_labels(sentences), ["x"], "a.conll")
     texts = [LabelledText("a", "up", 4)]
     assert label_set(texts) == ["up"]
-    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected down"):
+    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected a training label: down"):
         check_labels_known(find_labels(texts), ["down"], "a.jsonl")
