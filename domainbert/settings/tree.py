@@ -51,8 +51,7 @@ def at_key(key: str, node: Node) -> Node:
 
 
 def merge(base: Node, update: Node) -> Node:
-    """Return the values of `base` and `update`, merged recursively, with the position (`where`) of `base`. The text
-    that an option has in `update` stays: `--out "law: 2"` may be a folder.
+    """Merge the values of two nodes recursively; keep the position of `base` and the typed text of `update`.
 
     `update` replaces `base` if one of them is not a mapping, or if their `class_path` differs. A list or text in `base`
     is a shorthand for a mapping, and is expanded first.
