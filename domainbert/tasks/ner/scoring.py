@@ -112,11 +112,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
         """Return warnings about models that predict no entity although gold has entities; otherwise []."""
         gold = label_set(self.test.items)
         return collapse_warnings(
-            self.predictions,
-            lambda tagged: spans_from_tags(tagged.tags),
-            gold,
-            "predicts no entity at all",
-            max_values=0,
+            self.predictions, lambda words: spans_from_tags(words.tags), gold, "predicts no entity at all", max_values=0
         )
 
     @override
