@@ -209,8 +209,7 @@ class WordModel:
         self._continuation = _discounted(np.bincount(second, minlength=size))  # Q, see `WordModel`
 
     def predict(self, words: Sequence[str]) -> TextPrediction:
-        """Return the code length of a text in bits, how many of its words do not occur in the corpus, and how many of
-        its bigrams do."""
+        """Return the code length of a text in bits, its number of unknown words, and its number of known bigrams."""
         unknown_id = len(self._ids)
         ids = np.array([self._ids.get(word, unknown_id) for word in words], np.int64)
         bigrams = _bigram_ids(ids)

@@ -237,9 +237,7 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other_form = by_nfc.get(normalize("NFC", label))
-        expected = (
-            f"expected a training label: {', '.join(known)}" if other_form is None else _same_unicode(label, other_form)
-        )
+        expected = _same_unicode(label, other_form) if other_form else f"expected a training label: {', '.join(known)}"
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
