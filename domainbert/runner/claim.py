@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -69,7 +69,9 @@ def claim_folder(
     def write_status(state: str, reason: str = "") -> None:
         write_json(job.out / STATUS, {"state": state, "reason": reason, **facts})
 
-    with open(job.out / RUNNING, "a", encoding="utf-8") as marker, _open_folder(job.out) as descriptor:
+    with open(job.out / RUNNING, "a", encoding="utf-8") as marker, ExitStack() as stack:
+        descriptor = os.open(job.out, os.O_RDONLY | os.O_DIRECTORY)  # open: no new folder can get the same inode
+        stack.callback(os.close, descriptor)
         _lock(marker, job)
         _check_not_finished_meanwhile(marker, job, expected_manifest)
         check_not_removed = partial(_check_not_removed, job, descriptor)
@@ -107,16 +109,6 @@ def _keep_or_clear(out: Path, error: Exception, write_status: Callable[[str, str
         return
     with suppress(OSError):  # the caller raises `error`, not an error of writing the status
         write_status("failed", str(error) if isinstance(error, DomainbertError) else repr(error))
-
-
-@contextmanager
-def _open_folder(folder: Path) -> Iterator[int]:
-    """Context manager that yields a descriptor of a folder; while it is open, no new folder can get the same inode."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:

@@ -85,16 +85,13 @@ class FolderState:
     """State of a job's output folder: up to date, resumable, damaged or empty."""
 
     done: bool
-    reason: str
-    """The reason why the stage has to run; `done` if it is up to date."""
+    reason: str  # the reason why the stage has to run; `done` if it is up to date
     empty: bool = False
     manifest: dict[str, Any] | None = None
     resumable: bool = False
     """Whether the folder can be resumed: an interrupted run of the same job, or a job that differs only in parts."""
-    changed: str = ""
-    """Settings or inputs that changed after an interrupted run, which therefore cannot be resumed."""
-    damaged: str = ""
-    """Output files of a finished stage that are missing or were changed."""
+    changed: str = ""  # settings or inputs that changed after an interrupted run, which therefore cannot be resumed
+    damaged: str = ""  # output files of a finished stage that are missing or were changed
     removes_outputs: bool = False
     """Whether resuming needs `--resume auto`, because it removes parts (seeds) that the settings no longer name, or, in
     the folder of a finished stage, outputs of changed input files."""

@@ -59,14 +59,10 @@ class StageStatus:
     """The state of a stage's folder."""
 
     name: str
-    stage: str
-    """Name of the stage function; empty if unknown."""
-    state: str
-    """`done`, `never run`, or an entry of `STATES`."""
-    why: str = ""
-    """Reason of a state other than `done`."""
-    resume_command: str = ""
-    """Command that resumes the stage; empty if it cannot be resumed."""
+    stage: str  # name of the stage function; empty if unknown
+    state: str  # `done`, `never run`, or an entry of `STATES`
+    why: str = ""  # reason of a state other than `done`
+    resume_command: str = ""  # command that resumes the stage; empty if it cannot be resumed
     started: datetime | None = None
     seconds: float | None = None
     scores: list[SystemScore] = field(default_factory=list)

@@ -115,7 +115,8 @@ def _check_keys(tree: Node, problems: Problems) -> None:
             problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _RECIPE_KEYS)}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
-        problems.add(f"{(out or tree).where}: out: expected the folder that the stages write to, a string")
+        found = "missing" if out is None else f"found {out.short_text()}"
+        problems.add(f"{(out or tree).where}: out: {found}; expected the folder that the stages write to")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
         problems.add(f"{check.where}: check: found {check.short_text()}; expected false, or settings of `check`")
@@ -129,7 +130,9 @@ def _check_stages(stages: Node, problems: Problems) -> None:
     """Add a problem for each stage with an invalid name, or with settings that are not a mapping."""
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
-            problems.add(f"{node.where}: stages.{name}: found {node.short_text()}; expected the settings of the stage")
+            problems.add(
+                f"{node.location(f'stages.{name}')}: found {node.short_text()}; expected a mapping of settings"
+            )
         elif not _NAME.fullmatch(name):
             problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
 
@@ -152,12 +155,9 @@ class _RecipeReader:
 
     recipe: Recipe
     problems: Problems
-    needed: frozenset[str]
-    """Selected stages, and the stages that they depend on."""
-    pending: dict[str, Job] = field(default_factory=dict)
-    """Jobs whose folders are not up to date."""
-    inputs: Inputs = field(default_factory=Inputs)
-    """Opens the inputs of all stages."""
+    needed: frozenset[str]  # selected stages, and the stages that they depend on
+    pending: dict[str, Job] = field(default_factory=dict)  # jobs whose folders are not up to date
+    inputs: Inputs = field(default_factory=Inputs)  # opens the inputs of all stages
 
     def read_stages(self, stages: Mapping[str, Node]) -> None:
         """Add the jobs of all stages that are not left out and have no problems."""
@@ -204,7 +204,8 @@ class _RecipeReader:
         if not isinstance(function.value, str) or function.value not in STAGES:
             text = function.value if isinstance(function.value, str) else ""
             hint = suggest_name(text, list(STAGES))
-            problems.add(f"{function.where}: stages.{name}: no stage {function.short_text()}; {hint}")
+            found = "no" if "stage" in node.value else "the key stage is missing, and there is no"
+            problems.add(f"{function.where}: stages.{name}: {found} stage {function.short_text()}; {hint}")
             return None
 
         stage = load_stage(function.value)

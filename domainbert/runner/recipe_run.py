@@ -35,14 +35,11 @@ class Recipe:
     """A validated recipe."""
 
     out: Path
-    hashes: FileHashes
-    """Hashes of input files; saved in `out` when the recipe runs."""
-    jobs: dict[str, Job] = field(default_factory=dict)
-    """Stage names to jobs, in the order in which they run."""
+    hashes: FileHashes  # hashes of input files; saved in `out` when the recipe runs
+    jobs: dict[str, Job] = field(default_factory=dict)  # stage names to jobs, in the order in which they run
     checks: dict[str, frozenset[str]] = field(default_factory=dict)
     """Automatic checks by name, each with the trainings that need it."""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that were set by the environment."""
+    variables: Mapping[str, str] = field(default_factory=dict)  # variables that were set by the environment
     left_out: list[str] = field(default_factory=list)
     """Messages about missing input files of stages that are neither selected nor needed; `jobs` omits these stages."""
 
@@ -59,10 +56,8 @@ class Recipe:
 class Selection:
     """Stages that the command line selects."""
 
-    only: tuple[str, ...] = ()
-    """Names of `--only`; empty selects all stages."""
-    first: str | None = None
-    """Name of `--from`: this stage and all later stages."""
+    only: tuple[str, ...] = ()  # names of `--only`; empty selects all stages
+    first: str | None = None  # name of `--from`: this stage and all later stages
     force: tuple[str, ...] | None = None
     """Stages of `--force`, which run even if they are done, with their dependents; empty means every selected stage."""
 
@@ -83,14 +78,11 @@ class PlannedStage:
     name: str
     job: Job
     state: FolderState
-    run: bool
-    """Whether the stage runs."""
-    reason: str
-    """Reason why the stage runs or is skipped."""
+    run: bool  # whether the stage runs
+    reason: str  # reason why the stage runs or is skipped
     forced: bool
     """Whether the stage runs even if it is done; an unselected stage runs with the next command that selects it."""
-    selected: bool = True
-    """Whether the command line selects the stage; nothing is printed about other stages."""
+    selected: bool = True  # whether the command line selects the stage; nothing is printed about other stages
 
     @property
     def refused(self) -> bool:

@@ -17,13 +17,10 @@ class SystemScore:
     """Headline score of a system on a test set: the mean over its seeds."""
 
     system: str
-    metric: str
-    """Name of the metric in tables: "macro F1"."""
-    score: float | None
-    """None if it is undefined."""
+    metric: str  # name of the metric in tables: "macro F1"
+    score: float | None  # None if it is undefined
     interval: list[float] | None
-    percent: bool
-    """Whether the score is a share, shown in percent."""
+    percent: bool  # whether the score is a share, shown in percent
     seeds: int | None
 
     @property

@@ -55,7 +55,9 @@ class Parameter:
         check_fields(self)
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
-                raise DomainbertError("choices: found with a range; expected either low and high, or choices")
+                raise DomainbertError(
+                    "choices: found next to low, high, step or log; expected choices, or a range without choices"
+                )
             has_duplicates = any(value in self.choices[:number] for number, value in enumerate(self.choices))
             if not self.choices or has_duplicates:
                 raise DomainbertError("choices: expected one or more different values")
@@ -180,7 +182,8 @@ class TuneConfig:
         invalid = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
         if invalid or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
-                f"objective: found {list(self.objective)}; expected different names such as validation/f1"
+                f"objective: found {list(self.objective)}; expected different names that begin with validation/ or "
+                "cost/, such as validation/f1"
             )
         cost_names = [COST + cost for cost in COSTS]
         for name in self.objective:
@@ -190,7 +193,8 @@ class TuneConfig:
             raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
         num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
         if self.direction is not None and len(self.direction) != num_objectives:
-            raise DomainbertError("direction: expected one direction for each objective")
+            found = f"found {len(self.direction)} for {num_objectives} objectives"
+            raise DomainbertError(f"direction: {found}; expected one for each objective")
 
     @property
     def directions(self) -> tuple[Direction, ...]:

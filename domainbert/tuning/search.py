@@ -42,8 +42,7 @@ class Search:
     config: TuneConfig
     space: Space
     out: Path
-    variables: Mapping[str, str] = field(default_factory=dict)
-    """Variables that were set by the environment."""
+    variables: Mapping[str, str] = field(default_factory=dict)  # variables that were set by the environment
 
     @property
     def headline(self) -> Headline | None:
@@ -112,7 +111,7 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
         raise DomainbertError(f"{location}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
     stage = load_stage(config.stage)
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(f"{location}: {stage.name} reads the test set; expected a stage that does not")
+        raise DomainbertError(f"{location}: {stage.name} reads the test set; expected a stage such as finetune")
     base = tree.value["settings"]
     if "out" in base.value:
         problems.add(f"{base.value['out'].where}: settings.out: expected no out here, each trial has its folder")
@@ -137,7 +136,7 @@ def _with_objective(search: Search) -> Search:
     if headline not in (None, LOSS) and LOSS.monitor in config.objective:
         raise DomainbertError(
             f"objective: {config.stage} measures {LOSS.monitor} only with settings.select_by: loss; expected this "
-            "setting, or another objective"
+            f"line, or the objective {headline.monitor}"
         )
     if config.direction is not None or headline is None:
         return search
@@ -180,18 +179,22 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
-            f"{tree.at(['objective']).where}: objective: {costs[0]} requires stage finetune; expected validation/..."
+            f"{tree.at(['objective']).where}: objective: {costs[0]} requires stage finetune; expected validation/NAME"
         )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
         raise DomainbertError(
             f"{tree.where}: pruner: {config.pruner} reads metrics.jsonl; expected jsonl in settings.loggers"
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task were trained on held-out folds
-        raise DomainbertError(f"{tree.at(['k_folds']).where}: k_folds: requires stage finetune; found {config.stage}")
+        raise DomainbertError(
+            f"{tree.at(['k_folds']).where}: k_folds: found with stage {config.stage}; expected finetune"
+        )
     for key in tree.value["space"].value:
         if config.k_folds and key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
-            raise DomainbertError(f"{where}: space.{key}: found with k_folds, which set it; expected only one of them")
+            raise DomainbertError(
+                f"{where}: space.{key}: found next to k_folds, which sets it; expected one of the two"
+            )
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: Node, problems: Problems) -> None:

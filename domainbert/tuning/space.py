@@ -28,10 +28,8 @@ class Dimension:
 
     key: str
     parameter: Parameter
-    node: Node
-    """Node of the parameter in the YAML."""
-    integer: bool = False
-    """Whether the stage accepts only integers."""
+    node: Node  # node of the parameter in the YAML
+    integer: bool = False  # whether the stage accepts only integers
 
     def nodes_to_validate(self) -> list[Node]:
         """Return the YAML nodes of the values to validate: all choices, or both ends of a range."""
@@ -86,11 +84,9 @@ class Space:
     """Settings of a stage, and the dimensions that vary, sorted so that conditions name earlier dimensions only."""
 
     stage: Stage
-    base: Node
-    """Settings that do not vary."""
+    base: Node  # settings that do not vary
     dimensions: tuple[Dimension, ...]
-    inputs: tuple[Path, ...] = ()
-    """Files and folders that the stage reads at any point."""
+    inputs: tuple[Path, ...] = ()  # files and folders that the stage reads at any point
     input_cache: Inputs = field(default_factory=Inputs, compare=False)
     """Opens the inputs for the validation of all points."""
 
@@ -111,7 +107,7 @@ class Space:
         return values
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the point of a recorded trial from its Optuna parameters, without those of an earlier space."""
+        """Return the values of a trial for the dimensions that it recorded; ignore parameters of an earlier space."""
         recorded = [dimension for dimension in self.dimensions if dimension.key in params]
         return {dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}
 
@@ -156,23 +152,16 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
     ordered = {key: Dimension(key, space[key], nodes.value[key]) for key in _ordered_keys(space, nodes, problems)}
     base_space = Space(stage, base, tuple(ordered.values()))
     before = len(problems.messages)
-    first_point = _point(base_space.dimensions, fixed={})
-    inputs = set(base_space.check_at(first_point, problems).inputs)
-    if len(problems.messages) > before:
+    inputs = set(base_space.check_at(_point(base_space.dimensions, fixed={}), problems).inputs)
+    if len(problems.messages) > before:  # the other points would repeat these problems
         return base_space
 
     dimensions = []
-    for key, dimension in ordered.items():  # validate each value at a point at which the setting varies
-        required = _required_values(ordered, dimension)
-        points = [_point(base_space.dimensions, {**required, key: node}) for node in dimension.nodes_to_validate()]
+    for dimension in ordered.values():
+        points = _points_to_validate(ordered, dimension)
         for point in points:
             inputs.update(base_space.check_at(point, problems).inputs)
-        step = dimension.parameter.step
-        integer = _is_integer(base_space, points[0], key, dimension.parameter)
-        if integer and step is not None and not step.is_integer():
-            location = f"{dimension.node.value['step'].where}: space.{key}.step"
-            problems.add(f"{location}: found {step}; expected an integer")
-        dimensions.append(replace(dimension, integer=integer))
+        dimensions.append(_with_integer(base_space, points[0], dimension, problems))
     base_space.input_cache.forget_items()  # trials run in separate processes
     return replace(base_space, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 
@@ -207,15 +196,28 @@ def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) 
     return required
 
 
-def _is_integer(space: Space, point: Mapping[str, Node], key: str, parameter: Parameter) -> bool:
-    """Return whether the stage accepts only integers: it rejects a fraction in a range with integer ends."""
-    if parameter.low is None or parameter.high is None:
-        return False
-    if not (parameter.low.is_integer() and parameter.high.is_integer()):
-        return False
+def _points_to_validate(dimensions: Mapping[str, Dimension], dimension: Dimension) -> list[dict[str, Node]]:
+    """Return a point for each value to validate of `dimension`; the conditions of the dimension hold there."""
+    required = _required_values(dimensions, dimension)
+    nodes = dimension.nodes_to_validate()
+    return [_point(dimensions.values(), {**required, dimension.key: node}) for node in nodes]
+
+
+def _with_integer(space: Space, point: Mapping[str, Node], dimension: Dimension, problems: Problems) -> Dimension:
+    """Return the dimension with `integer`: whether the stage rejects a fraction in a range with integer ends.
+
+    Add a problem if the step of an integer is a fraction. `point` is a point with the dimension.
+    """
+    low, high, step = dimension.parameter.low, dimension.parameter.high, dimension.parameter.step
+    if low is None or high is None or not (low.is_integer() and high.is_integer()):
+        return dimension
     ignored_problems = Problems("")
-    space.settings_at({**point, key: Node(parameter.low + 0.5, where="")}, ignored_problems)
-    return any("an integer" in message for message in ignored_problems.messages)
+    space.settings_at({**point, dimension.key: Node(low + 0.5, where="")}, ignored_problems)
+    integer = any("an integer" in message for message in ignored_problems.messages)
+    if integer and step is not None and not step.is_integer():
+        location = f"{dimension.node.value['step'].where}: space.{dimension.key}.step"
+        problems.add(f"{location}: found {step}; expected an integer")
+    return replace(dimension, integer=integer)
 
 
 def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
@@ -232,8 +234,11 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
     while len(ordered) < len(space):
         ready = [key for key in space if key not in ordered and set(space[key].when or {}) <= set(ordered)]
         if not ready:
-            raise DomainbertError(f"{nodes.where}: space: conditions form a cycle; expected no cycle")
-        ordered.append(ready[0])  # only one: it may be the condition of a key that precedes the others in the space
+            names = ", ".join(key for key in space if key not in ordered)
+            raise DomainbertError(
+                f"{nodes.where}: space: the conditions (when) of {names} form a cycle; remove a condition"
+            )
+        ordered.append(ready[0])  # one at a time: a key that precedes ready[1] may be ready next
     return ordered
 
 

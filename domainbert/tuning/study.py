@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import optuna
@@ -47,7 +47,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
         old_terms = _read_terms(study)
         new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
-        if old_terms is not None and not _check_terms(study, old_terms, new_terms, extend):
+        if old_terms is not None and not _terms_changed(study, old_terms, new_terms, extend):
             return study
     for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
         study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
@@ -63,23 +63,18 @@ def _read_terms(study: Study) -> dict[str, Any] | None:
     return terms
 
 
-def _check_terms(study: Study, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool) -> bool:
+def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool) -> bool:
     """Return whether the new terms have to be recorded; raise `DomainbertError` if a term must not change.
 
     With `extend`, the settings and the limits of ranges may change; the objective may change until it has values.
     """
-    is_older = "inputs" not in old_terms and "inputs" in new_terms  # earlier versions did not record inputs
+    # facts that an earlier version may not have recorded: new settings, whose default is None, and inputs
     optional = {name for name, fact in flatten(new_terms).items() if fact is None or name.startswith("inputs.")}
     # without the objective, which is compared at the end
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
-
-    # names of facts as in `changed`, in which `flatten` omits `.init_args`
-    shared_keys = old_terms["space"].keys() & new_terms["space"].keys()
-    fixed = tuple(f"space.{key}.{name}".replace(".init_args", "") for key in shared_keys for name in _FIXED_FIELDS)
-    if conflicts := [change for name, change in changed.items() if name.startswith(fixed)]:
+    if conflicts := _changes_of_fixed_fields(changed, old_terms["space"].keys() & new_terms["space"].keys()):
         reason = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
         raise _incompatible(study, f"{format_examples(conflicts)}, but {reason}")
-
     changes = list(changed.values())
     if changes and not extend:
         raise DomainbertError(
@@ -94,12 +89,21 @@ def _check_terms(study: Study, old_terms: dict[str, Any], new_terms: dict[str, A
             raise _incompatible(study, f"its {changes[0]}")
     if changes:
         print(f"study {study.study_name}: extended ({format_examples(changes)})", flush=True)
-    return bool(changes) or is_older
+    return bool(changes) or ("inputs" in new_terms and "inputs" not in old_terms)  # earlier versions recorded none
+
+
+def _changes_of_fixed_fields(changes: Mapping[str, str], keys: Iterable[str]) -> list[str]:
+    """Return the changes of fields of dimensions, given by their keys, that Optuna cannot change; `changes` by fact."""
+    # `flatten` omits `.init_args` from the names of facts
+    fixed = tuple(f"space.{key}.{name}".replace(".init_args", "") for key in keys for name in _FIXED_FIELDS)
+    return [change for name, change in changes.items() if name.startswith(fixed)]
 
 
 def _incompatible(study: Study, reason: str) -> DomainbertError:
     """Return the error for terms that a study cannot have because of its earlier trials."""
-    return DomainbertError(f"study {study.study_name}: {reason}; expected no change, or another folder in out")
+    return DomainbertError(
+        f"study {study.study_name}: {reason}; expected no such change, or a new study: another folder as out"
+    )
 
 
 def _format_objective(objective: Mapping[str, str]) -> str:

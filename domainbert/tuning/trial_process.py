@@ -69,15 +69,11 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
 class TrialPlan:
     """Commands of a trial, and the folders and files that they write."""
 
-    commands: list[list[str]]
-    """Command of each process."""
-    stage_outs: list[Path]
-    """Output folders of the stage."""
+    commands: list[list[str]]  # command of each process
+    stage_outs: list[Path]  # output folders of the stage
     cost_file: Path
-    stream: MetricStream
-    """Metrics in the first folder."""
-    last_evaluation: int | None
-    """Number of the last evaluation, at which pruning would save no time; None if unknown."""
+    stream: MetricStream  # metrics in the first folder
+    last_evaluation: int | None  # number of the last evaluation, at which pruning would save no time; None if unknown
 
 
 def make_plan(
@@ -99,7 +95,7 @@ def make_plan(
         folder: folder of the trial.
     """
     changes_by_folder = {folder / name: change for name, change in (folds or {"run": {}}).items()}
-    commands = [stage_command(stage.name, {**plain, **change}, out) for out, change in changes_by_folder.items()]
+    commands = [write_stage_yaml(stage.name, {**plain, **change}, out) for out, change in changes_by_folder.items()]
     outs, cost_file = list(changes_by_folder), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
@@ -111,7 +107,7 @@ def make_plan(
     return TrialPlan(commands, outs, cost_file, stream, last_evaluation)
 
 
-def stage_command(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
+def write_stage_yaml(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
     """Write the YAML of a run of the stage; return the command of the run, which resumes or replaces an earlier run."""
     out.parent.mkdir(parents=True, exist_ok=True)
     config = out.with_suffix(".yaml")
@@ -139,13 +135,15 @@ class TrialProcess:
         of a process that has ended.
         """
         code = self._process.poll()
-        if code is None and time.monotonic() > self._kill_at:
-            self.kill()
-        if code is not None and not self._children_killed:
-            self.kill()
+        if code is None:
+            if time.monotonic() > self._kill_at:
+                self.kill()
+            return None
+        if not self._children_killed:
+            self.kill()  # the process has ended, but not all processes of its group
             self._children_killed = True
         if code == 0 and self._waiting_commands and not self._stopping:
-            self._process = self._start_next()
+            self._process, self._children_killed = self._start_next(), False
             return None
         return code
 
@@ -193,7 +191,6 @@ class TrialProcess:
     def _start_next(self) -> subprocess.Popen[bytes]:
         """Start the first waiting command in a new session."""
         command = self._waiting_commands.pop(0)
-        self._children_killed = False
         with open(self._log, "ab") as log:
             return subprocess.Popen(
                 command,
@@ -222,14 +219,12 @@ def _die_with_worker(worker: int) -> None:
 class RunningTrial:
     """A running trial of this worker."""
 
-    slot: int
-    """Number of the slot, which decides the GPU."""
+    slot: int  # number of the slot, which decides the GPU
     trial: Trial
     plan: TrialPlan
     process: TrialProcess
     last_heartbeat: float = field(default_factory=time.monotonic)
-    num_reported: int = 0
-    """Number of values that were reported to Optuna."""
+    num_reported: int = 0  # number of values that were reported to Optuna
     pruned: bool = False
 
     @property

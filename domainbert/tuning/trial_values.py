@@ -80,7 +80,7 @@ class MetricStream:
         self._last_stamp: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
-        """Add the values since the last call to `values`, and return them.
+        """Append the values measured since the last call to `values`, and return them.
 
         Raise `NoSuchMetric` if the stage does not measure a metric.
         """
@@ -94,9 +94,9 @@ class MetricStream:
         if stamp == self._last_stamp:  # unchanged since the last call
             return []
         self._last_stamp = stamp
-        new_values = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
-        self.values += new_values
-        return new_values
+        added = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
+        self.values += added
+        return added
 
     def _kept_values(self, evaluations: Sequence[dict[str, float]]) -> list[float]:
         """Return for each evaluation the value of the followed metric if the stage ended after this evaluation.

@@ -60,7 +60,8 @@ class Retry(RetryHeartbeatStaleTrialCallback):
 def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str] = os.environ) -> RDBStorage:
     """Return the database; create it if it does not exist.
 
-    Opening is repeated after an error: it fails, for example, if several workers create the tables at once.
+    Opening is repeated after an error: it fails, for example, if several workers create the tables at once. A missing
+    driver is reported at once.
 
     Raises:
         DomainbertError: the database cannot be reached, or its driver is not installed; no message has a password.
@@ -68,6 +69,7 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
     out.mkdir(parents=True, exist_ok=True)
     url = _read_url(environment.get(STORAGE_URL_VARIABLE) or config.url or f"sqlite:///{(out / 'study.db').resolve()}")
     for attempt in range(_MAX_ATTEMPTS):
+        time.sleep(_ATTEMPT_SECONDS * attempt)
         try:
             return RDBStorage(
                 url.render_as_string(hide_password=False),
@@ -78,8 +80,9 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
             )
         except (SQLAlchemyError, RuntimeError, ImportError) as error:
             failure = str(redact(str(getattr(error, "orig", None) or error))).strip().partition("\n")[0]
-        time.sleep(_ATTEMPT_SECONDS * (attempt + 1))
-    raise DomainbertError(f"storage: cannot open {redact(url.render_as_string())}: {failure}")
+            if isinstance(error, ImportError):
+                break
+    raise DomainbertError(f"storage: cannot open {redact(url.render_as_string())}: {failure}; see storage.url")
 
 
 def _read_url(text: str) -> sqlalchemy.URL:

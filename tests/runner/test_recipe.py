@@ -524,18 +524,25 @@ stages:
     ("text", "expected"),
     [
         ("out: a\nstages: {}\n", "recipe.yaml:2: stages: expected a mapping"),
-        ("out: [a]\nstages: {make: {words: [a]}}\n", "recipe.yaml:1: out: expected the folder"),
-        ("stages: {make: {words: [a]}}\n", "out: expected the folder"),
+        ("out: [a]\nstages: {make: {words: [a]}}\n", "recipe.yaml:1: out: found a list; expected the folder"),
+        ("stages: {make: {words: [a]}}\n", "out: missing; expected the folder"),
         ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
         ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
         ("out: a\nstages: {../make: {stage: make}}\n", "expected a name of letters"),
         ("out: a\nstages: {one: {stage: {a: 1}}}\n", "recipe.yaml:2: stages.one: no stage a mapping; expected one of"),
+        (
+            "out: a\nstages: {Make: {}}\n",
+            "stages.Make: the key stage is missing, and there is no stage 'Make'; did you",
+        ),
         ("out: a\nstages: {one: {stage: Make}}\n", "recipe.yaml:2: stages.one: no stage 'Make'; did you mean 'make'"),
         (
             "out: a\nstages: {make: {words: [a], out: b}}\n",
             "stages.make.out: unknown key; a stage of a recipe writes to",
         ),
-        ("out: a\nstages: {use: {source: '@use'}}\n", "recipe.yaml:2: @use: no earlier stage has this name"),
+        (
+            "out: a\nstages: {use: {source: '@use'}}\n",
+            "recipe.yaml:2: @use: no earlier stage has this name; this stage is the first",
+        ),
     ],
 )
 def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> None:
@@ -547,9 +554,9 @@ def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> No
 @pytest.mark.parametrize(
     ("option", "expected"),
     [
-        (("stages.make", "1"), "--stages.make: stages.make: found 1; expected the settings of the stage"),
+        (("stages.make", "1"), "^--stages.make: found 1; expected a mapping of settings"),
         (("stages.a/b.stage", "make"), "stages.a/b: expected a name of letters"),
-        (("stages.", "1"), "expected a name of letters|found 1; expected the settings"),
+        (("stages.", "1"), "expected a name of letters|found 1; expected a mapping"),
     ],
 )
 def test_broken_options(fake_stages: ModuleType, option: tuple[str, str], expected: str) -> None:

@@ -71,7 +71,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             "space.x.log: expected a range with low above 0 and without step",
         ),
         ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
-        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found with a range"),
+        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found next to low, high, step or log"),
         ({"space": {}}, "space: no settings; expected one or more, such as"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
         ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
@@ -91,7 +91,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ),
         ({"sampler": "grid"}, "space.x: is a range without step; expected a step for sampler: grid"),
         ({"settings": {"loggers": []}}, "asha reads metrics.jsonl; expected jsonl in settings.loggers"),
-        ({"objective": "f1"}, "objective: found ['f1']; expected different names such as validation/f1"),
+        ({"objective": "f1"}, "objective: found ['f1']; expected different names that begin with"),
         ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters requires stage finetune"),
         ({"objective": ["validation/f1", "cost/latency"]}, "cost/latency is not measured; did you mean 'cost/latency_"),
         ({"gpus": [0, -1]}, "gpus[1]: found -1; expected an integer from 0 to 1,023"),
@@ -100,13 +100,22 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             {"space": {"x": {"low": 0, "high": float("inf")}}},
             "space.x.high: found inf; expected a number that is finite",
         ),
-        ({"k_folds": 3}, "k_folds: requires stage finetune; found learn"),
+        ({"k_folds": 3}, "k_folds: found with stage learn; expected finetune"),
         ({"trials": 0}, "trials: found 0; expected an integer from 1 to 1,000,000"),
         ({"storage": {"url": "postgresql://a:secret@b/c"}}, "storage.url: contains a password"),
         ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9; expected more than heartbeat"),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
             "space.x.when.epochs: is a range; expected a setting with choices",
+        ),
+        (
+            {
+                "space": {
+                    "x": {"choices": [0, 1], "when": {"epochs": 1}},
+                    "epochs": {"choices": [1, 2], "when": {"x": 0}},
+                }
+            },
+            "space: the conditions (when) of x, epochs form a cycle",
         ),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"choices": [1, 2]}}},
@@ -248,7 +257,7 @@ def test_settings_may_stand_in_a_file_of_their_own() -> None:
 
 def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "evaluate", "domainbert.stages.evaluate:evaluate")
-    assert "tune.yaml:2: stage: evaluate reads the test set; expected a stage that does not" in refusal(
+    assert "tune.yaml:2: stage: evaluate reads the test set; expected a stage such as finetune" in refusal(
         stage="evaluate"
     )
 
@@ -299,7 +308,7 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     with pytest.raises(DomainbertError, match=r"finetune measures validation/loss only with settings\.select_by: loss"):
         search(**usual, settings=settings, objective="validation/loss")  # not after the first training
     sets = {"train": {"choices": ["train.jsonl", "dev.jsonl"]}}
-    with pytest.raises(DomainbertError, match=r"space\.train: found with k_folds, which set it; expected only one"):
+    with pytest.raises(DomainbertError, match=r"space\.train: found next to k_folds, which sets it; expected one of"):
         search(**{**usual, "space": sets}, settings=settings, k_folds=2)
 
 

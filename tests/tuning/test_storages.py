@@ -10,6 +10,19 @@ from domainbert.tuning.config import STORAGE_URL_VARIABLE, StorageConfig
 from domainbert.tuning.trials import open_storage
 
 
+def test_a_missing_driver_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts = []
+
+    def missing(*_: object, **__: object) -> None:
+        attempts.append(1)
+        raise ImportError("no driver")
+
+    monkeypatch.setattr(trials, "RDBStorage", missing)
+    with pytest.raises(DomainbertError, match=r"storage: cannot open sqlite.*: no driver; see storage\.url"):
+        open_storage(StorageConfig(), tmp_path, {})
+    assert len(attempts) == 1
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [

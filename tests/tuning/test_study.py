@@ -56,7 +56,7 @@ def test_what_optuna_cannot_extend_is_refused_at_once(
     with pytest.raises(DomainbertError) as caught:
         opened(tmp_path, terms(**after), extend=extend)
     why = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
-    expected = "expected no change, or another folder in out"
+    expected = "expected no such change, or a new study: another folder as out"
     assert str(caught.value) == f"study s: space.x.{found}, but {why}; {expected}"
 
 

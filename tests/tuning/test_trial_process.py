@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from domainbert.tuning.trial_process import TrialProcess, stage_command
+from domainbert.tuning.trial_process import TrialProcess, write_stage_yaml
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
@@ -55,7 +55,7 @@ def test_who_is_told_to_stop_begins_no_further_step(tmp_path: Path) -> None:
 
 def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     out = tmp_path / "t/run"
-    command = stage_command("finetune", {"lr": 1e-5}, out)
+    command = write_stage_yaml("finetune", {"lr": 1e-5}, out)
     assert (tmp_path / "t/run.yaml").read_text() == f"out: {tmp_path}/t/run\nlr: 1.0e-05\n"
     assert command[3:] == ["finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "or-replace"]
 

@@ -30,18 +30,11 @@ _MAX_LINES = 1000
 class CorpusFacts:
     """Size of a cleaned and deduplicated corpus."""
 
-    source: dict[str, Any]
-    """Fields of the corpus's `Source` that differ from the defaults."""
-
+    source: dict[str, Any]  # fields of the corpus's `Source` that differ from the defaults
     documents: int
-    words: int
-    """Words separated by white space."""
-
-    dropped: Counter[str]
-    """Number of dropped documents by reason."""
-
-    complete: bool
-    """Whether the whole corpus was counted, not only its beginning."""
+    words: int  # words separated by white space
+    dropped: Counter[str]  # number of dropped documents by reason
+    complete: bool  # whether the whole corpus was counted, not only its beginning
 
     @property
     def size(self) -> str:

@@ -47,8 +47,7 @@ class Splits:
     train: Single
     validation: Single | None = None
     test: Single | None = None
-    unused: tuple[str, ...] = ()
-    """Names in the folder that belong to no set."""
+    unused: tuple[str, ...] = ()  # names in the folder that belong to no set
 
     @property
     def sets(self) -> dict[Split, Single]:
@@ -62,12 +61,10 @@ class Division:
     """The training, validation and test set of a recipe."""
 
     splits: Splits
-    contents: Mapping[Split, Labelled[Any]]
-    """Items of the sets by name."""
+    contents: Mapping[Split, Labelled[Any]]  # items of the sets by name
     new_files: Mapping[Path, str] = field(default_factory=dict)
     """Contents of the files to write; empty if nothing was split."""
-    reason: str = ""
-    """Sentence that states the split and its reason; empty if nothing was split."""
+    reason: str = ""  # sentence that states the split and its reason; empty if nothing was split
 
 
 @dataclass(frozen=True)
@@ -76,17 +73,10 @@ class LabelledFacts:
 
     path: Path
     detected: DetectedTask
-    task: TaskConfig
-    """The detected task, with repair enabled if the files need it."""
-
-    repaired: str
-    """First problem that has to be repaired; empty if there is none."""
-
-    division: Division
-    """The training, validation and test set."""
-
-    texts: list[list[str]]
-    """Words of a sample of the training texts."""
+    task: TaskConfig  # the detected task, with repair enabled if the files need it
+    repaired: str  # first problem that has to be repaired; empty if there is none
+    division: Division  # the training, validation and test set
+    texts: list[list[str]]  # words of a sample of the training texts
 
     @property
     def format_detector(self) -> FormatDetector[Any]:
@@ -170,12 +160,8 @@ def find_splits(path: Path) -> Splits:
         return Splits(path)
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     files_by_split: dict[Split, list[Path]] = {}
-    unused = []
     for entry in entries:
-        split = _split_of(entry)
-        if split is None:
-            unused.append(entry.name)
-        else:
+        if (split := _split_of(entry)) is not None:
             files_by_split.setdefault(split, []).append(entry)
     if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
         return Splits(path)  # a folder in brat's format: each document of the set has its files
@@ -184,7 +170,7 @@ def find_splits(path: Path) -> Splits:
     sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     if "test" not in sets and "validation" in sets:
         sets["test"] = sets.pop("validation")
-    return Splits(**sets, unused=tuple(unused))
+    return Splits(**sets, unused=tuple(entry.name for entry in entries if _split_of(entry) is None))
 
 
 def _name_words(path: Path) -> list[str]:

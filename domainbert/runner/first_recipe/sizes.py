@@ -26,11 +26,8 @@ class Machine:
 
     cores: int
     memory_gib: float
-    gpu: str | None
-    """Name of the GPU; None if torch cannot use any."""
-
-    bf16: bool
-    """Whether matrix products in bf16 are fast, as `precision: auto` decides."""
+    gpu: str | None  # name of the GPU; None if torch cannot use any
+    bf16: bool  # whether matrix products in bf16 are fast, as `precision: auto` decides
 
     def describe(self) -> str:
         """Return a line for the user: cores, memory, GPU, bf16."""
