@@ -50,22 +50,26 @@ class WordCounter:
         """
         total_bytes = min(_MAX_BYTES, max(counters[name].bytes / share for name, share in shares.items()))
         merged = cls(_MAX_BYTES)
-        counts, level = Counter[str](), 0  # all words are on one level
-        merged._counts[level] = counts
         for name, counter in counters.items():
-            merged.documents_read += counter.documents_read
-            merged.bytes_read += counter.bytes_read
-            merged.forgotten += counter.forgotten
-            merged._documents[level] += counter.documents
-            merged._bytes[level] += counter.bytes
-            factor = shares[name] * total_bytes / max(counter.bytes, 1)
-            for string, count in counter.words(split=lambda string: [string]).items():  # whole strings
-                times = math.floor(count * factor + _uniform_hash(string))  # rounded at random, correct on average
-                if times:
-                    counts[string] += times
-                else:
-                    merged.forgotten += count
+            merged.add_scaled(counter, shares[name] * total_bytes / max(counter.bytes, 1))
         return merged
+
+    def add_scaled(self, other: WordCounter, factor: float) -> None:
+        """Add the counts of another sample, multiplied by `factor`; add its numbers of documents and bytes as they
+        are."""
+        self.documents_read += other.documents_read
+        self.bytes_read += other.bytes_read
+        self.forgotten += other.forgotten
+        level = 0  # the only level of a merged counter
+        self._documents[level] += other.documents
+        self._bytes[level] += other.bytes
+        counts = self._counts.setdefault(level, Counter())
+        for string, count in other.words(split=lambda string: [string]).items():  # whole strings
+            times = math.floor(count * factor + _uniform_hash(string))  # rounded at random, correct on average
+            if times:
+                counts[string] += times
+            else:
+                self.forgotten += count
 
     @property
     def documents(self) -> int:
