@@ -27,6 +27,7 @@ class OnHub:
     repo_type: Literal["model", "data set"] = "model"
 
     def __str__(self) -> str:
+        """Return the end of the type in `--help`, which then reads "path or hub:NAME"."""
         return "or hub:NAME"
 
 

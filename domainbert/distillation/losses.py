@@ -266,8 +266,8 @@ class AttentionMSELoss(AttentionLoss):
 
     @override
     def pair_loss(self, student: Projections, teacher: Projections, tokens: TokenPositions, index: int) -> Tensor:
-        masked = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
-        difference = (student.scores - teacher.scores).masked_fill(masked, 0)
+        not_attended = tokens.hidden_pairs(student.window) | tokens.hidden_pairs(teacher.window)
+        difference = (student.scores - teacher.scores).masked_fill(not_attended, 0)  # (rows, heads, S, S)
         return (difference.square().mean(dim=1) * tokens.pairs).sum()  # `pairs` is 0 for padding
 
 

@@ -175,7 +175,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         )
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
         self.unfreeze_every, self.precision = unfreeze_every, precision
-        self.record_arguments(
+        self.record_arguments(  # `model` is recorded again: `FineTuning` has recorded the first teacher as default
             teachers=paths,
             losses=self.loss_configs,
             model=None if model is None else self.hparams["model"],
@@ -270,12 +270,12 @@ class TaskDistillation(DistillationModule, FineTuning):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        reads = self.losses.reads
+        positions = batch["positions"] if self.losses.reads else None  # None: no loss reads logits
         # the student may hold embeddings only for the ids in the data; teachers hold all
         rows = self.row_of_entry
         student_batch = batch if rows is None else batch | {"input_ids": rows[batch["input_ids"]]}
         layers = self.losses.attention_layers(side="student")
-        student = compute_outputs(self.model, student_batch, layers, batch["positions"] if reads else None)
+        student = compute_outputs(self.model, student_batch, layers, positions)
         student = self._task_outputs(student, batch)
         teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, TokenPositions.of(batch))

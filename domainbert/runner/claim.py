@@ -153,7 +153,8 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 def _finish(job: Job) -> None:
     """Remove the checkpoints of a finished stage, write its status, and remove the lock file."""
     remove_checkpoints(job.out)
-    # for `follow_job` in other processes, which may read the status only now
+    # the other processes of a launch wait in `follow_job` for a stage without training; the launch id tells them that
+    # this status is not from an earlier launch
     launch = {} if job.trains or launched_world_size() == 1 else {"launch": launch_id()}
     try:
         write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name, **launch})

@@ -236,7 +236,7 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
 
 def _new_manifest(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | None:
     """Return the manifest of a stage that another process finished after the plan was made; None otherwise."""
-    if step.state.damaged:
+    if step.state.damaged:  # this command runs the stage again in any case
         return None
     try:
         state = verified_state(step.job, hashes)

@@ -23,6 +23,7 @@ class SlicedMetric(nn.Module):
     def __init__(self, task: Task[Any, Any], items: Sequence[Any]) -> None:
         super().__init__()
         self.task, self.items, self.headline = task, items, task.headline
+        # without a headline that is the mean over the slices of a key, there are no slices and no metrics
         key = None if task.headline is None else task.headline.over
         value_of_item = [item.slices[key] for item in items] if key else []
         values, self.slice_of = np.unique(value_of_item, return_inverse=True)  # index of the value of each item

@@ -43,6 +43,7 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     """Encode sentences, each a list of words, and return the pieces of each sentence with their words.
 
     The words are encoded with spaces between them: as in training, the space before a word belongs to its first piece.
+    Punctuation divides a word into several pre-tokens; the result marks the first piece of each pre-token.
     A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted.
     Raise `DomainbertError` for an unpaired surrogate.
     """

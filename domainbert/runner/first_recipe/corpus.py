@@ -105,12 +105,15 @@ def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str]
 
 
 def _candidate_fields(file: Single) -> Iterator[dict[str, Any]]:
-    """Yield possible fields of a source that reads a labelled file: the key of the texts and the format."""
+    """Yield the fields of a `Source`, besides its path, to try in order until one reads a labelled file.
+
+    For each column with text: its key ("text" is the default), then also the format, for JSONL with another suffix.
+    """
     sample = read_sample(file, {})
     if sample.rows and sample.kind != "lines":
         for key, value in sample.rows[0].items():
             if isinstance(value, str):
                 yield {} if key == "text" else {"text_key": key}
-                yield {"text_key": key, "format": "jsonl"}  # JSONL with another suffix
+                yield {"text_key": key, "format": "jsonl"}
     else:
         yield {}

@@ -174,7 +174,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     def metric(self) -> Metric:
         """Return the metric of macro F1 and accuracy, with calibration and temperature if `calibrate` is set."""
         if self.learning.calibrate:
-            return scores_of_rows(calibrated_scores, 1 + len(self.labels))
+            return scores_of_rows(calibrated_scores, 1 + len(self.labels))  # a row: the gold label and all logits
         from domainbert.metrics.modules import ClassificationScores  # imports torchmetrics, which takes seconds
 
         return ClassificationScores(self.labels)

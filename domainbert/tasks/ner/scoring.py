@@ -140,11 +140,12 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors or None; the severity is the largest probability of a wrong entity, or of O if missed."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
-        wrong_spans = [pair.predicted or pair.gold for pair in pairs if pair.kind != CORRECT]  # gold: a missed entity
+        wrong_pairs = [pair for pair in pairs if pair.kind != CORRECT]
+        wrong_spans = [span for pair in wrong_pairs if (span := pair.predicted or pair.gold)]  # gold: a missed entity
         if not wrong_spans:
             return None
-        scores = prediction.scores  # all words of an entity have the score of the entity
-        probabilities = [min(scores[span[0] : span[1]]) for span in wrong_spans if span]
+        scores = prediction.scores  # equal for all words of a predicted entity; a missed entity has scores of O
+        probabilities = [min(scores[start:end]) for start, end, _ in wrong_spans]
         text, offsets = join_words(item.words)
         gold = [_mark(pair.gold, offsets, pair.kind) for pair in pairs if pair.gold]
         predicted = [_mark(pair.predicted, offsets, pair.kind, scores) for pair in pairs if pair.predicted]

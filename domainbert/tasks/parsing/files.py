@@ -71,17 +71,17 @@ class Sentence:
 class Treebank(SentenceFile[Sentence]):
     """The sentences of a treebank, with their dependency trees."""
 
-    marked: bool
-    """Whether comments (`# newdoc`) mark documents."""
+    has_document_comments: bool
+    """Whether comments (`# newdoc`) mark the documents."""
 
     @property
     @override
     def marks_documents(self) -> bool:
-        return self.marked
+        return self.has_document_comments
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        document = item.document if self.marked else None
+        document = item.document if self.has_document_comments else None
         return replace(super().plain_item(item), target=tuple(item.arcs), document=document)
 
     def units(self) -> list[Unit]:
