@@ -290,7 +290,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: found neither; expected",
         "export: {model: p, task: Ner}": "task: given without check; expected both",
-        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: found a file",
+        "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: the scores of classification",
     }
     (tmp_path / "p" / "a.txt").write_text("x")
     for text, said in texts.items():
@@ -311,7 +311,7 @@ def test_names_that_are_not_utf8_are_named(
     settings = {"--corpus": "texts", "--out": "vocabulary", "--vocab_size": "512"} | {words[0]: words[1]}
     assert main(["vocab", *(word for pair in settings.items() for word in pair)]) == 2
     said = capsys.readouterr().err
-    assert r"caf\udce9" in said and "a name that is not UTF-8; expected" in said and said.count("\n") == 1
+    assert r"caf\udce9" in said and "this name is not UTF-8; rename" in said and said.count("\n") == 1
 
 
 def test_a_file_that_may_not_grow_is_told_in_one_sentence(tmp_path: Path) -> None:

@@ -102,8 +102,8 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
     malformed += [] if recorded_facts(manifest) else ["made_from"]
     if malformed:
         raise DomainbertError(
-            f"{path}: {malformed[0]} is missing or has an invalid value; expected the manifest of a finished stage: "
-            "remove the folder and run the stage again"
+            f"{path}: the field '{malformed[0]}' is missing or has an invalid value; remove the folder and run the "
+            "stage again"
         )
     return manifest
 

@@ -90,8 +90,7 @@ def check_utf8(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        expected = "expected UTF-8: rename the file or folder"
-        raise DomainbertError(f"{text!a}: a name that is not UTF-8; {expected}") from error
+        raise DomainbertError(f"{text!a}: this name is not UTF-8; rename the file or folder") from error
 
 
 def check_home_expanded(key: str, path: str | Path) -> None:

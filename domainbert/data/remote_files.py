@@ -72,8 +72,8 @@ class LocalFiles:
         path = self.root / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
-            actual = "missing" if size is None else f"{size:,} bytes"
-            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes")
+            actual = "is missing" if size is None else f"found {size:,} bytes"
+            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes: copy the file again")
         return path
 
 
@@ -99,7 +99,8 @@ class RemoteFiles:
             DomainbertError: the file cannot be fetched, or has changed since `prepare` wrote it.
         """
         if not _SHA256.fullmatch(file.sha256):
-            raise DomainbertError(f"{redact(self.url)}: {file.name}: found {file.sha256!r}; expected a SHA-256")
+            checksum = f"the checksum of {file.name} is {file.sha256!r}"
+            raise DomainbertError(f"{redact(self.url)}: {checksum}; expected a SHA-256: run merge again")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
         with suppress(OSError):  # another process may delete or write the copy

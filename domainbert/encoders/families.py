@@ -87,7 +87,8 @@ def family(config: EncoderConfig) -> Family[Any]:
     module = type(config).__module__
     if not _in_own_folder(type(config)):
         raise DomainbertError(
-            f"{module}: model_type is {config.model_type!r}; expected the name of the folder with this config.py"
+            f"{module}: model_type: found {config.model_type!r}; expected {module.split('.')[-2]!r}, the name of the "
+            "folder of config.py"
         )
     package = module.rpartition(".")[0]
     try:

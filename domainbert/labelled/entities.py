@@ -74,8 +74,10 @@ class NerFile(TaggedFile[Sentence]):
     def units(self) -> list[Unit]:
         """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
-            expected = "expected CoNLL or JSONL, or no k_folds and separate validation and test files"
-            raise DomainbertError(f"{self.path}: {self.export} cannot be divided; {expected}")
+            raise DomainbertError(
+                f"{self.path}: k_folds cannot split {self.export}; expected CoNLL or JSONL, or separate validation and "
+                "test files instead of k_folds"
+            )
         return super().units()
 
     @property

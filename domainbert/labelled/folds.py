@@ -60,7 +60,7 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     units = _units(labelled)
     groups = _group_units(labelled, len(units))
     if (most := len(set(groups))) < num_folds:
-        expected = f"at most {most}" if most > 1 else "no k_folds, or at least 2 documents to divide"
+        expected = f"at most {most}" if most > 1 else "no k_folds"
         raise DomainbertError(f"k_folds: found {num_folds}, but {_size(train, units, groups)}; expected {expected}")
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
@@ -78,7 +78,8 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     groups = _group_units(labelled, len(units))
     if len(set(groups)) < num_parts:
         size = _size(labelled_set, units, groups)
-        raise DomainbertError(f"{size}; expected at least {num_parts} to hold out a part, or validation and test files")
+        expected = f"at least {num_parts} documents or groups to hold out a part, or validation and test files"
+        raise DomainbertError(f"{size}; expected {expected}")
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
     is_trained = [part > 0 or not unit.labels <= trained_labels for unit, part in zip(units, part_of, strict=True)]
@@ -94,7 +95,10 @@ def _units(labelled: Labelled[Any]) -> list[Unit]:
 def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
     """Return the number of units, and the number of groups if there are fewer, for a message."""
     num_groups = len(set(groups))
-    shared = f" in {num_groups} groups, because documents with a common rare entity stay together"
+    shared = (
+        f" in {num_groups} {'group' if num_groups == 1 else 'groups'}, because documents with a common rare entity "
+    )
+    shared += "stay together"
     documents = "only 1 document" if len(units) == 1 else f"{len(units)} documents"
     return f"{set_name(labelled_set)} has {documents}{shared if num_groups < len(units) else ''}"
 

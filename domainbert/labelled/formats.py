@@ -42,7 +42,8 @@ class RowFormat:
         for name in ("text_pair_key", "label_key"):
             key = getattr(self, name)
             if self.keys.count(key) > 1:
-                others = [other for other in ("text_key", "text_pair_key") if getattr(self, other) == key]
+                names = ("text_key", "text_pair_key", "label_key")
+                others = [other for other in names if other != name and getattr(self, other) == key]
                 raise DomainbertError(f"{name}: found {key!r}, as for {others[0]}; expected different keys")
 
     @property

@@ -159,7 +159,8 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
             "expected --text_key KEY, and for pairs of texts --text_pair_key KEY"
         )
     if not texts:
-        raise DomainbertError(f"{sample.path}: no text under {format_names(sample.rows[0])}; expected --text_key KEY")
+        keys = format_names(sample.rows[0])
+        raise DomainbertError(f"{sample.path}: found the keys {keys}, none with text; choose it with --text_key KEY")
     return texts[0], pair_key
 
 

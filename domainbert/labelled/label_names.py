@@ -85,7 +85,9 @@ def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> 
 def _check_names(names: Any, source: str) -> list[str]:
     """Return `names`; raise `DomainbertError` if they are not a list of distinct visible strings."""
     if not isinstance(names, list) or not names:
-        raise DomainbertError(f"{source}: found {shown(names) if names else 'no names'} as label names; {_EXPECTED}")
+        raise DomainbertError(
+            f"{source}: found {'no names' if names in (None, [], {}) else shown(names)} as label names; {_EXPECTED}"
+        )
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
             raise DomainbertError(f"{source}: found {shown(name)} as a label name; expected visible characters")

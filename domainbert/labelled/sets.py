@@ -153,7 +153,7 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     opened = open_rows(file)
     if isinstance(opened, Path):
         return config.read(opened)
-    has_slice_keys = hasattr(getattr(config, "format", None), "slice_keys")
+    has_slice_keys = bool(config.slice_keys) or hasattr(getattr(config, "format", None), "slice_keys")
     if not has_slice_keys and (isinstance(opened, LabelledFile) or opened.slices):
         raise DomainbertError(f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`")
     if unknown := sorted(set(opened.slices) - set(config.slice_keys)):

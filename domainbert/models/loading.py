@@ -245,7 +245,7 @@ def _load_file(file: Path) -> dict[str, Tensor]:
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
         raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: holds more than names and tensors; {_CONVERT}")
+        raise DomainbertError(f"{file}: expected a mapping of names to tensors; {_CONVERT}")
     return content
 
 

@@ -117,7 +117,7 @@ def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     # the setting `test` and its parts: `test`, `test.path`, `test[0]`
     test_facts = {name: fact for name, fact in facts.items() if re.split(r"[.\[]", name)[0] == "test"}
     # earlier stages that wrote a part of the test set, such as "@split" of "@split/test.conll"
-    used = re.findall(r'"(@[\w-]+)', json.dumps(test_facts))
+    used = re.findall(r'"(@[\w-]+)', json.dumps(test_facts, ensure_ascii=False))
     stages = {name: fact for name, fact in facts.items() if name in used}
     task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
     test_set = test_facts or metrics.get("test")  # without a manifest only the name is known

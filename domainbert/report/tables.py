@@ -22,7 +22,8 @@ _COSTS = (
 )
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICE_SCORES = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
-_NOT_FURTHER = re.compile(r"(per|by)_.*|.*_by_seed|slices|confusion|cost|seeds|repaired_tags|support")
+_NOT_FURTHER = re.compile(r".*_by_seed|cost|seeds|repaired_tags|support")
+_IN_OTHER_TABLES = re.compile(r"(per|by)_.*|slices|confusion")
 _NOT_PERCENT = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # never shown in %
 
 
@@ -141,7 +142,7 @@ def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float
             continue
         if isinstance(value, (int, float)):
             numbers[prefix + key] = value
-        elif isinstance(value, dict):
+        elif isinstance(value, dict) and not _IN_OTHER_TABLES.fullmatch(key):
             numbers |= _flat_scores(value, f"{prefix}{key}.")
     return numbers
 

@@ -120,8 +120,8 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
     is_emptied = not any((job.out / name).exists() for name in (RUNNING, CONFIG))  # a running stage has both files
     if not is_same_folder or is_emptied:
         raise DomainbertError(
-            f"{job.out}: was removed while stage {job.stage.name} was writing it; remove the remaining files and run "
-            "the stage again"
+            f"{job.out}: another process removed files while stage {job.stage.name} was writing this folder; delete "
+            "the folder if it still exists, and run the stage again"
         )
 
 

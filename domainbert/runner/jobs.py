@@ -309,8 +309,10 @@ def follow_job(job: Job, force: bool = False) -> None:
     The first process runs other stages alone, and this process waits for it. Return at once if the stage is done,
     unless `force`, with which the first process runs a finished stage again.
     """
-    if folder_state(job).done and not force:
+    state = folder_state(job)
+    if state.done and not force:
         return
+    earlier_manifest = state.manifest or {}
 
     def has_started() -> bool:
         """Return whether the first process of this launch has locked the folder, perhaps after an earlier run."""
@@ -328,7 +330,14 @@ def follow_job(job: Job, force: bool = False) -> None:
     if only_this_stage:
         return
     runs_again = force and not job.trains  # the manifest of the earlier run may have the same key
-    _wait_until(lambda: (has_started() or not runs_again) and (read_manifest(job.out) or {}).get("key") == job.key)
+
+    def is_done() -> bool:
+        """Return whether the folder has the result of this launch."""
+        manifest = read_manifest(job.out) or {}
+        is_new = not runs_again or manifest != earlier_manifest or has_started()
+        return is_new and manifest.get("key") == job.key
+
+    _wait_until(is_done)
 
 
 def _call_stage(job: Job, records_signals: bool = True) -> dict[str, Any]:

@@ -71,7 +71,7 @@ class Pretrain(CorpusTraining):
         """Check that the initial model and the masking are each set once, and that a row fits the encoder."""
         check_one_given(encoder=self.encoder, init_from=self.init_from)
         if self.static_embeddings and self.encoder is None:
-            raise DomainbertError("static_embeddings: found true next to init_from; expected false, or encoder")
+            raise DomainbertError("static_embeddings: found true next to init_from; expected static_embeddings: false")
         if self.objective is not None and self.masking != MaskingConfig():
             raise DomainbertError("masking: found next to objective; expected masking inside it (objective.masking)")
         super().__post_init__()

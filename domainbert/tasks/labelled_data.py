@@ -261,7 +261,9 @@ class LabelledData(TrainingData):
     def _task_of_training(self, built: Task[Any, Any] | None) -> Task[Any, Any]:
         """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
         if self._sources["train"] is None:
-            raise DomainbertError("model: found only a tokenizer, and no train set; expected a fine-tuned model")
+            raise DomainbertError(
+                "model: found a tokenizer without weights, and no train set; expected a fine-tuned model, or train"
+            )
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
         if built is not None and built.labels != self._train_task.labels:

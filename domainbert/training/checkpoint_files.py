@@ -121,7 +121,7 @@ def check_same_training(out: Path, facts: Freshness) -> None:
     if change and any(folder.glob("step-*")):
         raise DomainbertError(
             f"{folder}: holds checkpoints of another training: {change}; expected the same settings, or a new folder "
-            "as `out`"
+            f"as `out`; to start again in this one, delete {folder}"
         )
     record_facts(out, facts)
 

@@ -82,7 +82,8 @@ def _fastest_product(size: int, device: torch.device, dtype: torch.dtype, second
 
     All products use the same output memory, so that page faults do not count.
     """
-    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    generator = torch.Generator(device).manual_seed(0)  # the global generator draws the weights of models
+    left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
     product = left @ right
     best, remaining = float("inf"), seconds
     while remaining > 0:

@@ -236,7 +236,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
         if not ready:
             names = ", ".join(key for key in space if key not in ordered)
             raise DomainbertError(
-                f"{nodes.where}: space: the conditions (when) of {names} form a cycle; remove a condition"
+                f"{nodes.where}: space: the conditions (when) of {names} form a cycle, or depend on one; remove one"
             )
         ordered.append(ready[0])  # one at a time: a key that precedes ready[1] may be ready next
     return ordered

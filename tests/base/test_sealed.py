@@ -130,12 +130,12 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
         (b"\xff\xfe{}", "not valid JSON"),
         (b'{"stage": "\xe9"}', "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (json.dumps({**FACTS, "made_from": "text"}).encode(), "made_from is missing or has an invalid value"),
-        (json.dumps({"stage": "make", "key": "", "made_from": {}}).encode(), "config is missing"),
-        (json.dumps({**FACTS, "key": 7}).encode(), "key is missing or has an invalid value"),
-        (json.dumps({**FACTS, "metrics": []}).encode(), "metrics is missing or has an invalid value"),
-        (json.dumps({**FACTS, "made_from": 1, "seal": {}}).encode(), "made_from is missing"),
-        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "made_from is missing or"),
+        (json.dumps({**FACTS, "made_from": "text"}).encode(), "'made_from' is missing or has an invalid value"),
+        (json.dumps({"stage": "make", "key": "", "made_from": {}}).encode(), "'config' is missing"),
+        (json.dumps({**FACTS, "key": 7}).encode(), "'key' is missing or has an invalid value"),
+        (json.dumps({**FACTS, "metrics": []}).encode(), "'metrics' is missing or has an invalid value"),
+        (json.dumps({**FACTS, "made_from": 1, "seal": {}}).encode(), "'made_from' is missing"),
+        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "'made_from' is missing or"),
     ],
 )
 def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:

@@ -95,7 +95,9 @@ def test_how_many_are_kept_and_that_the_first_of_equal_ones_are(keep: float, cou
 
 
 def test_nothing_to_be_like_is_an_error_and_nothing_to_choose_from_is_not() -> None:
-    with pytest.raises(DomainbertError, match=r"select\.like: found no words; expected text of the task"):
+    with pytest.raises(
+        DomainbertError, match=r"select\.like: found no words; expected files with texts like those to select"
+    ):
         select(["…", ""], lambda: OTHER, 0.5)
     assert len(select(TASK, lambda: [], 0.5).kept) == 0
 

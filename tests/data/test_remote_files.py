@@ -136,9 +136,9 @@ def test_a_local_file_is_where_it_is(tmp_path: Path, cache: CacheConfig) -> None
     (tmp_path / "b").write_bytes(content("b", 1_000))
     files = open_files(str(tmp_path), cache)
     assert isinstance(files, LocalFiles) and files.path(FILES[1]) == tmp_path / "b"
-    with pytest.raises(DomainbertError, match=r"/c: missing; expected 999 bytes$"):
+    with pytest.raises(DomainbertError, match=r"/c: is missing; expected 999 bytes: copy"):
         files.path(FILES[2])
-    with pytest.raises(DomainbertError, match=r"/b: 1,000 bytes; expected 2,500 bytes$"):
+    with pytest.raises(DomainbertError, match=r"/b: found 1,000 bytes; expected 2,500 bytes: copy the file again$"):
         files.path(FILES[0]._replace(name="b"))
     assert not Path(cache.folder).exists()
 
@@ -185,7 +185,9 @@ def test_two_corpora_never_mix_and_a_password_is_no_part_of_a_name(server: Serve
     assert here.path(FILES[1]) == there.path(FILES[1]) != other.path(FILES[1])
     tokens = [RemoteFiles(f"{server.url}?token={secret}", cache).path(FILES[1]).name for secret in "ab"]
     assert tokens[0] == tokens[1] and "token" not in tokens[0] and len(server.requests) == 2
-    with pytest.raises(DomainbertError, match=r"/corpus: b: found '\.\./x'; expected a SHA-256$"):
+    with pytest.raises(
+        DomainbertError, match=r"/corpus: the checksum of b is '\.\./x'; expected a SHA-256: run merge again$"
+    ):
         here.path(FILES[1]._replace(sha256="../x"))
 
 

@@ -270,7 +270,9 @@ def test_a_family_of_ones_own_is_known_once_it_is_imported(own_families):
 
 def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
     module = importlib.import_module("mypkg.wrong.config")
-    with pytest.raises(DomainbertError, match=r"mypkg\.wrong\.config: model_type is 'right'; expected the name of the"):
+    with pytest.raises(
+        DomainbertError, match=r"mypkg\.wrong\.config: model_type: found 'right'; expected 'wrong', the name of the"
+    ):
         family(module.WrongConfig())
     with pytest.raises(
         DomainbertError,

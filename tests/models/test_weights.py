@@ -79,7 +79,7 @@ def test_files_that_are_no_weights(tmp_path: Path) -> None:
         read_weights(tmp_path)
     torch.save([torch.ones(1)], tmp_path / "pytorch_model.bin")
     with pytest.raises(
-        DomainbertError, match=r"pytorch_model\.bin: holds more than names and tensors; if you trust it, convert"
+        DomainbertError, match=r"pytorch_model\.bin: expected a mapping of names to tensors; if you trust it, convert"
     ):
         read_weights(tmp_path)
     (tmp_path / "pytorch_model.bin").write_bytes(b"nothing")

@@ -333,7 +333,8 @@ def test_a_held_out_text_is_not_called_as_a_model(made: Any, name: str) -> None:
     reader, models = made(AS_ELECTRA, ELECTRA)
     texts = [ValidationText("", 1.0, {}), ValidationText(name, 1.0, {})]
     with pytest.raises(
-        DomainbertError, match=f"held_out: the name {name} gives a second metric {name}_loss; expected a different"
+        DomainbertError,
+        match=f"held_out: found the name '{name}', but its metric {name}_loss exists already; choose",
     ):
         pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
 

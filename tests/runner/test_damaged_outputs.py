@@ -154,7 +154,10 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
     [
         ("[1]", "runs/make/manifest.json: found no keys stage, key and made_from; expected a manifest of domainbert"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
-        ('{"stage": "make", "key": 7, "seal": "x"}', "runs/make/manifest.json: key is missing or has an invalid value"),
+        (
+            '{"stage": "make", "key": 7, "seal": "x"}',
+            "runs/make/manifest.json: the field 'key' is missing or has an invalid value",
+        ),
     ],
 )
 def test_an_odd_manifest_stops_a_run_with_a_sentence(

@@ -62,8 +62,8 @@ def test_a_folder_that_is_removed_under_a_stage(
     act_at_end(monkeypatch, fake_stages, act)
     assert main(["make", "--words", f"[{word}]", "--out", "out"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: out: was removed while stage make was writing it; remove the remaining files and run the stage "
-        "again\n"
+        "domainbert: out: another process removed files while stage make was writing this folder; delete the folder if "
+        "it still exists, and run the stage again\n"
     )
     assert not Path("out/manifest.json").exists()
 

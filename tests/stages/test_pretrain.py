@@ -161,7 +161,7 @@ def test_muon_trains_and_logs_are_written(runs):
         ({"init_from": Path(".")}, "encoder, init_from: found both; expected exactly one of the two"),
         (
             {"encoder": None, "init_from": Path("."), "static_embeddings": True},
-            "static_embeddings: found true next to init_from; expected false, or encoder",
+            "static_embeddings: found true next to init_from; expected static_embeddings: false",
         ),
         ({"batch_size": 16, "micro_batch_size": 5}, "micro_batch_size: found 5; expected a divisor of batch_size, 16"),
         (

@@ -103,6 +103,8 @@ def test_keys_are_different() -> None:
         ClassificationFormat(text_pair_key="text")
     with pytest.raises(DomainbertError, match=r"^label_key: found 'text', as for text_key; expected"):
         RegressionFormat(label_key="text")
+    with pytest.raises(DomainbertError, match=r"^text_pair_key: found 'b', as for label_key; expected"):
+        ClassificationFormat(text_pair_key="b", label_key="b")
 
 
 def test_windows_over_the_second_text_alone(tokenizer: DomainTokenizer) -> None:

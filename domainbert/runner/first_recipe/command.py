@@ -141,7 +141,7 @@ def _check_nameable(path: str, option: str = "") -> None:
             "does not begin with '@'"
         )
     if not path.isascii() and any("\ud800" <= character <= "\udfff" for character in path):
-        raise DomainbertError(f"{option}{printable(path)}: is not UTF-8; expected UTF-8: rename the file or folder")
+        raise DomainbertError(f"{option}{printable(path)}: this name is not UTF-8; rename the file or folder")
 
 
 def _check_single_model(model: str) -> None:
