@@ -284,7 +284,7 @@ class MeanScoring(CountedScoring):
 
     @override
     def count(self, predictions: Sequence[Any]) -> NDArray[Any]:
-        """Return counts (items, 1, 2): the score of each item, and 1."""
+        """Return counts (items, 1, 2): the score of each item, and 1, so that the quotient of the sums is the mean."""
         scores = [self.item_score(*pair) for pair in zip(self.test.items, predictions, strict=True)]
         counts = np.stack([scores, np.ones(len(scores))], axis=-1)
         return counts[:, np.newaxis]  # one row in place of a row per label

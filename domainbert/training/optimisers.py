@@ -29,7 +29,10 @@ class PortableMuon(Muon):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters; return the loss of `closure`, or None without it."""
+        """Update all parameters; return the loss of `closure`, or None without it.
+
+        Devices that are fast at bf16 take the step of torch, and so does a `closure`, which trainings do not use.
+        """
         device = self.param_groups[0]["params"][0].device
         if closure is not None or autocast_dtype("auto", device.type) == torch.bfloat16:
             return super().step(closure)
