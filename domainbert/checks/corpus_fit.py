@@ -138,16 +138,19 @@ def _predict_texts(sample: Iterable[str], num_words: int, task: Sequence[Sequenc
     return [model.predict(words) for words in task]
 
 
-def _prediction_statistics(predictions: Sequence[TextPrediction], best: Sequence[TextPrediction]) -> dict[str, Any]:
-    """Return the values of a corpus in the result of `compare_corpora`, from its predictions of each text; `best` are
-    the predictions from the best corpus."""
+def _prediction_statistics(predictions: Sequence[TextPrediction], nearest: Sequence[TextPrediction]) -> dict[str, Any]:
+    """Return the values of a corpus in the result of `compare_corpora`.
+
+    `predictions` has, for each text, how well a bigram model of the corpus predicts it; `nearest` has the same for the
+    corpus that predicts the texts best.
+    """
     num_words = sum(text.words for text in predictions)
     num_pairs = num_words - len(predictions)  # a text of n words has n - 1 bigrams
     return {
         "bits_per_word": sum(text.bits for text in predictions) / num_words,
         "unknown_share": sum(text.unknown for text in predictions) / num_words,
         "seen_pairs_share": sum(text.seen_pairs for text in predictions) / max(num_pairs, 1),
-        "above_nearest": None if predictions is best else _excess_bits(predictions, best),
+        "above_nearest": None if predictions is nearest else _excess_bits(predictions, nearest),
     }
 
 

@@ -162,6 +162,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         self.given_teachers = teachers
         paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
         self.set_loss_configs(losses, len(paths))
+        # without an own model, the student is built later from the first teacher
         self.own_model, self.student = model, cast(StudentConfig, from_plain(StudentConfig, student))
         FineTuning.__init__(
             self,
@@ -175,10 +176,11 @@ class TaskDistillation(DistillationModule, FineTuning):
         )
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
         self.unfreeze_every, self.precision = unfreeze_every, precision
-        self.record_arguments(  # `model` is recorded again: `FineTuning` has recorded the first teacher as default
+        recorded_model = None if model is None else self.hparams["model"]  # `FineTuning` recorded the first teacher
+        self.record_arguments(
             teachers=paths,
             losses=self.loss_configs,
-            model=None if model is None else self.hparams["model"],
+            model=recorded_model,
             student=self.student,
             cache=self.cache,
             top_k=top_k,

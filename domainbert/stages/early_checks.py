@@ -221,9 +221,10 @@ class StageArguments:
             return None if folder is None else folder.config
         if "student" in pending.arguments:  # the architecture depends on the teacher
             return None
-        # the stage has an encoder, or starts from a model
+        # that stage has an encoder, or starts from a model, which may be the output of a further stage
         encoder: EncoderConfig | None = pending.get("encoder")
-        return encoder or pending.encoder_of(pending.get("init_from")) or pending.encoder_of(pending.get("model"))
+        initial_model = pending.get("init_from") or pending.get("model")  # None if the stage has no such setting
+        return encoder or pending.encoder_of(initial_model)
 
     def check_training_files(self) -> None:
         """Report errors in the training and validation sets, and validation labels that the training set lacks."""

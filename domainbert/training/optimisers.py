@@ -31,7 +31,8 @@ class PortableMuon(Muon):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update all parameters; return the loss of `closure`, or None without it.
 
-        Devices that are fast at bf16 take the step of torch, and so does a `closure`, which trainings do not use.
+        The step of torch computes in bf16: `_update` computes the same in fp32 on devices that are slow at bf16. A
+        `closure`, which trainings do not use, is left to torch.
         """
         device = self.param_groups[0]["params"][0].device
         if closure is not None or autocast_dtype("auto", device.type) == torch.bfloat16:

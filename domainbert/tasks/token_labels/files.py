@@ -73,11 +73,11 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
     """Add `-DOCSTART-` lines with a label to `problems`: these lines are not words, so the label would be lost.
 
-    They usually have the label `outside`; without it, any label is accepted.
+    The label `outside`, and a tag that no word has, such as -X-, are accepted. If `outside` is None, nothing is checked.
     """
     if outside is None:
         return
-    labels = {label for row in table.rows for label in row.tags} - {outside}
+    word_labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks:
-        if mark.tag in labels:
+        if mark.tag in word_labels:
             problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside!r} (outside)")
