@@ -32,7 +32,7 @@ def test_its_files_are_read_before_anything_runs(
     said = capsys.readouterr().err
     assert "validation.jsonl:9: 'grade' is 2; expected a number from 0 to 1" in said
     assert not Path("run/grades").exists()
-    assert "train: found a file, but the scores of grade do not use" in said
+    assert "train: the scores of grade do not use the training set" in said
     del stages["result"]["train"]
     Path("validation.jsonl").write_text(graded)
     assert run(stages) == 2

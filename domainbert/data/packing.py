@@ -183,11 +183,12 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
     # sizes of the texts
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
-    parts_of = {pair: template.parts(pair) for pair in np.unique(is_pair).tolist()}
+    # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
+    parts_of = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
     # all texts as pairs: the second text of a single text is empty
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
     sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
-    num_special = {pair: template.num_special_tokens(pair) for pair in parts_of}
+    num_special = {pair: len(parts) - 1 - pair for pair, parts in parts_of.items()}  # without the placeholders
     totals = sizes["A"] + sizes["B"] + np.asarray([num_special[pair] for pair in is_pair.tolist()], dtype=np.int64)
 
     # positions of the texts

@@ -47,7 +47,7 @@ def open_prepared(
         DomainbertError: no folder, an unfinished folder, another tokenizer, or a missing or changed file.
     """
     if not folders:
-        raise DomainbertError("prepared: no folder; expected at least one")
+        raise DomainbertError("prepared: found an empty list; expected at least one folder")
     folders = [Path(folder) for folder in folders]
     facts = [read_facts(folder) for folder in folders]
     in_parts = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]

@@ -209,7 +209,8 @@ class _Builder:
         """Convert a PyYAML node with all its children; raise `DomainbertError` for values that are not plain."""
         where = self._where(node)
         if node.tag not in PLAIN_TAGS:
-            raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected plain values")
+            expected = "text (in quotes), a number, true, false or null"
+            raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected {expected}")
         with self.size.count(node.start_mark):
             if isinstance(node, yaml.MappingNode):
                 value: Any = self._mapping(node)

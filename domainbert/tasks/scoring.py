@@ -81,7 +81,8 @@ class Scoring(ABC):
             predictions = self.predict(predictor)
         num_items = len(self.test.items)
         if len(predictions) != num_items:
-            raise DomainbertError(f"{self.test.path}: {num_items:,} items, but {len(predictions):,} predictions")
+            found = f"found {len(predictions):,} predictions"
+            raise DomainbertError(f"{self.test.path}: {found}; expected one for each of {num_items:,} texts")
         self.store(system, seed, predictor, predictions)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.write(path, predictions)

@@ -62,7 +62,9 @@ class DomainTokenizer:
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
-            raise DomainbertError(f"the vocabulary has no {', '.join(missing)}; expected an entry for each of them")
+            raise DomainbertError(
+                f"the vocabulary has no {', '.join(missing)}; expected an entry for every special token"
+            )
         ids = {role: vocab[token] for role, token in special_tokens.items()}
 
         backend.no_truncation()

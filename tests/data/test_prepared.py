@@ -150,7 +150,7 @@ def test_folders_that_cannot_be_used_are_told(tmp_path: Path, tokenizer: Path) -
         open_prepared([folder], "0" * 64)
     with pytest.raises(DomainbertError, match=r"absent: no prepared\.json; expected a folder written by"):
         open_prepared([tmp_path / "absent"])
-    with pytest.raises(DomainbertError, match="prepared: no folder"):
+    with pytest.raises(DomainbertError, match="prepared: found an empty list"):
         open_prepared([])
     shard = folder / "train/data-00000.arrow"
     os.truncate(shard, size := shard.stat().st_size - 8)

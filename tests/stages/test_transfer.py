@@ -147,7 +147,7 @@ def test_extension(run: Callable[..., Path], tmp_path: Path, capsys: pytest.Capt
         torch.testing.assert_close(new[name][18], old[name][[5, 7, 6]].mean(dim=0))
     metrics = run.results["extended"]  # type: ignore[attr-defined]
     assert metrics["entries"] == {"copied": 18, "composed": 2, "new": 0}
-    with pytest.raises(DomainbertError, match=r"extend: found 9; expected at most 3, the words of the corpus with"):
+    with pytest.raises(DomainbertError, match=r"extend: found 9, but the corpus has only 3 words that are cut into"):
         run("too-many", extend=9)
 
 

