@@ -67,9 +67,9 @@ def test_the_bias_is_made_once_for_all_layers():
     [
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 0)),
-            "the tokenizer's padding has id 0; expected 1, as in vocabularies of kind roberta and .* from this id",
+            "the tokenizer gives padding the id 0, but mpnet .* needs the id 1; expected a vocabulary of kind roberta",
         ),
-        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer's padding has id 3; expected 1"),
+        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer gives padding the id 3, but mpnet"),
         (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; expected 1"),
         (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id: found None; expected 1"),
         (

@@ -523,7 +523,7 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
         "not begin with '@'"
     )
     said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
-    assert said == r"'s\udcff': a name that is not UTF-8; expected UTF-8: rename the file or folder"
+    assert said == r"'s\udcff': this name is not UTF-8; rename the file or folder"
     assert not Path("recipe.yaml").exists()
 
 
