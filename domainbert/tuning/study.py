@@ -68,8 +68,13 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
 
     With `extend`, the settings and the limits of ranges may change; the objective may change until it has values.
     """
-    # facts that an earlier version may not have recorded: new settings, whose default is None, and inputs
-    optional = {name for name, fact in flatten(new_terms).items() if fact is None or name.startswith("inputs.")}
+    # facts that an earlier version may not have recorded: inputs, and new fields of `TuneConfig` and `Parameter`, whose
+    # default is None; a null below `settings` was written by the user
+    optional = {
+        name
+        for name, fact in flatten(new_terms).items()
+        if name.startswith("inputs.") or (fact is None and not name.startswith("settings."))
+    }
     # without the objective, which is compared at the end
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
     if conflicts := _changes_of_fixed_fields(changed, old_terms["space"].keys() & new_terms["space"].keys()):

@@ -74,6 +74,12 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
         opened(tmp_path, terms("validation/f3"), extend=True)
 
 
+def test_a_setting_that_is_null_now_is_a_change(tmp_path: Path) -> None:
+    opened(tmp_path, {**terms(), "settings": {"stop": 3}})
+    with pytest.raises(DomainbertError, match=r"other settings \(settings.optim.warmup_steps changed\)"):
+        opened(tmp_path, {**terms(), "settings": {"stop": 3, "optim": {"warmup_steps": None}}})
+
+
 def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str, int | None]]:
     """What became of the trials of one worker; one is interrupted after its first evaluation."""
     study = optuna.create_study(direction="maximize", pruner=build_pruner(config))
