@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
         return 2
     except UnicodeEncodeError as error:  # the name of a file on the disk
-        sys.stderr.write(f"domainbert: {error.object[:200]!a}: not UTF-8; expected file names in UTF-8\n")
+        sys.stderr.write(f"domainbert: {error.object[:200]!a}: this name is not UTF-8; rename the file or folder\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
@@ -110,7 +110,7 @@ def _dispatch(arguments: list[str]) -> int:
     elif name in STAGES:
         text = _run_stage(name, parse_arguments(arguments[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"{name}: no such command; {suggest_name(name, [*STAGES, *_COMMANDS])}")
+        raise DomainbertError(f"no command or stage '{name}'; {suggest_name(name, [*STAGES, *_COMMANDS])}")
     sys.stdout.write(text)
     return 0
 
@@ -144,7 +144,7 @@ def _run_stage(name: str, typed: ParsedArguments) -> str:
 
     allow_imports(typed.flags.get("allow_import"))
     if typed.words:
-        raise DomainbertError(f"{typed.words[0]}: found a word without option; expected --key value, or -c FILE")
+        raise DomainbertError(f"found '{typed.words[0]}' without an option; expected -c FILE or --KEY VALUE")
     stage = load_stage(name)
     if "help" in typed.flags:
         return stage_command.stage_help(stage)

@@ -23,13 +23,13 @@ def test_errors_go_to_standard_error_with_exit_code_2(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cases = {
-        ("mke",): "mke: no such command; did you mean 'make'?",
-        ("make", "a.yaml"): "a.yaml: found a word without option; expected --key value, or -c FILE",
+        ("mke",): "no command or stage 'mke'; did you mean 'make'?",
+        ("make", "a.yaml"): "found 'a.yaml' without an option; expected -c FILE or --KEY VALUE",
         ("make", "-c", "none.yaml"): "none.yaml: cannot be read (No such file or directory); expected a YAML file",
         ("make", "--words", "[a]"): "--out: missing; expected the folder to write",
         ("make", "--words", "[a]", "--out", "o", "--siz", "1"): "--siz: unknown key; did you mean 'size'?",
-        ("tune",): "tune: expected a YAML file: domainbert tune -c FILE",
-        ("run",): "run: expected exactly one recipe: domainbert run recipe.yaml",
+        ("tune",): "tune: expected a YAML file after -c: domainbert tune -c FILE",
+        ("run",): "run: expected exactly one recipe, without -c: domainbert run recipe.yaml",
     }
     for words, message in cases.items():
         assert main(words) == 2
@@ -117,7 +117,7 @@ def test_the_package_says_its_version_and_runs_as_a_module() -> None:
     result = subprocess.run([*words, "--version"], capture_output=True, text=True, check=True)
     assert result.stdout == f"domainbert {domainbert.__version__}\n"
     result = subprocess.run([*words, "mke"], capture_output=True, text=True, check=False)
-    assert result.returncode == 2 and "mke: no such command" in result.stderr
+    assert result.returncode == 2 and "no command or stage 'mke'" in result.stderr
 
 
 @pytest.mark.parametrize("words", [["--help"], ["finetune", "--help"], ["vocab", "--help"], ["tune", "--help"]])
@@ -324,4 +324,4 @@ def test_a_file_that_may_not_grow_is_told_in_one_sentence(tmp_path: Path) -> Non
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 2 and result.stderr.startswith("domainbert: ")
-    assert "File too large: stage sample had written" in result.stderr and result.stderr.count("\n") == 1
+    assert "File too large (stage sample had written" in result.stderr and result.stderr.count("\n") == 1

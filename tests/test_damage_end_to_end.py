@@ -110,8 +110,8 @@ def test_damage_is_found_named_and_mended(
     damage(out / stage / place)
     assert main(run) == 2
     found = capsys.readouterr().err
-    assert found.startswith(f"domainbert: stage {stage}: {out / stage}: was changed after the stage finished: {said}")
-    assert found.endswith(f"restore the files, or use --force {stage} to run the stage and its dependents again\n")
+    assert found.startswith(f"domainbert: stage {stage}: {out / stage} was changed after the stage finished ({said}")
+    assert found.endswith(f"restore the files, or use --force {stage} to run this stage and its dependents again\n")
     assert main([*run, "--force", stage]) == 0
     assert main([*run, "--verify"]) == 0
     before = numbers(finished / "runs", finished / "runs")

@@ -152,9 +152,9 @@ def test_nothing_in_a_yaml_is_imported(canary: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("stages: {canary.X: {}}", "stages.canary.X: expected a name of letters"),
-        ("stages: {x: {stage: canary.X}}", "no stage 'canary.X'"),
-        ("stages: {x: {stage: 'canary:run'}}", "no stage 'canary:run'"),
+        ("stages: {canary.X: {}}", "stages: found 'canary.X'; expected letters, digits"),
+        ("stages: {x: {stage: canary.X}}", "stages.x.stage: found 'canary.X'"),
+        ("stages: {x: {stage: 'canary:run'}}", "stages.x.stage: found 'canary:run'"),
         ("stages: {x: {stage: {class_path: canary.X}}}", "no stage"),
         ("stages: {x: {stage: [vocab]}}", "no stage"),
         ("allow_import: canary\nstages: {vocab: {}}", "allow_import: unknown key"),

@@ -149,7 +149,7 @@ def test_other_settings_are_refused_and_listed(work: Work, stopped: dict[str, An
     before = sorted((path, path.stat().st_mtime_ns) for path in (work / "parts").rglob("*"))
     for changes, difference in ANOTHER.values():
         assert work.run("pretrain", "parts", {**stopped, **changes}, *GO_ON) == 2
-        said = f"parts: was interrupted with other settings ({difference}); expected the same settings to resume"
+        said = f"parts: was interrupted, and its settings or inputs have changed ({difference}); undo the change to"
         assert said in capsys.readouterr().err
         assert work.run("pretrain", "parts", {**stopped, **changes}) == 2
         assert said in capsys.readouterr().err
@@ -203,9 +203,7 @@ def test_a_recipe_goes_on_by_itself(runs: Any, work: Work, capsys: Any) -> None:
         assert main(command) == 75
     assert status(work / "run/pretrain")["resume_command"] == f"domainbert run {work / 'recipe.yaml'}"
     assert main([*command, "--stages.pretrain.optim.lr", "1e-3"]) == 2
-    said = (
-        "pretrain: was interrupted with other settings (optim.lr was 0.005, is now 0.001); expected the same settings"
-    )
+    said = "pretrain: was interrupted, and its settings or inputs have changed (optim.lr was 0.005, is now 0.001); undo"
     assert said in capsys.readouterr().err
     with work.watched():
         assert main([*command, "--stages.pretrain.num_workers", "1"]) == 0

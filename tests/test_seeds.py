@@ -59,7 +59,8 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
     dropped = {**settings, "seeds": [2]}
     assert work.run("finetune", "out", dropped) == 2, "a folder would be lost"
     said = (
-        "out: holds other output (seeds: dropped 1; kept 2); expected a new folder, --resume auto to resume, or --force"
+        "out: holds output of an earlier run (seeds: dropped 1; kept 2); use another --out, --resume auto to keep "
+        "what still fits, or --force to replace it"
     )
     assert said in capsys.readouterr().err
     assert work.run("finetune", "out", dropped, "--resume", "auto") == 0
@@ -76,7 +77,7 @@ def test_other_settings_train_all_seeds_anew(work: Work, settings: dict[str, Any
     assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
     changed = {**settings, "seeds": [1, 2], "batch_size": 30}
     assert work.run("finetune", "out", changed) == 2
-    assert "holds other output (batch_size was 45, is now 30, seeds: new 2; kept 1)" in capsys.readouterr().err
+    assert "output of an earlier run (batch_size was 45, is now 30, seeds: new 2; kept 1)" in capsys.readouterr().err
     assert seeds_trained(work) == {1}
     assert work.run("finetune", "out", changed, "--force") == 0
     assert seeds_trained(work) == {1, 2}
@@ -108,7 +109,7 @@ def test_an_interrupted_stage_tells_which_seeds_it_would_drop(
     assert main([*command, "--dry-run", "--stages.tagger.seeds", "[5]"]) == 0
     assert "run   tagger (interrupted; seeds: new 5; dropped 1, 2, 3) -> " in capsys.readouterr().out
     assert main(["finetune", "-c", str(work / "run/tagger/config.yaml"), "--seeds", "[3, 4]"]) == 2
-    said = "holds other output (interrupted; seeds: new 4; dropped 1, 2; kept 3); expected a new folder, --resume auto"
+    said = "an earlier run (interrupted; seeds: new 4; dropped 1, 2; kept 3); use another --out, --resume auto"
     assert said in capsys.readouterr().err
 
 

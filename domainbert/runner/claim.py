@@ -138,14 +138,14 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
     path = getattr(error, "filename", None) or job.out
     free = shutil.disk_usage(job.out).free
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
-    advice = "no output was kept: free some space and run the stage again"
+    advice = "no output was kept; free some space and run the stage again"
     if holds_progress(job.out):
-        advice = f"its progress was kept: free some space; to resume: {resume_command}"
+        advice = f"its progress was kept; free some space, and resume with: {resume_command}"
         for name in list(output_names(job.out)):  # a list: the loop deletes files
             if not is_finished_output(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
-        f"{path}: {reason}: stage {job.stage.name} had written {written:,} bytes and needed more, {free:,} were free; "
+        f"{path}: {reason} (stage {job.stage.name} had written {written:,} bytes and needed more; {free:,} were free); "
         f"{advice}"
     )
 
@@ -204,7 +204,7 @@ def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[st
         return
     if is_current_file:  # case 2: this process has created the lock file
         (job.out / RUNNING).unlink()
-    raise FolderFinished(f"{job.out}: another process has just finished this folder; run only one command per folder")
+    raise FolderFinished(f"{job.out}: another process has just finished this folder; to replace it, run this again")
 
 
 def _clear(folder: Path) -> None:

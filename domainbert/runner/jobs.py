@@ -291,7 +291,8 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
             with record_signals():
                 _wait_until(lambda: not is_running(job.out))
         except TrainingStopped as stop:
-            raise TrainingStopped(f"{job.out}: {stop} while waiting for it; to resume: {resume_command}") from stop
+            text = f"{job.out}: {stop} while waiting for another process; to resume: {resume_command}"
+            raise TrainingStopped(text) from stop
 
 
 def _runs_same_job(job: Job) -> bool:
@@ -323,7 +324,7 @@ def follow_job(job: Job, force: bool = False) -> None:
         end_with_parent()
         StopSignals().install()  # this process must not end alone: the first process would wait for it
     if job.trains:
-        problem = f"{job.out}: the first process did not start writing this folder; see its messages"
+        problem = f"{job.out}: rank 0 did not start this stage in {_CLAIM_SECONDS / 60:.0f} minutes; see its messages"
         _wait_until(has_started, _CLAIM_SECONDS, problem)
         with command_of_other_processes(_stage_command(job)):
             _call_stage(job, records_signals=not only_this_stage)

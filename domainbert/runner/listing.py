@@ -99,8 +99,8 @@ class Run:
 
 def perform(typed: ParsedArguments) -> int:
     """Print the list of runs and return exit code 0; raise `DomainbertError` if the folder does not exist."""
-    if len(typed.words) > 1 or typed.files or typed.options:
-        raise DomainbertError("runs: expected at most one folder and --json, such as: domainbert runs FOLDER")
+    if unknown := [*typed.words[1:], *(f"--{name}" for name, _ in typed.options), *typed.files]:
+        raise DomainbertError(f"runs: found '{unknown[0]}'; expected at most one folder, and perhaps --json")
     folder = Path(typed.words[0] if typed.words else "runs")
     runs, unreadable = list_runs(folder)
     if "json" in typed.flags:
@@ -135,7 +135,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
         DomainbertError: the folder does not exist.
     """
     if not folder.is_dir():
-        raise DomainbertError(f"{folder}: no such folder; expected a run, or a folder that contains runs")
+        raise DomainbertError(f"'{folder}': no such folder; expected a run, or a folder that contains runs")
     runs, unreadable, visited = list[Run](), list[str](), set[str]()
 
     def record_error(error: OSError) -> None:
@@ -203,8 +203,8 @@ def inspect_stage(folder: Path) -> StageStatus:
         if manifest is not None:
             return _finished_status(folder, manifest)
     except _READ_ERRORS as error:
-        reason = error if isinstance(error, DomainbertError) else f"{MANIFEST}: not a valid manifest ({error!r})"
-        return StageStatus(folder.name, function, "damaged", why=" ".join(str(reason).split()), started=started)
+        why = error if isinstance(error, DomainbertError) else f"{MANIFEST} is invalid ({error!r}); delete this folder"
+        return StageStatus(folder.name, function, "damaged", why=" ".join(str(why).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
         return StageStatus(folder.name, function, "running", why=_last_step(folder), started=started, seconds=seconds)
@@ -277,7 +277,7 @@ def _inspect_search(folder: Path) -> StageStatus:
             validation = {name: float(value) for name, value in zip(facts["objective"], best["values"], strict=True)}
     except _READ_ERRORS as error:
         if (folder / _SEARCH).exists():
-            state, why = "damaged", f"{_SEARCH}: not a valid search summary ({error})"
+            state, why = "damaged", f"{_SEARCH} is invalid ({error}); delete it and run domainbert tune again"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
     last_result = _modification_time(folder / _SEARCH)  # the start is not recorded

@@ -116,12 +116,12 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         found = "missing" if out is None else f"found {out.short_text()}"
-        problems.add(f"{(out or tree).where}: out: {found}; expected the folder that the stages write to")
+        problems.add(f"{(out or tree).where}: out: {found}; expected a folder as text, such as 'runs/first'")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
-        problems.add(f"{check.where}: check: found {check.short_text()}; expected false, or settings of `check`")
+        problems.add(f"{check.where}: check: found {check.short_text()}; expected settings, or false for no checks")
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
-        problems.add(f"{(stages or tree).where}: stages: expected a mapping of stage names to their settings")
+        problems.add(f"{(stages or tree).where}: stages: found no stage; expected a mapping of stage names to settings")
     else:
         _check_stages(stages, problems)
 
@@ -134,7 +134,7 @@ def _check_stages(stages: Node, problems: Problems) -> None:
                 f"{node.location(f'stages.{name}')}: found {node.short_text()}; expected a mapping of settings"
             )
         elif not _NAME.fullmatch(name):
-            problems.add(f"{node.where}: stages.{name}: expected a name of letters, digits, '-' and '_'")
+            problems.add(f"{node.where}: stages: found {name!r}; expected letters, digits, '_' and '-' (not first)")
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
@@ -144,8 +144,8 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
         _, name, *setting = key.split(".")  # stages, name of the stage, key of the setting
         if setting and isinstance(stages, dict) and name not in stages and _CHECK_NAME.fullmatch(name):
             problems.add(
-                f"--{key}: the recipe lists no stage '{name}'; expected --check.{'.'.join(setting)} for the automatic "
-                "checks"
+                f"--{key}: the recipe has no stage '{name}'; to change the automatic checks, use "
+                f"--check.{'.'.join(setting)}"
             )
 
 
@@ -202,10 +202,9 @@ class _RecipeReader:
 
         function = node.value.get("stage", Node(name, node.where))  # by default the name
         if not isinstance(function.value, str) or function.value not in STAGES:
-            text = function.value if isinstance(function.value, str) else ""
-            hint = suggest_name(text, list(STAGES))
-            found = "no" if "stage" in node.value else "the key stage is missing, and there is no"
-            problems.add(f"{function.where}: stages.{name}: {found} stage {function.short_text()}; {hint}")
+            hint = suggest_name(str(function.value), list(STAGES))
+            found = "found" if "stage" in node.value else "missing, and domainbert has no stage"
+            problems.add(f"{function.location(f'{prefix}stage')}: {found} {function.short_text()}; {hint}")
             return None
 
         stage = load_stage(function.value)
@@ -245,11 +244,11 @@ class _RecipeReader:
             return node
         stage = stage_of(node.value)
         if stage not in earlier_names:
-            hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first"
-            self.problems.add(f"{node.where}: {node.value}: no earlier stage has this name; {hint}")
+            hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first of the recipe"
+            self.problems.add(f"{node.where}: found '{node.value}', but no earlier stage is named '{stage}'; {hint}")
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
-            self.problems.add(f"{node.where}: found {node.short_text()}; expected a path inside the folder of {stage}")
+            self.problems.add(f"{node.where}: found {node.short_text()}; expected a path in @{stage}, without '..'")
         path = self.recipe.out / node.value.removeprefix("@")
         is_done = stage in self.recipe.jobs and stage not in self.pending
         return replace(node, value=str(path), text=None, reference=node.value, stage_finished=is_done)

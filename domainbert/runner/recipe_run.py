@@ -91,10 +91,10 @@ class PlannedStage:
 
     def dry_run_line(self) -> str:
         """Return the line that `--dry-run` prints."""
-        action = "run " if self.run else "skip"
+        action, reason = "run " if self.run else "skip", self.reason
         if self.refused:
-            action = "stop"
-        return f"{action}  {self.name} ({self.reason}) -> {self.job.out}"
+            action, reason = "stop", f"{reason}; restore the files, or use --force {self.name}"
+        return f"{action}  {self.name} ({reason}) -> {self.job.out}"
 
 
 def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> list[PlannedStage]:
@@ -156,13 +156,13 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
         for other in referred_stages(step.job.settings):
             if not steps[other].run and not steps[other].state.done:
                 reason = steps[other].state.reason
-                advice = f"select {other} too, with --only or --from"
-                advice += ", or skip all checks: --check false" if step.name in recipe.checks else ""
-                problems.add(f"{step.name}: needs @{other}, which is not up to date ({reason}); {advice}")
+                advice = f"add {other} to --only, or use --from {other}"
+                advice += ", or --check false to skip all checks" if step.name in recipe.checks else ""
+                problems.add(f"stage {step.name}: needs stage {other}, which is not up to date ({reason}); {advice}")
         if step.state.changed and not step.forced:
             problems.add(
-                f"{step.name}: was interrupted with other settings ({step.state.changed}); "
-                f"expected the same settings to resume, or --force {step.name} to start again"
+                f"stage {step.name}: was interrupted, and its settings or inputs have changed ({step.state.changed}); "
+                f"undo the change to resume, or use --force {step.name} to start again"
             )
     problems.raise_if_any()
 
@@ -179,7 +179,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
         follow_job(job)
         manifest = read_manifest(job.out)
         if manifest is not None and (manifest["metrics"] or {}).get("errors"):
-            raise ErrorsFound(f"{job.out}: the first process found errors in the data and prints them")
+            raise ErrorsFound(f"{job.out}: this stage found errors in the data; see the messages of rank 0")
 
 
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) -> dict[str, Any]:
@@ -195,7 +195,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     _check_not_refused(plan)
     forced_later = [step.name for step in plan if step.forced and not step.selected]
     if forced_later:
-        print(f"the next command without --only will run: {', '.join(forced_later)}", flush=True)
+        print(f"forced, but not selected, and so left for a later command: {', '.join(forced_later)}", flush=True)
     with report_full_disk(recipe.out):
         recipe.hashes.save()
         forced = [step.name for step in plan if step.forced]  # remain in the list until they have run
@@ -228,8 +228,8 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
     for step in plan:
         if step.refused:
             problems.add(
-                f"stage {step.name}: {step.job.out}: was changed after the stage finished: {step.state.damaged}; "
-                f"restore the files, or use --force {step.name} to run the stage and its dependents again"
+                f"stage {step.name}: {step.job.out} was changed after the stage finished ({step.state.damaged}); "
+                f"restore the files, or use --force {step.name} to run this stage and its dependents again"
             )
     problems.raise_if_any()
 
@@ -290,7 +290,7 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     problems.raise_if_any()
     for name in selection.force or ():
         if name not in _selected_stages(recipe, selection):
-            problems.add(f"--force: '{name}' is not selected by --only or --from; expected a selected stage")
+            problems.add(f"--force: the stage '{name}' is not selected by --only or --from; select it too, or omit it")
     problems.raise_if_any()
 
 

@@ -51,7 +51,7 @@ def perform(typed: ParsedArguments) -> int:
         TrainingStopped: a signal stopped the run; the same command resumes it.
     """
     if len(typed.words) != 1 or typed.files:
-        raise DomainbertError("run: expected exactly one recipe: domainbert run recipe.yaml")
+        raise DomainbertError("run: expected exactly one recipe, without -c: domainbert run recipe.yaml")
     flags, verify = typed.flags, "verify" in typed.flags
     force = _names_of_option(flags, "force") if "force" in flags else None
     selection = Selection(_names_of_option(flags, "only"), flags.get("from"), force)
@@ -59,7 +59,7 @@ def perform(typed: ParsedArguments) -> int:
     for name in ("force", "verify"):
         if name in flags and launched_world_size() > 1:
             raise DomainbertError(
-                f"--{name}: cannot be used with several processes; run this command with a single process first"
+                f"--{name}: cannot be used in a launch of several processes; run this command without torchrun or srun"
             )
     if process_rank() > 0:
         if "dry_run" not in flags:

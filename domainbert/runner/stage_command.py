@@ -79,7 +79,7 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
     """
     cls = _class_at(stage, key)
     if cls is None:
-        raise DomainbertError(f"--{key}.help: this key has no settings; see domainbert {stage.name} --help")
+        raise DomainbertError(f"--{key}.help: no settings below the key '{key}'; see domainbert {stage.name} --help")
     if is_choice(cls):
         choices = choices_of(cls)
         if name is None:
@@ -125,7 +125,7 @@ def show_examples(stage: Stage, typed: ParsedArguments) -> str:
         DomainbertError: lists all problems of the settings and their input files, or the stage has no examples.
     """
     if stage.show is None:
-        raise DomainbertError(f"--show: {stage.name} has no examples to show; expected prepare, pretrain or finetune")
+        raise DomainbertError(f"--show: the stage {stage.name} has no examples; use prepare, pretrain or finetune")
     problems, count = Problems(stage.name), typed.flags["show"] or ""
     if not (count.isascii() and count.isdecimal() and 0 < int(count) <= _MAX_EXAMPLES):
         problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MAX_EXAMPLES:,}")
@@ -160,7 +160,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
         problems.add(f"--out: found '{out}'; {WHOLE_PATH}")
     resume = typed.flags.get("resume", "auto")
     if resume not in ("auto", "or-replace"):
-        problems.add(f"--resume: found '{resume}'; expected auto or or-replace")
+        problems.add(f"--resume: found '{resume}'; expected 'auto' or 'or-replace'")
     problems.raise_if_any()
 
     folder, force = Path(str(out)), "force" in typed.flags
@@ -203,13 +203,13 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     out = job.out
     if state.changed:
         raise DomainbertError(
-            f"{out}: was interrupted with other settings ({state.changed}); expected the same settings to resume, "
-            "or --force to start again"
+            f"{out}: was interrupted, and its settings or inputs have changed ({state.changed}); undo the change to "
+            "resume, or use --force to start again"
         )
     if state.damaged:
         raise DomainbertError(
-            f"{out}: was changed after the stage finished: {state.damaged}; restore the files, or use --force to "
-            "run the stage again"
+            f"{out}: was changed after the stage {job.stage.name} finished ({state.damaged}); restore the files, or "
+            "use --force to run the stage again"
         )
     if state.empty or (state.resumable and (may_remove or not state.removes_outputs)):
         return
@@ -217,9 +217,9 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     failed_with_output = not job.trains and read_status(out).get("state") == "failed"
     if state.reason in (NOT_RESUMABLE, BEING_WRITTEN) and not failed_with_output:
         return
-    resume = "--resume auto to resume, " if state.resumable else ""
+    resume = "--resume auto to keep what still fits, " if state.resumable else ""
     raise DomainbertError(
-        f"{out}: holds other output ({state.reason}); expected a new folder, {resume}or --force to replace it"
+        f"{out}: holds output of an earlier run ({state.reason}); use another --out, {resume}or --force to replace it"
     )
 
 
@@ -233,7 +233,7 @@ def _read_stage_settings(
     tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
-        problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder")
+        problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder as text, such as 'runs/first'")
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add("--out: found ''; expected a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)

@@ -37,7 +37,7 @@ def perform(typed: ParsedArguments) -> int:
         TrainingStopped: a signal stopped the worker; the running trials are queued again.
     """
     if typed.words or not typed.files:
-        raise DomainbertError("tune: expected a YAML file: domainbert tune -c FILE")
+        raise DomainbertError("tune: expected a YAML file after -c: domainbert tune -c FILE")
     search = limit_to_grid(read_search([Path(file) for file in typed.files], typed.options))
     warn_unfair_comparison(search)
 
@@ -85,6 +85,6 @@ def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None
     try:
         yield
     except TrainingStopped as stop:
-        raise TrainingStopped(f"study {search.config.study}: {stop}; to resume: {command}") from stop
+        raise TrainingStopped(f"study '{search.config.study}': {stop}; to resume: {command}") from stop
     except StorageInternalError as error:
         raise DomainbertError(f"storage: connection lost ({failure_reason(error)}); to resume: {command}") from error

@@ -56,17 +56,17 @@ class Parameter:
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
                 raise DomainbertError(
-                    "choices: found next to low, high, step or log; expected choices, or a range without choices"
+                    "choices: found together with low, high, step or log; remove choices, or the other keys"
                 )
             has_duplicates = any(value in self.choices[:number] for number, value in enumerate(self.choices))
             if not self.choices or has_duplicates:
-                raise DomainbertError("choices: expected one or more different values")
+                raise DomainbertError(f"choices: found {list(self.choices)}; expected one or more values, each once")
         elif self.low is None or self.high is None:
-            raise DomainbertError("expected low and high, or choices")
+            raise DomainbertError("found neither choices nor both low and high; expected a range or choices")
         elif not self.low < self.high:
-            raise DomainbertError(f"high: found {self.high}; expected a value above low, {self.low}")
+            raise DomainbertError(f"high: found {self.high}; expected more than {self.low}, the value of low")
         elif self.log and (self.low <= 0 or self.step is not None):
-            raise DomainbertError("log: expected a range with low above 0 and without step")
+            raise DomainbertError(f"log: found low {self.low} and step {self.step}; log needs low above 0 and no step")
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class StorageConfig:
         check_fields(self)
         if self.url is not None and redact(self.url) != self.url:
             raise DomainbertError(
-                "url: contains a password; expected a URL without it and the password in PGPASSWORD or ~/.pgpass, "
-                "or the whole URL in the environment variable DOMAINBERT_STORAGE_URL"
+                "url: contains a password; move the password to PGPASSWORD or ~/.pgpass, or the whole URL to the "
+                "environment variable DOMAINBERT_STORAGE_URL"
             )
         if not self.heartbeat < self.grace:
-            raise DomainbertError(f"grace: found {self.grace}; expected more than heartbeat, {self.heartbeat}")
+            raise DomainbertError(f"grace: found {self.grace}; expected more than the heartbeat, {self.heartbeat}")
 
 
 @dataclass(frozen=True)
@@ -182,13 +182,13 @@ class TuneConfig:
         invalid = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
         if invalid or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
-                f"objective: found {list(self.objective)}; expected different names that begin with validation/ or "
-                "cost/, such as validation/f1"
+                f"objective: found {list(self.objective)}; expected names that begin with validation/ or cost/, "
+                "such as validation/f1, and each name only once"
             )
         cost_names = [COST + cost for cost in COSTS]
         for name in self.objective:
             if name.startswith(COST) and name not in cost_names:
-                raise DomainbertError(f"objective: {name} is not measured; {suggest_name(name, cost_names)}")
+                raise DomainbertError(f"objective: {name!r} is not measured; {suggest_name(name, cost_names)}")
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
         num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
@@ -220,7 +220,7 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
     visible = visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(
-            f"gpus: found index {max(gpus)}; {VISIBLE_GPUS} has {len(visible)} GPUs, whose indices begin at 0"
+            f"gpus: found index {max(gpus)}; expected less than {len(visible)}, the number of GPUs in {VISIBLE_GPUS}"
         )
 
 

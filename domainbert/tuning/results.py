@@ -70,7 +70,7 @@ def print_outcome(trial: FrozenTrial, objectives: Sequence[str]) -> None:
         outcome = ", ".join(f"{name} {value:.4f}" for name, value in values) + f" in {seconds}"
     elif trial.state.name == "PRUNED":
         last_value = trial.intermediate_values[trial.last_step] if trial.last_step is not None else float("nan")
-        outcome = f"pruned at {last_value:.4f} after {trial.last_step} evaluations, {seconds}"
+        outcome = f"pruned at {last_value:.4f} after evaluation {trial.last_step}, {seconds}"
     else:
         outcome = f"failed: {trial.user_attrs.get(ERROR, DIED)}"
     print(f"trial {trial.number}: {outcome}; {describe_values(trial.params)}", flush=True)
@@ -88,7 +88,7 @@ def check_folder(config: TuneConfig, out: Path) -> None:
         return
     existing = read_json(out / _SUMMARY, "the summary of a search").get("study", config.study)
     if existing != config.study:
-        raise DomainbertError(f"out: {out} has the study {existing}; expected another folder for {config.study}")
+        raise DomainbertError(f"out: {out} holds the study '{existing}'; use another out for '{config.study}'")
 
 
 def write_results(study: Study, search: Search) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     """Return the lines to print at the end of a search, from its summary: trials, time, best trial, next steps."""
     counts = ", ".join(f"{summary[name]} {name}" for name in ("complete", "pruned", "failed"))
     spent, saved = summary["seconds"], summary["seconds_saved_by_pruning"]
-    lines = [f"{summary['trials']} trials: {counts}; {format_duration(spent)} of trials"]
+    lines = [f"trials: {summary['trials']} ({counts}), {format_duration(spent)} of trial time"]
     if summary["pruned"] and saved:
         lines[0] += f", {format_duration(saved)} ({saved / (saved + spent):.0%}) saved by pruning (estimated)"
     total = summary["requested_trials"]
@@ -183,7 +183,7 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     if summary["pareto_front"]:
         lines.append(f"Pareto front: trials {', '.join(map(str, summary['pareto_front']))}, in {out / 'pareto'}")
     lines.append(
-        f"{out / _BEST} has the settings. The validation score of the best of {summary['trials']} trials is too high, "
+        f"{out / _BEST} has the settings. The validation score of the best trial is too high, "
         "because it was selected; train with these settings, and run evaluate on the test set."
     )
     return lines

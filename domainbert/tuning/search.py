@@ -90,7 +90,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     out, config_tree = tree.value.get("out"), tree.without("out", "vars")
     settings = read_settings(TuneConfig, config_tree, problems)
     if out is None or not isinstance(out.value, str) or not out.value.strip():
-        problems.add(f"{(out or tree).where}: out: expected the folder of the study")
+        problems.add(f"{(out or tree).where}: out: missing, or no text; expected a folder, such as 'runs/search'")
     elif starts_at_home(out.value):
         problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
     problems.raise_if_any()
@@ -111,10 +111,10 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
         raise DomainbertError(f"{location}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
     stage = load_stage(config.stage)
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(f"{location}: {stage.name} reads the test set; expected a stage such as finetune")
+        raise DomainbertError(f"{location}: {stage.name} reads the test set; use another stage, such as finetune")
     base = tree.value["settings"]
     if "out" in base.value:
-        problems.add(f"{base.value['out'].where}: settings.out: expected no out here, each trial has its folder")
+        problems.add(f"{base.value['out'].where}: settings.out: remove this key, each trial has its own folder")
     if config.k_folds and "train" in base.value:  # `validation` may be omitted: each fold replaces both sets
         base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
@@ -135,8 +135,8 @@ def _with_objective(search: Search) -> Search:
         search = replace(search, config=config)
     if headline not in (None, LOSS) and LOSS.monitor in config.objective:
         raise DomainbertError(
-            f"objective: {config.stage} measures {LOSS.monitor} only with settings.select_by: loss; expected this "
-            f"line, or the objective {headline.monitor}"
+            f"objective: {config.stage} measures {LOSS.monitor} only with select_by: loss; add this to settings, or "
+            f"use the objective {headline.monitor}"
         )
     if config.direction is not None or headline is None:
         return search
@@ -157,7 +157,7 @@ def limit_to_grid(search: Search) -> Search:
     points = _grid_size(search.space)
     if points >= config.trials:
         return search
-    print(f"sampler: the grid has {points} points; trials: {points} instead of {config.trials}", flush=True)
+    print(f"sampler: trials is limited to the points of the grid: {points}, not {config.trials}", flush=True)
     return replace(search, config=replace(config, trials=points))
 
 
@@ -167,11 +167,11 @@ def warn_unfair_comparison(search: Search) -> None:
     keys = [dimension.key for dimension in search.space.dimensions]
     lengths = [key for key in keys if key.split(".")[-1] in _LENGTH_SETTINGS]
     if lengths and config.prunes:
-        text = f"space.{lengths[0]}: {config.pruner} compares trials after the same number of evaluations, where"
-        print(f"{text} trials with a longer schedule score worse; expected a fixed length, or pruner: none", flush=True)
+        text = f"space.{lengths[0]}: the pruner {config.pruner} compares trials at equal numbers of evaluations, where"
+        print(f"{text} longer schedules score worse; remove this key from space, or set pruner: none", flush=True)
     time_costs = [name for name in config.objective if name.startswith(_TIME_COSTS)]
     if time_costs and config.num_slots > 1:
-        print(f"objective: {time_costs[0]} is measured while other trials run; expected parallel: 1", flush=True)
+        print(f"objective: {time_costs[0]} is not exact while other trials run; set parallel: 1", flush=True)
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
@@ -179,21 +179,21 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
-            f"{tree.at(['objective']).where}: objective: {costs[0]} requires stage finetune; expected validation/NAME"
+            f"{tree.at(['objective']).where}: objective: only finetune measures {costs[0]}; use validation/NAME"
         )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
         raise DomainbertError(
-            f"{tree.where}: pruner: {config.pruner} reads metrics.jsonl; expected jsonl in settings.loggers"
+            f"{tree.where}: pruner: {config.pruner} needs jsonl in settings.loggers; add it, or set pruner: none"
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task were trained on held-out folds
         raise DomainbertError(
-            f"{tree.at(['k_folds']).where}: k_folds: found with stage {config.stage}; expected finetune"
+            f"{tree.at(['k_folds']).where}: k_folds: found with stage {config.stage}; remove it, or set stage: finetune"
         )
     for key in tree.value["space"].value:
         if config.k_folds and key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
             raise DomainbertError(
-                f"{where}: space.{key}: found next to k_folds, which sets it; expected one of the two"
+                f"{where}: space.{key}: found together with k_folds, which sets {key}; remove one of these keys"
             )
 
 
@@ -208,8 +208,8 @@ def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: N
             elif (message := dimensions[key].problem_of(value)) is not None:
                 problems.add(f"{location}.{key}: {message}")
             elif (condition_key := dimensions[key].excluded_by(point)) is not None:
-                value_text = repr(point[condition_key])
-                problems.add(f"{location}.{key}: does not vary if {condition_key} is {value_text}; omit it")
+                excluded = f"{condition_key} {point[condition_key]!r}, which space.{key}.when excludes"
+                problems.add(f"{location}.{key}: found together with {excluded}; remove {key} here")
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
@@ -220,11 +220,11 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
         location, parameter = f"{dimension.node.where}: space.{dimension.key}", dimension.parameter
         continuous = parameter.choices is None and not dimension.integer and parameter.step is None
         if config.sampler == "grid" and continuous:
-            problems.add(f"{location}: is a range without step; expected a step for sampler: grid")
+            problems.add(f"{location}: is a range without step; add step, or use another sampler than grid")
         if config.sampler == "cmaes" and parameter.choices is not None:
-            problems.add(f"{location}: has choices; expected a range for sampler: cmaes")
+            problems.add(f"{location}: has choices; use low and high, or another sampler than cmaes")
     if config.sampler == "cmaes" and len(config.objective) > 1:
-        problems.add(f"{where}: sampler: cmaes supports one objective; expected another sampler, or one objective")
+        problems.add(f"{where}: sampler: cmaes supports only one objective; use another sampler, or one objective")
     try:
         build_sampler(config, number=0)  # imports the packages of the sampler
     except ImportError as error:
@@ -244,7 +244,7 @@ def _grid_size(space: Space) -> int:
             extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]
         points = extended_points
         if len(points) > 1_000_000:
-            raise DomainbertError("space: has more than a million points; expected fewer for sampler: grid")
+            raise DomainbertError("space: has more than a million points; use larger steps, or another sampler")
     return len(points)
 
 

@@ -216,7 +216,7 @@ def _with_integer(space: Space, point: Mapping[str, Node], dimension: Dimension,
     integer = any("an integer" in message for message in ignored_problems.messages)
     if integer and step is not None and not step.is_integer():
         location = f"{dimension.node.value['step'].where}: space.{dimension.key}.step"
-        problems.add(f"{location}: found {step}; expected an integer")
+        problems.add(f"{location}: found {step}; expected an integer, because {dimension.key} is an integer")
     return replace(dimension, integer=integer)
 
 
@@ -236,7 +236,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
         if not ready:
             names = ", ".join(key for key in space if key not in ordered)
             raise DomainbertError(
-                f"{nodes.where}: space: the conditions (when) of {names} form a cycle, or depend on one; remove one"
+                f"{nodes.where}: space: the conditions 'when' of {names} form a cycle; remove 'when' from one of them"
             )
         ordered.append(ready[0])  # one at a time: a key that precedes ready[1] may be ready next
     return ordered
@@ -245,8 +245,8 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
 def _condition_problems(space: Mapping[str, Parameter], key: str, value: Any) -> list[str]:
     """Return the problems of the condition that the setting `key` has the given value, or one of a list of values."""
     if key not in space:
-        return [f"is not in the space; {suggest_name(key, list(space))}"]
+        return [f"'{key}' is not in the space; {suggest_name(key, list(space))}"]
     choices = space[key].choices
     if choices is None:
-        return ["is a range; expected a setting with choices"]
+        return [f"space.{key} is a range; use choices there, or remove this condition"]
     return [f"found {entry!r}; expected one of {list(choices)}" for entry in _as_list(value) if entry not in choices]

@@ -78,13 +78,13 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
     # without the objective, which is compared at the end
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
     if conflicts := _changes_of_fixed_fields(changed, old_terms["space"].keys() & new_terms["space"].keys()):
-        reason = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
-        raise _incompatible(study, f"{format_examples(conflicts)}, but {reason}")
+        reason = "which Optuna cannot change, even with --extend (it can change low, high and step)"
+        raise _incompatible(study, f"{format_examples(conflicts)}, {reason}")
     changes = list(changed.values())
     if changes and not extend:
         raise DomainbertError(
-            f"study {study.study_name}: was started with other settings ({format_examples(changes)}); "
-            "expected the same settings, or --extend to resume with new settings and keep the earlier trials"
+            f"study '{study.study_name}': was started with other settings or inputs ({format_examples(changes)}); "
+            "undo the change, or use --extend to go on with the new settings and keep the earlier trials"
         )
     old, new = old_terms["objective"], new_terms["objective"]  # directions by name
     if old != new:
@@ -93,7 +93,7 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
         if has_values or list(old.values()) != list(new.values()):  # Optuna cannot change directions
             raise _incompatible(study, f"its {changes[0]}")
     if changes:
-        print(f"study {study.study_name}: extended ({format_examples(changes)})", flush=True)
+        print(f"study '{study.study_name}': extended ({format_examples(changes)})", flush=True)
     return bool(changes) or ("inputs" in new_terms and "inputs" not in old_terms)  # earlier versions recorded none
 
 
@@ -107,7 +107,7 @@ def _changes_of_fixed_fields(changes: Mapping[str, str], keys: Iterable[str]) ->
 def _incompatible(study: Study, reason: str) -> DomainbertError:
     """Return the error for terms that a study cannot have because of its earlier trials."""
     return DomainbertError(
-        f"study {study.study_name}: {reason}; expected no such change, or a new study: another folder as out"
+        f"study '{study.study_name}': {reason}; undo the change, or start a new study (another out and study name)"
     )
 
 

@@ -178,10 +178,9 @@ class Worker:
             else:
                 self._send_heartbeat(running)
         except NoSuchMetric as missing:
-            hint = suggest_name(missing.name, missing.names)
-            raise DomainbertError(
-                f"objective: {self.config.stage} does not measure {missing.name}; {hint}"
-            ) from missing
+            hint = suggest_name(missing.name, missing.names) if missing.names else "it has no validation metrics"
+            problem = f"the stage {self.config.stage} does not measure '{missing.name}'"
+            raise DomainbertError(f"objective: {problem}; {hint}") from missing
         except UpdateFinishedTrialError:  # recorded in this round, or by a worker that considered this one dead
             running.process.kill()
             running.process.wait()
@@ -221,7 +220,7 @@ class Worker:
         A trial with a value that is not finite is recorded as failed.
         """
         if not all(map(math.isfinite, values or ())):
-            error = f"an objective is not a finite number: {', '.join(map(str, values or ()))}"
+            error = f"an objective is not finite: {dict(zip(self.config.objective, values or (), strict=True))}"
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
         for name, value in attributes.items():
             trial.set_user_attr(name, value)

@@ -148,7 +148,7 @@ def read_stages(folder: Path, text: str) -> dict[str, RecipeStage]:
 
 def test_settings_of_the_check_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(recipe(tmp_path, "check: yes please\n")), "--dry-run"]) == 2
-    assert "recipe.yaml:3: check: found 'yes please'; expected false, or settings of `check`" in capsys.readouterr().err
+    assert "recipe.yaml:3: check: found 'yes please'; expected settings, or false for no" in capsys.readouterr().err
     assert main(["run", str(recipe(tmp_path, "check: {ignore: {same-txt: old}}\n")), "--dry-run"]) == 2
     assert "no rule has the name 'same-txt'" in capsys.readouterr().err
 
@@ -197,7 +197,7 @@ def test_the_same_check_runs_again_after_files_or_settings_have_changed(
     assert main([*words, "--strict", "true"]) == 1
     (out / "notes.txt").write_text("mine")
     assert main(words) == 2 and (out / "notes.txt").read_text() == "mine"
-    assert "holds other output (strict was True, is now False)" in capsys.readouterr().err
+    assert "holds output of an earlier run (strict was True, is now False)" in capsys.readouterr().err
     (out / "notes.txt").unlink()
     (out / "check.json").write_text("{}")
     assert main(words) == 2 and (out / "check.json").read_text() == "{}"
@@ -269,8 +269,8 @@ def test_a_check_that_cannot_be_run_says_how_to_go_on_without(
     assert main(["run", str(path), "--only", "sample,vocab,prepare"]) == 0
     shutil.rmtree(tmp_path / "run/vocab")
     assert main(["run", str(path), "--only", "pretrain"]) == 2
-    problem = "check: needs @vocab, which is not up to date (never run); select vocab too, with --only or --from"
-    assert f"{problem}, or skip all checks: --check false" in capsys.readouterr().err
+    problem = "check: needs stage vocab, which is not up to date (never run); add vocab to --only, or use --from vocab"
+    assert f"{problem}, or --check false to skip all checks" in capsys.readouterr().err
 
 
 def test_a_process_that_is_not_the_first_ends_where_errors_stop_the_first(
@@ -282,7 +282,7 @@ def test_a_process_that_is_not_the_first_ends_where_errors_stop_the_first(
     monkeypatch.setattr("domainbert.runner.jobs._CLAIM_SECONDS", 0.0)  # it waits for no training
     monkeypatch.setenv("RANK", "1")
     assert main(["run", str(path)]) == 1
-    said = f"domainbert: {tmp_path}/run/check: the first process found errors in the data and prints them\n"
+    said = f"domainbert: {tmp_path}/run/check: this stage found errors in the data; see the messages of rank 0\n"
     assert capsys.readouterr().err == said
 
 
@@ -292,6 +292,6 @@ def test_settings_of_a_check_of_the_recipe_itself_stand_under_check(
 ) -> None:
     path = recipe(tmp_path)
     assert main(["run", str(path), "--dry-run", f"--stages.{name}.ignore.duplicates", "old"]) == 2
-    said = f"--stages.{name}.ignore.duplicates: the recipe lists no stage '{name}'; expected "
-    assert f"{said}--check.ignore.duplicates for the automatic checks" in capsys.readouterr().err
+    said = f"--stages.{name}.ignore.duplicates: the recipe has no stage '{name}'; to change the automatic checks, use "
+    assert f"{said}--check.ignore.duplicates\n" in capsys.readouterr().err
     assert plan(path, capsys, "--check.ignore.duplicates", "old") == [*USUAL[:3], "check", *USUAL[3:]]

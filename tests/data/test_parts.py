@@ -322,7 +322,7 @@ def test_a_full_disk_leaves_the_parts_that_are_whole(
     with monkeypatch.context() as patch:
         patch.setattr(PreparedWriter, "close_part", full)
         assert main(["prepare", *corpus, *how]) == 2
-    assert "its progress was kept: free some space; to resume:" in capsys.readouterr().err
+    assert "its progress was kept; free some space, and resume with:" in capsys.readouterr().err
     kept = {path: path.stat().st_mtime_ns for path in (out / "parts").rglob("*") if path.is_file()}
     assert {path.relative_to(out / "parts").parts[0] for path in kept} == {"00000"}
     assert main(["prepare", *corpus, *how, "--resume", "auto"]) == 0
@@ -400,14 +400,14 @@ def test_only_the_parts_of_a_mended_file_are_prepared_again(
     shutil.copy(text / "0.txt", own / "5.txt")
     (own / "6.txt").unlink()
     assert main(words) == 2
-    said = "input files: changed 5.txt; dropped 6.txt; kept 0.txt, 1.txt, 2.txt and 2 more); expected a new folder"
-    assert f"{said}, --resume auto to resume, or --force to" in capsys.readouterr().err
+    said = "input files: changed 5.txt; dropped 6.txt; kept 0.txt, 1.txt, 2.txt and 2 more); use another --out"
+    assert f"{said}, --resume auto to keep what still fits, or --force to replace it\n" in capsys.readouterr().err
     assert main([*words, "--resume", "auto"]) == 0
     left = {path: path.stat().st_mtime_ns for path in out.glob("parts/*/prepared.json")}
     assert {path.parent.name for path in every.keys() - left.keys()} == {"00006"}
     assert {path.parent.name for path in left if left[path] != every[path]} == {"00005"}
     assert main([*words, "--corpus.min_characters", "2"]) == 2
-    assert "holds other output (corpus.min_characters was 1, is now 2)" in capsys.readouterr().err
+    assert "holds output of an earlier run (corpus.min_characters was 1, is now 2)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["prepared.json", "train/data-00000.arrow", "plans/train-16.arrow"])

@@ -64,7 +64,7 @@ def test_force_is_refused_before_anything_is_removed(tmp_path, monkeypatch, caps
         for name, value in (TORCHRUN | {"RANK": rank}).items():
             monkeypatch.setenv(name, value)
         assert main(["run", str(recipe), "--force"]) == 2
-        assert "--force: cannot be used with several processes" in capsys.readouterr().err
+        assert "--force: cannot be used in a launch of several processes" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == [recipe]
 
 

@@ -47,13 +47,13 @@ def test_a_damaged_folder_is_named_and_made_again_by_force(
     capsys.readouterr()
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: stage make: runs/make: was changed after the stage finished: words.txt has changed; "
-        "restore the files, or use --force make to run the stage and its dependents again\n"
+        "domainbert: stage make: runs/make was changed after the stage finished (words.txt has changed); "
+        "restore the files, or use --force make to run this stage and its dependents again\n"
     )
     assert fake_stages.CALLS == []
     assert main(["run", "recipe.yaml", "--dry-run"]) == 2, "a run would end with 2, too"
     assert capsys.readouterr().out.splitlines() == [
-        "stop  make (words.txt has changed) -> runs/make",
+        "stop  make (words.txt has changed; restore the files, or use --force make) -> runs/make",
         "skip  again (done) -> runs/again",
         "skip  use (done) -> runs/use",
         "skip  score (done) -> runs/score",
@@ -71,7 +71,7 @@ def test_all_damaged_folders_come_at_once(capsys: pytest.CaptureFixture[str]) ->
     assert main(["run", "recipe.yaml"]) == 2
     said = capsys.readouterr().err
     assert "2 problems" in said and "stage make: runs/make" in said
-    assert "stage again: runs/again: was changed after the stage finished: words.txt is missing" in said
+    assert "stage again: runs/again was changed after the stage finished (words.txt is missing)" in said
 
 
 def test_a_stage_that_needs_a_damaged_one_does_not_run(
@@ -79,7 +79,7 @@ def test_a_stage_that_needs_a_damaged_one_does_not_run(
 ) -> None:
     damage()
     assert main(["run", "recipe.yaml", "--only", "use", "--force", "use"]) == 2
-    assert "use: needs @make, which is not up to date (words.txt has changed)" in capsys.readouterr().err
+    assert "stage use: needs stage make, which is not up to date (words.txt has changed)" in capsys.readouterr().err
     assert main(["run", "recipe.yaml", "--only", "again"]) == 0  # it does not need it
     assert fake_stages.CALLS == []
 
@@ -90,7 +90,7 @@ def test_a_single_stage_says_the_same(fake_stages: ModuleType, capsys: pytest.Ca
     Path("one/words.txt").write_text("a b")
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        "domainbert: one: was changed after the stage finished: words.txt has changed; restore the files, or "
+        "domainbert: one: was changed after the stage make finished (words.txt has changed); restore the files, or "
         "use --force to run the stage again\n"
     )
     assert main([*words, "--force"]) == 0
@@ -117,7 +117,7 @@ def test_verify_hashes_what_a_quick_look_clears(
     assert main(["run", "recipe.yaml"]) == 0
     assert main(["run", "recipe.yaml", "--verify"]) == 2
     assert (
-        "stage make: runs/make: was changed after the stage finished: words.txt has changed" in capsys.readouterr().err
+        "stage make: runs/make was changed after the stage finished (words.txt has changed)" in capsys.readouterr().err
     )
 
 
@@ -174,7 +174,7 @@ def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[
     file.write_text(file.read_text().replace("0.5", "0.9"))
     assert main(["run", "recipe.yaml"]) == 2
     assert (
-        "stage score: runs/score: was changed after the stage finished: manifest.json has changed"
+        "stage score: runs/score was changed after the stage finished (manifest.json has changed)"
         in capsys.readouterr().err
     )
     assert main(["run", "recipe.yaml", "--force", "score"]) == 0
@@ -191,16 +191,18 @@ def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
     Path("runs/make/manifest.json").unlink()
     capsys.readouterr()
     assert main(["run", "recipe.yaml", "--dry-run"]) == 2
-    assert capsys.readouterr().out.splitlines()[0] == "stop  make (its manifest.json was removed) -> runs/make"
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "stop  make (its manifest.json was removed; restore the files, or use --force make) -> runs/make"
+    )
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: stage make: runs/make: was changed after the stage finished: its manifest.json was removed; "
-        "restore the files, or use --force make to run the stage and its dependents again\n"
+        "domainbert: stage make: runs/make was changed after the stage finished (its manifest.json was removed); "
+        "restore the files, or use --force make to run this stage and its dependents again\n"
     )
     assert main(["run", "recipe.yaml", "--only", "again"]) == 0
     assert main(["make", "-c", "runs/make/config.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: runs/make: was changed after the stage finished: its manifest.json was removed; restore the "
+        "domainbert: runs/make: was changed after the stage make finished (its manifest.json was removed); restore the "
         "files, or use --force to run the stage again\n"
     )
     assert Path("runs/make/words.txt").read_text() == "a b a c" and fake_stages.CALLS == []

@@ -157,9 +157,9 @@ def test_the_same_data_give_the_same_bytes_and_nothing_is_replaced_unasked(sampl
     first = [Path(file).read_bytes() for file in files]
     capsys.readouterr()
     said = refused(capsys, *words)
-    assert said == "a.yaml: already exists; expected another --out, or --force to replace it"
+    assert said == "a.yaml: already exists; use another --out, or --force to replace it"
     Path("a.yaml").unlink()
-    assert refused(capsys, *words).startswith("a-data: already exists; expected another --out")
+    assert refused(capsys, *words).startswith("a-data: already exists; use another --out")
     init(*words, "--force")
     assert [Path(file).read_bytes() for file in files] == first
 
@@ -171,9 +171,9 @@ def test_no_data_are_replaced_even_when_asked(capsys):
     before = file.read_bytes()
     for source in (file, data):
         said = refused(capsys, "--labelled", source, "--model", "m", "--out", "own.yaml", "--force")
-        assert said.startswith("--out: own.yaml: the split sets would be written to own-data, which contains --label")
+        assert said.startswith("--out: found 'own.yaml'; the split sets would be written to own-data, which contains")
     said = refused(capsys, "--labelled", file, "--model", "m", "--out", file, "--force")
-    assert said == "--out: own-data/train.jsonl: expected a file that ends in .yaml"
+    assert said == "--out: found 'own-data/train.jsonl'; expected a file that ends in .yaml"
     assert file.read_bytes() == before and sorted(data.iterdir()) == [file]
 
 
@@ -182,7 +182,7 @@ def test_one_file_alone_is_divided_by_documents_and_nothing_is_lost(sample, caps
     init("--labelled", sample / "ner/train.conll", "--corpus", sample / "corpus.jsonl")
     said = capsys.readouterr().out
     assert "the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in " in said
-    assert "texts in test give wide intervals" in said
+    assert "), so intervals are wide" in said
     parts = [read_ner(Path(f"recipe-data/{split}.conll")) for split in ("train", "validation", "test")]
     texts = [{" ".join(sentence.words) for sentence in part.items} for part in parts]
     assert sum((Counter(" ".join(s.words) for s in part.items) for part in parts), Counter()) == Counter(
@@ -236,23 +236,21 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path):
             find_splits(path)
         return str(error.value)
 
-    expected = "expected train, dev or validation, and test in the names of its files"
-    assert (
-        said(tmp_path / "no")
-        == f"{tmp_path}/no: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
-    )
+    expected = "expected a file with 'train' in its name (optional: files with 'dev' or 'validation', and 'test')"
+    missing = "no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+    assert said(tmp_path / "no") == f"--labelled: {tmp_path}/no: {missing}"
     (tmp_path / "a.jsonl").write_text("")
-    assert said(tmp_path) == f"{tmp_path}: no training set among 'a.jsonl'; {expected}"
+    assert said(tmp_path) == f"--labelled: {tmp_path}: no training set among the files ('a.jsonl'); {expected}"
     (tmp_path / "french").mkdir()
     (tmp_path / "french/train.conll").write_text("")
     assert said(tmp_path).startswith(
-        f"{tmp_path}: no training set, but sets in its subfolders 'french': name one of them"
+        f"--labelled: {tmp_path}: no training set, but sets in its subfolders 'french'; use the path of a subfolder"
     )
     (tmp_path / "train.jsonl").write_text("")
     (tmp_path / "train.csv").write_text("")
     assert said(tmp_path) == (
         f"{tmp_path}: found 'train.csv', 'train.jsonl' for the train set; "
-        "expected one file, or a file with texts and a file with labels, with text and label in their names"
+        "expected one file, or the texts in a file with 'text' in its name and the labels in a file with 'label'"
     )
 
 
@@ -260,10 +258,10 @@ def test_what_is_missing_is_asked_for(tmp_path, capsys):
     file = labelled(tmp_path / "a.jsonl", 30)
     expected = "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
     assert refused(capsys) == expected
-    assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected raw text to ")
+    assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected --corpus ")
     said = refused(capsys, "--labeled", file)
-    assert said == "--labeled: unknown to init; did you mean '--labelled'?"
-    assert "would be a variable or a reference in the recipe" in refused(
+    assert said == "init: found '--labeled', which is not an option of init; did you mean '--labelled'?"
+    assert "which a recipe reads as a variable or a stage" in refused(
         capsys, "--labelled", file, "--corpus", "${data}/a.txt"
     )
     model = ("--labelled", file, "--model", "m")
@@ -334,14 +332,14 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in asked} == {0}
     capsys.readouterr()
     error = refused(capsys, "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
-    assert error == "--teacher: found without --model; expected --model, too: the small model that the teacher trains"
+    assert error == "--teacher: found without --model; add --model with the small model that the teacher trains"
     shutil.copytree(runs / "pretrain", "other")
     tokenizer = Path("other/tokenizer.json")
     tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
     error = refused(capsys, "--labelled", sample / "trees", "--model", "other", "--teacher", runs / "pretrain")
-    assert error.startswith(f"--teacher: {runs / 'pretrain'} has another vocabulary than --model; expected the same")
+    assert error.startswith(f"--teacher: {runs / 'pretrain'} has another vocabulary than --model; use two models")
     corpus = ("--corpus", sample / "corpus.jsonl")
-    reason = "found with --teacher, but the task reads pairs of texts; expected --teacher without --corpus"
+    reason = "cannot be used with --teacher, because the task reads pairs of texts; remove --corpus"
     assert refused(capsys, "--labelled", sample / "pairs", *models, *corpus) == f"--corpus: {reason}"
 
 
@@ -519,8 +517,8 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
     corpus = ("--corpus", sample / "corpus.jsonl")
     said = refused(capsys, "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
     assert said == (
-        "v/${x}-train.jsonl: would be a variable or a reference in the recipe; expected a path without '${' that does "
-        "not begin with '@'"
+        "found 'v/${x}-train.jsonl', which a recipe reads as a variable or a stage; expected a path without '${' that "
+        "does not begin with '@'"
     )
     said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
     assert said == r"'s\udcff': this name is not UTF-8; rename the file or folder"
@@ -546,7 +544,7 @@ def test_a_folder_of_several_seeds_is_not_pretrained_further(runs, capsys):
     model = runs / "ner-pretrained"
     words = ("--labelled", runs / "sample/ner", "--model", model)
     said = refused(capsys, *words, "--corpus", runs / "sample/corpus.jsonl")
-    assert said.startswith(f"--model: {model}: holds a fine-tuned model for each seed; expected a single model to ")
+    assert said.startswith(f"--model: found '{model}', which holds a fine-tuned model for each seed; expected")
     best = said.rpartition(" ")[2]
     assert Path(best).parent == model
     init("--labelled", runs / "sample/ner", "--model", best, "--corpus", runs / "sample/corpus.jsonl")

@@ -84,8 +84,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         assert main(words) == 2
         assert disk.full
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device: stage {stage} had written ")
-    assert said.endswith(" were free; no output was kept: free some space and run the stage again")
+    assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device (stage {stage} had written ")
+    assert said.endswith(" were free); no output was kept; free some space and run the stage again")
     assert list(tmp_path.iterdir()) == []
     assert main(words) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"manifest.json", "status.json"}
@@ -126,8 +126,8 @@ def test_a_training_keeps_its_checkpoints_and_goes_on(
         patch.setattr("safetensors.torch.save_file", half)
         assert work.run("pretrain", "out", training) == 2
     said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device: stage pretrain had written ")
-    assert "were free; its progress was kept: free some space; to resume: domainbert pretrain -c " in said
+    assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device (stage pretrain had written ")
+    assert "were free); its progress was kept; free some space, and resume with: domainbert pretrain -c " in said
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert left == {"checkpoints", "config.yaml", "logs", "running.lock", "status.json"}
     assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"

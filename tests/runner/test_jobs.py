@@ -60,7 +60,7 @@ def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: p
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
     assert main(["make", "--words", "[b]", "--out", "out"]) == 2
     assert (
-        "out: holds other output (words: new b; dropped a); expected a new folder, or --force"
+        "out: holds output of an earlier run (words: new b; dropped a); use another --out, or --force"
         in capsys.readouterr().err
     )
     assert Path("out/words.txt").read_text() == "a a"
@@ -143,7 +143,7 @@ def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_on
             assert "another process is writing this folder; wait for it, or end it" in capsys.readouterr().err
         process.stdin.close()
     assert main(["make", "--words", "[b]", "--out", "out"]) == 2
-    assert "was interrupted with other settings (words: new b; dropped a)" in capsys.readouterr().err
+    assert "interrupted, and its settings or inputs have changed (words: new b; dropped a)" in capsys.readouterr().err
 
 
 def test_what_a_killed_process_was_about_to_write_is_no_output(

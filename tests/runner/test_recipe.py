@@ -228,7 +228,7 @@ def test_a_moved_run_is_still_done(fake_stages: ModuleType) -> None:
 
 def test_only_from_and_force(fake_stages: ModuleType) -> None:
     assert to_run(selection=Selection(only=("make", "again"))) == {"make": "never run", "again": "never run"}
-    with pytest.raises(DomainbertError, match=r"use: needs @make, which is not up to date \(never run\)"):
+    with pytest.raises(DomainbertError, match=r"stage use: needs stage make, which is not up to date \(never run\)"):
         to_run(selection=Selection(only=("use",)))
     run()
     assert to_run(selection=Selection(force=("use",))) == {"use": "forced", "score": "forced"}
@@ -294,7 +294,7 @@ def test_what_depends_on_a_forced_stage_and_was_not_asked_for_is_forced_next(
     run()
     capsys.readouterr()
     run(selection=Selection(only=("make",), force=("make",)))
-    assert capsys.readouterr().out.startswith("the next command without --only will run: use, score\n")
+    assert capsys.readouterr().out.startswith("forced, but not selected, and so left for a later command: use, score\n")
     assert to_run() == {"use": "forced", "score": "forced"}
     run(selection=Selection(only=("use",)))
     assert to_run() == {"score": "forced"}
@@ -408,7 +408,7 @@ def test_a_signal_ends_the_waiting(fake_stages: ModuleType, monkeypatch: pytest.
     with run_elsewhere(fake_stages, monkeypatch):
         timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
         timer.start()
-        with pytest.raises(TrainingStopped, match="stopped by SIGTERM while waiting for it; to resume: domainbert run"):
+        with pytest.raises(TrainingStopped, match="SIGTERM while waiting for another process; to resume: domainbert"):
             run()
     assert fake_stages.CALLS == []
 
@@ -437,7 +437,7 @@ def test_the_command_that_resumes_has_the_variables_of_the_environment(
     [
         (["--force="], "--force: found ''; expected names of stages"),
         (["--only", ","], "--only: found ','; expected names of stages"),
-        (["--only", "make", "--force", "use"], "--force: 'use' is not selected by --only or --from"),
+        (["--only", "make", "--force", "use"], "--force: the stage 'use' is not selected by --only or --from"),
     ],
 )
 def test_names_of_stages_that_mean_nothing_are_refused(
@@ -511,10 +511,10 @@ stages:
         "recipe.yaml: 7 problems",
         "  recipe.yaml:4: stages.make.wrds: unknown key; did you mean 'words'?",
         "  recipe.yaml:4: stages.make.words: missing; expected a list, each item text",
-        "  recipe.yaml:5: @mke/words.txt: no earlier stage has this name; did you mean 'make'?",
+        "  recipe.yaml:5: found '@mke/words.txt', but no earlier stage is named 'mke'; did you mean 'make'?",
         "  --stages.use.optim.lr: found 'abc'; expected a number",
         "  recipe.yaml:5: stages.use.steps: found 'x'; expected an integer",
-        "  recipe.yaml:6: stages.other: no stage 'mak'; did you mean 'make'?",
+        "  recipe.yaml:6: stages.other.stage: found 'mak'; did you mean 'make'?",
         "  recipe.yaml:7: stages.missing.source: texts/nope.txt does not exist; expected a file or folder",
     ]
     assert not Path("runs").exists()
@@ -528,20 +528,20 @@ stages:
         ("stages: {make: {words: [a]}}\n", "out: missing; expected the folder"),
         ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
         ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
-        ("out: a\nstages: {../make: {stage: make}}\n", "expected a name of letters"),
+        ("out: a\nstages: {../make: {stage: make}}\n", "stages: found '../make'; expected letters, digits"),
         ("out: a\nstages: {one: {stage: {a: 1}}}\n", "recipe.yaml:2: stages.one: no stage a mapping; expected one of"),
         (
             "out: a\nstages: {Make: {}}\n",
-            "stages.Make: the key stage is missing, and there is no stage 'Make'; did you",
+            "stages.Make.stage: missing, and domainbert has no stage 'Make'; did you",
         ),
-        ("out: a\nstages: {one: {stage: Make}}\n", "recipe.yaml:2: stages.one: no stage 'Make'; did you mean 'make'"),
+        ("out: a\nstages: {one: {stage: Make}}\n", "recipe.yaml:2: stages.one.stage: found 'Make'; did you mean"),
         (
             "out: a\nstages: {make: {words: [a], out: b}}\n",
             "stages.make.out: unknown key; a stage of a recipe writes to",
         ),
         (
             "out: a\nstages: {use: {source: '@use'}}\n",
-            "recipe.yaml:2: @use: no earlier stage has this name; this stage is the first",
+            "recipe.yaml:2: found '@use', but no earlier stage is named 'use'; this stage is the first of the recipe",
         ),
     ],
 )
@@ -555,8 +555,8 @@ def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> No
     ("option", "expected"),
     [
         (("stages.make", "1"), "^--stages.make: found 1; expected a mapping of settings"),
-        (("stages.a/b.stage", "make"), "stages.a/b: expected a name of letters"),
-        (("stages.", "1"), "expected a name of letters|found 1; expected a mapping"),
+        (("stages.a/b.stage", "make"), "stages: found 'a/b'; expected letters"),
+        (("stages.", "1"), "expected letters|found 1; expected a mapping"),
     ],
 )
 def test_broken_options(fake_stages: ModuleType, option: tuple[str, str], expected: str) -> None:

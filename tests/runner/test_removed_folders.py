@@ -95,5 +95,5 @@ def test_odd_notes_of_an_interrupted_run(
     Path("out/running.lock").touch()
     Path("out/status.json").write_text(json.dumps(seal if whole else {"state": "stopped", name: seal}))
     assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 2
-    assert "out: was interrupted with other settings (" in capsys.readouterr().err
+    assert "out: was interrupted, and its settings or inputs have changed (" in capsys.readouterr().err
     assert main(["make", "--words", "[a]", "--out", "out", "--force"]) == 0

@@ -168,7 +168,7 @@ def test_windows_decide_each_word_once(runs, in_folder, capsys):
 
 def test_problems_are_told_and_other_stages_show_nothing(runs, in_folder, capsys):
     for words, said in [
-        (("vocab", "--show", "1"), "--show: vocab has no examples to show; expected prepare, pretrain or finetune"),
+        (("vocab", "--show", "1"), "--show: the stage vocab has no examples; use prepare, pretrain or finetune"),
         (ner(runs, "--show", "0"), "--show: found '0'; expected a number of examples from 1 to 10,000"),
         (ner(runs, "--show", "2", "--train", "no.conll"), "no.conll"),
     ]:

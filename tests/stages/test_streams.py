@@ -71,7 +71,7 @@ def test_standard_input_is_read_once_and_never_done_already(words, tmp_path, cap
     assert json.loads((out / "manifest.json").read_text())["inputs"]["-"].startswith("stream ")
     with standard_input(given):
         assert main(words("-")) == 2
-    assert "holds other output (input changed); expected a new folder, or --force" in capsys.readouterr().err
+    assert "holds output of an earlier run (input changed); use another --out, or --force" in capsys.readouterr().err
     with standard_input("Three.\n"):
         assert main([*words("-"), "--force"]) == 0
     assert texts_of(out) == ["Three."]

@@ -35,7 +35,7 @@ def test_finetune_with_the_best_settings_is_the_trial_again_to_the_bit(runs: Any
     config = {**settings(runs), "space": space, "trials": 3}
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(config))
     said = domainbert(tmp_path, "tune", "-c", "tune.yaml")
-    assert "3 trials: " in said
+    assert "trials: 3 (" in said
     summary = json.loads((tmp_path / "study/study.json").read_text())
     domainbert(tmp_path, "finetune", "-c", "study/best.yaml")
     again = json.loads((tmp_path / "study/best/manifest.json").read_text())

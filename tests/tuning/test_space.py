@@ -65,16 +65,16 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
             {"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}},
             "space.epochs.step: found 0.5; expected an integer",
         ),
-        ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected a value above low, 1.0"),
+        ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected more than 1.0, the value of low"),
         (
             {"space": {"x": {"low": 0, "high": 1, "log": True}}},
-            "space.x.log: expected a range with low above 0 and without step",
+            "space.x.log: found low 0.0 and step None; log needs low above 0 and no step",
         ),
-        ({"space": {"x": {"low": 0}}}, "space.x: expected low and high, or choices"),
-        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found next to low, high, step or log"),
+        ({"space": {"x": {"low": 0}}}, "space.x: found neither choices nor both low and high; expected"),
+        ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found together with low, high, step or log"),
         ({"space": {}}, "space: no settings; expected one or more, such as"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
-        ({"settings": {"out": "x"}}, "settings.out: expected no out here, each trial has its folder"),
+        ({"settings": {"out": "x"}}, "settings.out: remove this key, each trial has its own folder"),
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
         ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected x"),
@@ -87,26 +87,26 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
                 "space": {"x": {"low": 0, "high": 1, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}},
                 "enqueue": [{"x": 0.5, "epochs": 1}],
             },
-            "enqueue[0].x: does not vary if epochs is 1",
+            "enqueue[0].x: found together with epochs 1, which space.x.when excludes; remove x here",
         ),
-        ({"sampler": "grid"}, "space.x: is a range without step; expected a step for sampler: grid"),
-        ({"settings": {"loggers": []}}, "asha reads metrics.jsonl; expected jsonl in settings.loggers"),
-        ({"objective": "f1"}, "objective: found ['f1']; expected different names that begin with"),
-        ({"objective": ["validation/f1", "cost/parameters"]}, "cost/parameters requires stage finetune"),
-        ({"objective": ["validation/f1", "cost/latency"]}, "cost/latency is not measured; did you mean 'cost/latency_"),
+        ({"sampler": "grid"}, "space.x: is a range without step; add step, or use another sampler than grid"),
+        ({"settings": {"loggers": []}}, "asha needs jsonl in settings.loggers; add it, or set pruner"),
+        ({"objective": "f1"}, "objective: found ['f1']; expected names that begin with"),
+        ({"objective": ["validation/f1", "cost/parameters"]}, "objective: only finetune measures cost/parameters; use"),
+        ({"objective": ["validation/f1", "cost/latency"]}, "'cost/latency' is not measured; did you mean 'cost/l"),
         ({"gpus": [0, -1]}, "gpus[1]: found -1; expected an integer from 0 to 1,023"),
         ({"gpus": []}, "gpus: found []; expected a list of one or more items, each item an integer from 0 to 1,023"),
         (
             {"space": {"x": {"low": 0, "high": float("inf")}}},
             "space.x.high: found inf; expected a number that is finite",
         ),
-        ({"k_folds": 3}, "k_folds: found with stage learn; expected finetune"),
+        ({"k_folds": 3}, "k_folds: found with stage learn; remove it, or set stage: finetune"),
         ({"trials": 0}, "trials: found 0; expected an integer from 1 to 1,000,000"),
         ({"storage": {"url": "postgresql://a:secret@b/c"}}, "storage.url: contains a password"),
-        ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9; expected more than heartbeat"),
+        ({"storage": {"heartbeat": 9, "grace": 9}}, "storage.grace: found 9; expected more than the heartbeat, 9"),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
-            "space.x.when.epochs: is a range; expected a setting with choices",
+            "space.x.when.epochs: space.epochs is a range; use choices there, or remove this condition",
         ),
         (
             {
@@ -115,7 +115,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
                     "epochs": {"choices": [1, 2], "when": {"x": 0}},
                 }
             },
-            "space: the conditions (when) of x, epochs form a cycle",
+            "space: the conditions 'when' of x, epochs form a cycle",
         ),
         (
             {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"choices": [1, 2]}}},
@@ -169,7 +169,7 @@ def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
 def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     space = {"epochs": {"low": 1, "high": 3}, "x": {"choices": [0.5, 1.0]}}
     assert limit_to_grid(search(space=space, sampler="grid")).config.trials == 6
-    assert capsys.readouterr().out == "sampler: the grid has 6 points; trials: 6 instead of 20\n"
+    assert capsys.readouterr().out == "sampler: trials is limited to the points of the grid: 6, not 20\n"
     assert limit_to_grid(search(space=space, sampler="grid", trials=4)).config.trials == 4
     assert capsys.readouterr().out == ""
 
@@ -186,8 +186,8 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
     lengths = {"optim.lr": {"low": 1e-5, "high": 1e-3}, "max_epochs": {"low": 4, "high": 10}}
     warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1"))
     assert capsys.readouterr().out == (
-        "space.max_epochs: asha compares trials after the same number of evaluations, where trials with a longer "
-        "schedule score worse; expected a fixed length, or pruner: none\n"
+        "space.max_epochs: the pruner asha compares trials at equal numbers of evaluations, where longer schedules "
+        "score worse; remove this key from space, or set pruner: none\n"
     )
     warn_unfair_comparison(search(**usual, space=lengths, objective="validation/f1", pruner="none"))
     del lengths["max_epochs"]
@@ -198,7 +198,7 @@ def test_a_pruner_is_no_judge_of_schedules_of_different_lengths(
 def test_speeds_are_not_to_be_measured_beside_other_trials(capsys: pytest.CaptureFixture[str]) -> None:
     config = search().config
     for objective, parallel, said in (
-        ("cost/latency_1", 2, "objective: cost/latency_1 is measured while other trials run; expected parallel: 1\n"),
+        ("cost/latency_1", 2, "objective: cost/latency_1 is not exact while other trials run; set parallel: 1\n"),
         ("cost/latency_1", 1, ""),
         ("cost/parameters", 2, ""),
     ):
@@ -257,7 +257,7 @@ def test_settings_may_stand_in_a_file_of_their_own() -> None:
 
 def test_a_stage_that_opens_the_test_set_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STAGES, "evaluate", "domainbert.stages.evaluate:evaluate")
-    assert "tune.yaml:2: stage: evaluate reads the test set; expected a stage such as finetune" in refusal(
+    assert "tune.yaml:2: stage: evaluate reads the test set; use another stage, such as finetune" in refusal(
         stage="evaluate"
     )
 
@@ -305,10 +305,10 @@ def test_a_metric_that_is_asked_for_takes_the_place_of_the_headline(monkeypatch:
     assert (found.objective, found.directions) == (("validation/pearson",), ("maximize",))
     found = search(**usual, settings={**settings, "select_by": "loss"}).config
     assert (found.objective, found.directions) == (("validation/loss",), ("minimize",))
-    with pytest.raises(DomainbertError, match=r"finetune measures validation/loss only with settings\.select_by: loss"):
+    with pytest.raises(DomainbertError, match=r"finetune measures validation/loss only with select_by: loss"):
         search(**usual, settings=settings, objective="validation/loss")  # not after the first training
     sets = {"train": {"choices": ["train.jsonl", "dev.jsonl"]}}
-    with pytest.raises(DomainbertError, match=r"space\.train: found next to k_folds, which sets it; expected one of"):
+    with pytest.raises(DomainbertError, match=r"space\.train: found together with k_folds, which sets train"):
         search(**{**usual, "space": sets}, settings=settings, k_folds=2)
 
 

@@ -18,7 +18,7 @@ def test_a_missing_driver_is_reported_at_once(tmp_path: Path, monkeypatch: pytes
         raise ImportError("no driver")
 
     monkeypatch.setattr(trials, "RDBStorage", missing)
-    with pytest.raises(DomainbertError, match=r"storage: cannot open sqlite.*: no driver; see storage\.url"):
+    with pytest.raises(DomainbertError, match=r"storage: cannot open sqlite.* \(no driver\); check storage\.url"):
         open_storage(StorageConfig(), tmp_path, {})
     assert len(attempts) == 1
 
@@ -26,12 +26,12 @@ def test_a_missing_driver_is_reported_at_once(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql://me:first@tail@nohost.invalid/db", "storage: the password in the URL contains @; expected %40"),
+        ("postgresql://me:first@tail@nohost.invalid/db", "storage: the password in the URL contains '@'; write %40"),
         (
             "postgresql://me:first@ss:tail@nohost.invalid/db",
-            "storage: the password in the URL contains @; expected %40",
+            "storage: the password in the URL contains '@'; write %40",
         ),
-        ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL is invalid; expected dialect://"),
+        ("postgresql://me:first:tail@nohost.invalid:54x/db", "storage: the URL is invalid; expected DIALECT://"),
         (
             "postgresql://me:first/tail@nohost.invalid/db",
             "storage: cannot open postgresql+psycopg://me:***@nohost.invalid/db",

@@ -55,9 +55,9 @@ def test_what_optuna_cannot_extend_is_refused_at_once(
     opened(tmp_path, terms(**before))
     with pytest.raises(DomainbertError) as caught:
         opened(tmp_path, terms(**after), extend=extend)
-    why = "Optuna can extend a range, but cannot change choices, log or integer of a setting, even with --extend"
-    expected = "expected no such change, or a new study: another folder as out"
-    assert str(caught.value) == f"study s: space.x.{found}, but {why}; {expected}"
+    why = "which Optuna cannot change, even with --extend (it can change low, high and step)"
+    expected = "undo the change, or start a new study (another out and study name)"
+    assert str(caught.value) == f"study 's': space.x.{found}, {why}; {expected}"
 
 
 def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
@@ -65,7 +65,7 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
 ) -> None:
     opened(tmp_path, terms("validation/f2"))
     study = opened(tmp_path, terms())
-    said = "study s: extended (objective was validation/f2 (maximize), is now validation/f1 (maximize))\n"
+    said = "study 's': extended (objective was validation/f2 (maximize), is now validation/f1 (maximize))\n"
     assert capsys.readouterr().out == said
     with pytest.raises(DomainbertError, match=r"was validation/f1 \(maximize\), is now validation/loss \(minimize\)"):
         opened(tmp_path, terms("validation/loss", "minimize"), extend=True)
@@ -176,7 +176,7 @@ def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     check_folder(CONFIG, tmp_path)
     with pytest.raises(DomainbertError) as caught:
         check_folder(replace(CONFIG, study="second"), tmp_path)
-    assert str(caught.value) == f"out: {tmp_path} has the study s; expected another folder for second"
+    assert str(caught.value) == f"out: {tmp_path} holds the study 's'; use another out for 'second'"
 
 
 def test_another_seed_is_another_search() -> None:

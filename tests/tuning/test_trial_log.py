@@ -42,7 +42,7 @@ def test_a_log_has_a_line_for_each_trial(capsys: pytest.CaptureFixture[str]) -> 
         print_outcome(one, CONFIG.objective)
     assert capsys.readouterr().out.splitlines() == [
         "trial 0: validation/f1 0.5000 in 10s; x 0.25",
-        "trial 1: pruned at 0.1250 after 1 evaluations, 4s; x 0.25",
+        "trial 1: pruned at 0.1250 after evaluation 1, 4s; x 0.25",
         "trial 3: failed: out of memory; x 0.25",
     ]
 
@@ -53,7 +53,7 @@ def test_the_end_says_what_was_spent_and_saved() -> None:
     assert (summary["seconds"], summary["seconds_saved_by_pruning"]) == (25, 6)
     lines = closing_lines({**summary, "pareto_front": []}, Path("out"))
     assert lines[0] == (
-        "4 trials: 2 complete, 1 pruned, 1 failed; 25s of trials, 6s (19%) saved by pruning (estimated)"
+        "trials: 4 (2 complete, 1 pruned, 1 failed), 25s of trial time, 6s (19%) saved by pruning (estimated)"
     )
     assert lines[1] == "1 of 5 trials are left: max_hours is exceeded; run the same command to resume"
     assert lines[2] == "best: trial 2, validation/f1 0.7500; x 0.25"

@@ -65,8 +65,8 @@ def test_another_space_has_to_be_asked_for(fake: Any) -> None:
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert (code, said) == (
         2,
-        "domainbert: study study: was started with other settings (space.x.high was 1.0, is now 2.0); expected the "
-        "same settings, or --extend to resume with new settings and keep the earlier trials\n",
+        "domainbert: study 'study': was started with other settings or inputs (space.x.high was 1.0, is now 2.0); undo "
+        "the change, or use --extend to go on with the new settings and keep the earlier trials\n",
     )
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
     assert code == 0 and "extended (space.x.high was 1.0, is now 2.0)" in said
@@ -133,7 +133,7 @@ def test_an_objective_that_is_not_measured_ends_the_study_at_once_and_may_be_cor
     fake.config(objective="validation/f2", pruner="none", settings=slow, enqueue=[{"x": 0.5}])
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 2
-    assert "objective: learn does not measure validation/f2; did you mean 'validation/f1'?" in said
+    assert "objective: the stage learn does not measure 'validation/f2'; did you mean 'validation/f1'?" in said
     fake.config(trials=1, settings={"epochs": 1}, pruner="none", enqueue=[{"x": 0.5}])
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
     assert code == 0 and "objective was validation/f2 (maximize), is now validation/f1 (maximize)" in said
@@ -164,7 +164,7 @@ def test_trials_that_are_killed_or_measure_no_number_fail_with_their_reason(fake
     assert [(row["state"], row["error"]) for row in rows_of(fake)] == [
         ("fail", "the loss is not finite at x = 0.75"),
         ("fail", "killed by SIGKILL, perhaps out of memory"),
-        ("fail", "an objective is not a finite number: nan"),
+        ("fail", "an objective is not finite: {'validation/f1': nan}"),
         ("complete", ""),
     ]
     head = (fake.folder / "study/best.yaml").read_text().splitlines()[1]
@@ -212,7 +212,7 @@ def test_a_trial_that_is_stopped_again_and_again_is_no_failure(fake: Any) -> Non
 def test_no_trial_begins_when_the_time_is_over(fake: Any) -> None:
     fake.config(trials=50, settings={"epochs": 4, "seconds": 0.5}, max_hours=1 / 3600)
     code, said = fake.run("tune", "-c", "tune.yaml")
-    assert code == 0 and "1 trials: 1 complete" in said
+    assert code == 0 and "trials: 1 (1 complete" in said
     assert "49 of 50 trials are left: max_hours is exceeded; run the same command to resume" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"]
 
@@ -254,7 +254,7 @@ def test_a_grid_is_searched_whole_and_once(fake: Any) -> None:
     assert code == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
     assert sorted(points) == [("0.0", "adamw"), ("0.0", "muon"), ("0.5", "adamw"), ("0.5", "muon")]
-    assert "sampler: the grid has 4 points; trials: 4 instead of 20" in said
+    assert "sampler: trials is limited to the points of the grid: 4, not 20" in said
 
 
 @pytest.mark.slow

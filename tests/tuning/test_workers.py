@@ -71,7 +71,7 @@ def check_nothing_lost(fake: Any, said: list[str]) -> None:
     learnt = [line for file in fake.folder.glob("study/trials/*/learnt.txt") for line in file.read_text().split()]
     assert sorted(learnt) == sorted(row["x"] for row in rows if row["state"] == "complete")
     assert f"trial {lost['trial']}: its worker died; queued again" in said
-    assert any(line.startswith(f"{TRIALS} trials: {TRIALS} complete") for line in said)
+    assert any(line.startswith(f"trials: {TRIALS} ({TRIALS} complete") for line in said)
 
 
 def settings(**storage: Any) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def test_workers_at_once_end_with_the_number_asked_for(fake: Any, postgresql: tu
         for worker in workers:
             said, _ = worker.communicate(timeout=120)
             assert worker.returncode == 0, said
-            assert "6 trials: " in said
+            assert "trials: 6 (" in said
         with open(fake.folder / name / "trials.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         ended = [row["x"] for row in rows if row["state"] in ("complete", "pruned")]

@@ -111,7 +111,7 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
     unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
     if unknown:
         hint = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
-        raise DomainbertError(f"{unknown[0]}: unknown to init; {hint}")
+        raise DomainbertError(f"init: found '{unknown[0]}', which is not an option of init; {hint}")
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
         raise DomainbertError(
@@ -119,12 +119,12 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
         )
     if "corpus" not in options and "model" not in options:
         raise DomainbertError(
-            "init: neither --corpus nor --model; expected raw text to pretrain on, a general model to start from, or "
-            "both (docs/explanation/when-not-to-pretrain.md)"
+            "init: neither --corpus nor --model; expected --corpus with raw text to pretrain on, --model with a "
+            "general model, or both (docs/explanation/when-not-to-pretrain.md)"
         )
     if "teacher" in options and "model" not in options:
         raise DomainbertError(
-            "--teacher: found without --model; expected --model, too: the small model that the teacher trains"
+            "--teacher: found without --model; add --model with the small model that the teacher trains"
         )
     if not options.get("run_folder", "runs").strip():
         raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
@@ -137,8 +137,8 @@ def _check_nameable(path: str, option: str = "") -> None:
     """Raise `DomainbertError` if a recipe cannot contain this path."""
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
-            f"{option}{path}: would be a variable or a reference in the recipe; expected a path without '${{' that "
-            "does not begin with '@'"
+            f"{option}found '{path}', which a recipe reads as a variable or a stage; expected a path without '${{' "
+            "that does not begin with '@'"
         )
     if not path.isascii() and any("\ud800" <= character <= "\udfff" for character in path):
         raise DomainbertError(f"{option}{printable(path)}: this name is not UTF-8; rename the file or folder")
@@ -151,8 +151,8 @@ def _check_single_model(model: str) -> None:
     folder = resolve_path(model)
     if (best := best_seed_folder(folder)) != folder:
         raise DomainbertError(
-            f"--model: {model}: holds a fine-tuned model for each seed; expected a single model to pretrain further "
-            f"on --corpus: the model they started from, or {best}"
+            f"--model: found '{model}', which holds a fine-tuned model for each seed; expected a single model to "
+            f"pretrain further on --corpus, such as {best}"
         )
 
 
@@ -161,15 +161,15 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
         reason = reason.partition("; ")[0]
-        raise DomainbertError(f"--corpus: found with --teacher, but {reason}; expected --teacher without --corpus")
+        raise DomainbertError(f"--corpus: cannot be used with --teacher, because {reason}; remove --corpus")
     if task.distillation.shares_vocabulary:
         from domainbert.models.folder import open_model
 
         folders = [open_model(resolve_path(options[name])) for name in ("model", "teacher")]
         if len({folder.tokenizer().fingerprint for folder in folders}) > 1:
             raise DomainbertError(
-                f"--teacher: {options['teacher']} has another vocabulary than --model; expected the same vocabulary, "
-                f"because {task.name} compares the outputs token by token"
+                f"--teacher: {options['teacher']} has another vocabulary than --model; use two models with the same "
+                f"vocabulary, because the task {type(task).__name__} compares their outputs token by token"
             )
 
 
@@ -179,17 +179,17 @@ def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], m
     `may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data.
     """
     if out.suffix not in (".yaml", ".yml"):
-        raise DomainbertError(f"--out: {out}: expected a file that ends in .yaml")
+        raise DomainbertError(f"--out: found '{out}'; expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
         path = Path(options.get(name, "")).resolve()
         if name in options and split_folder.resolve() in (path, *path.parents):
             raise DomainbertError(
-                f"--out: {out}: the split sets would be written to {split_folder}, which contains --{name}; expected "
-                "--out with another name"
+                f"--out: found '{out}'; the split sets would be written to {split_folder}, which contains the data of "
+                f"--{name}; use another name"
             )
     for path in (out, split_folder):
         if path.exists() and not may_replace:
-            raise DomainbertError(f"{path}: already exists; expected another --out, or --force to replace it")
+            raise DomainbertError(f"{path}: already exists; use another --out, or --force to replace it")
 
 
 def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
@@ -251,12 +251,12 @@ def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[in
 def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, findings: _Findings) -> dict[str, Any]:
     """Return the template variables of the stages that read the corpus; `hidden` is that of the pretrained model."""
     machine, words = findings.machine, corpus.words
-    too_few = f"{corpus.documents:,} documents: 2 % are too few"
+    too_few = f"2 % of the documents ({corpus.documents:,}) are too few"
     uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
         "encoder": encoder,
-        "workers": Choice(machine.cores, f"{machine.cores} cores; the output does not depend on it"),
+        "workers": Choice(machine.cores, f"cores: {machine.cores}; the output does not depend on it"),
         "passes": sizes.pretraining_epochs(words),
         "rows": sizes.pretraining_batch_size(words),
         "dropout": Choice(0.0, "as in docs/results.md: few passes do not overfit"),

@@ -33,7 +33,7 @@ _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
 _TEXTS, _LABELS = {"text", "texts", "sentence", "sentences"}, {"label", "labels"}
-_EXPECTED = "expected train, dev or validation, and test in the names of its files"
+_EXPECTED = "expected a file with 'train' in its name (optional: files with 'dev' or 'validation', and 'test')"
 _NUM_PARTS = 10  # one part is held out
 _SEED = 0
 _SMALL_TEST = 300  # texts in a test set
@@ -153,7 +153,7 @@ def find_splits(path: Path) -> Splits:
     """
     if not path.exists():
         raise DomainbertError(
-            f"{path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+            f"--labelled: {path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
         )
     if not path.is_dir():
         check_regular(path)
@@ -166,7 +166,7 @@ def find_splits(path: Path) -> Splits:
     if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
         return Splits(path)  # a folder in brat's format: each document of the set has its files
     if "train" not in files_by_split:
-        raise DomainbertError(f"{path}: {_describe_missing(entries)}; {_EXPECTED}")
+        raise DomainbertError(f"--labelled: {path}: {_describe_missing(entries)}; {_EXPECTED}")
     sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     if "test" not in sets and "validation" in sets:
         sets["test"] = sets.pop("validation")
@@ -193,8 +193,8 @@ def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
         return LabelledFile(text=text_files[0], label=label_files[0])
     names = format_names(file.name for file in files)
     raise DomainbertError(
-        f"{folder}: found {names} for the {split} set; expected one file, or a file with texts and a file with labels, "
-        "with text and label in their names"
+        f"{folder}: found {names} for the {split} set; expected one file, or the texts in a file with 'text' in its "
+        "name and the labels in a file with 'label'"
     )
 
 
@@ -202,8 +202,8 @@ def _describe_missing(entries: Iterable[Path]) -> str:
     """Return the reason why a folder with these entries has no training set, for an error message."""
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
-        return f"no training set, but sets in its subfolders {format_names(folders)}: name one of them"
-    return f"no training set among {format_names(entry.name for entry in entries)}"
+        return f"no training set, but sets in its subfolders {format_names(folders)}; use the path of a subfolder"
+    return f"no training set among the files ({format_names(entry.name for entry in entries)})"
 
 
 def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
@@ -256,7 +256,7 @@ def _reason(splits: Splits, folder: Path, num_test: int) -> str:
         )
     advice = ""
     if num_test < _SMALL_TEST:
-        advice = f"; {num_test} texts in test give wide intervals: more labels would help most"
+        advice = f"; the test set has few texts ({num_test}), so intervals are wide: more labels would help most"
     return (
         f"the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
         f"a test set must not be used for selection; to select with folds, use `domainbert tune` with k_folds"
