@@ -152,7 +152,7 @@ def test_nothing_in_a_yaml_is_imported(canary: Path, capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("stages: {canary.X: {}}", "stages: found 'canary.X'; expected letters, digits"),
+        ("stages: {canary.X: {}}", "stages: found name 'canary.X'; expected letters, digits"),
         ("stages: {x: {stage: canary.X}}", "stages.x.stage: found 'canary.X'"),
         ("stages: {x: {stage: 'canary:run'}}", "stages.x.stage: found 'canary:run'"),
         ("stages: {x: {stage: {class_path: canary.X}}}", "no stage"),

@@ -204,7 +204,7 @@ def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[st
         return
     if is_current_file:  # case 2: this process has created the lock file
         (job.out / RUNNING).unlink()
-    raise FolderFinished(f"{job.out}: another process has just finished this folder; to replace it, run this again")
+    raise FolderFinished(f"{job.out}: another process has just finished this folder; run again to replace its output")
 
 
 def _clear(folder: Path) -> None:

@@ -134,7 +134,7 @@ def _check_stages(stages: Node, problems: Problems) -> None:
                 f"{node.location(f'stages.{name}')}: found {node.short_text()}; expected a mapping of settings"
             )
         elif not _NAME.fullmatch(name):
-            problems.add(f"{node.where}: stages: found {name!r}; expected letters, digits, '_' and '-' (not first)")
+            problems.add(f"{node.where}: stages: found name {name!r}; expected letters, digits, _ and '-' (not first)")
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:

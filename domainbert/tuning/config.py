@@ -193,8 +193,8 @@ class TuneConfig:
             raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
         num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
         if self.direction is not None and len(self.direction) != num_objectives:
-            found = f"found {len(self.direction)} for {num_objectives} objectives"
-            raise DomainbertError(f"direction: {found}; expected one for each objective")
+            found = f"found {list(self.direction)}"
+            raise DomainbertError(f"direction: {found}; expected one for each objective, in total {num_objectives}")
 
     @property
     def directions(self) -> tuple[Direction, ...]:

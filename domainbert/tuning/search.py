@@ -114,7 +114,7 @@ def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems)
         raise DomainbertError(f"{location}: {stage.name} reads the test set; use another stage, such as finetune")
     base = tree.value["settings"]
     if "out" in base.value:
-        problems.add(f"{base.value['out'].where}: settings.out: remove this key, each trial has its own folder")
+        problems.add(f"{base.value['out'].where}: settings.out: remove this key; each trial has its own folder")
     if config.k_folds and "train" in base.value:  # `validation` may be omitted: each fold replaces both sets
         base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)

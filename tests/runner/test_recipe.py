@@ -528,7 +528,7 @@ stages:
         ("stages: {make: {words: [a]}}\n", "out: missing; expected the folder"),
         ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
         ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
-        ("out: a\nstages: {../make: {stage: make}}\n", "stages: found '../make'; expected letters, digits"),
+        ("out: a\nstages: {../make: {stage: make}}\n", "stages: found name '../make'; expected letters, digits"),
         ("out: a\nstages: {one: {stage: {a: 1}}}\n", "recipe.yaml:2: stages.one: no stage a mapping; expected one of"),
         (
             "out: a\nstages: {Make: {}}\n",
@@ -555,7 +555,7 @@ def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> No
     ("option", "expected"),
     [
         (("stages.make", "1"), "^--stages.make: found 1; expected a mapping of settings"),
-        (("stages.a/b.stage", "make"), "stages: found 'a/b'; expected letters"),
+        (("stages.a/b.stage", "make"), "stages: found name 'a/b'; expected letters"),
         (("stages.", "1"), "expected letters|found 1; expected a mapping"),
     ],
 )

@@ -74,7 +74,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found together with low, high, step or log"),
         ({"space": {}}, "space: no settings; expected one or more, such as"),
         ({"settings": {"epoch": 3}}, "tune.yaml:4: epoch: unknown key; did you mean 'epochs'?"),
-        ({"settings": {"out": "x"}}, "settings.out: remove this key, each trial has its own folder"),
+        ({"settings": {"out": "x"}}, "settings.out: remove this key; each trial has its own folder"),
         ({"stage": "lern"}, "tune.yaml:2: stage: no stage 'lern'; did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "enqueue[0].x: found 3; expected a number from 0.0 to 1.0"),
         ({"enqueue": [{"z": 3}]}, "enqueue[0]: 'z' is not in the space; expected x"),
