@@ -523,13 +523,16 @@ stages:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("out: a\nstages: {}\n", "recipe.yaml:2: stages: expected a mapping"),
-        ("out: [a]\nstages: {make: {words: [a]}}\n", "recipe.yaml:1: out: found a list; expected the folder"),
-        ("stages: {make: {words: [a]}}\n", "out: missing; expected the folder"),
+        ("out: a\nstages: {}\n", "recipe.yaml:2: stages: found no stage; expected a mapping"),
+        ("out: [a]\nstages: {make: {words: [a]}}\n", "recipe.yaml:1: out: found a list; expected a folder"),
+        ("stages: {make: {words: [a]}}\n", "out: missing; expected a folder"),
         ("out: a\nstage: {make: {words: [a]}}\n", "recipe.yaml:2: stage: unknown key; did you mean 'stages'"),
         ("out: a\nstages: {make: [a]}\n", "recipe.yaml:2: stages.make: found a list"),
         ("out: a\nstages: {../make: {stage: make}}\n", "stages: found name '../make'; expected letters, digits"),
-        ("out: a\nstages: {one: {stage: {a: 1}}}\n", "recipe.yaml:2: stages.one: no stage a mapping; expected one of"),
+        (
+            "out: a\nstages: {one: {stage: {a: 1}}}\n",
+            "recipe.yaml:2: stages.one.stage: found a mapping; expected one of",
+        ),
         (
             "out: a\nstages: {Make: {}}\n",
             "stages.Make.stage: missing, and domainbert has no stage 'Make'; did you",
@@ -631,5 +634,5 @@ def test_each_stage_of_a_long_recipe_is_hashed_once(fake_stages: ModuleType, mon
 def test_a_reference_stays_in_the_folder_of_its_stage(fake_stages: ModuleType, path: str) -> None:
     """Files outside would not be compared by content."""
     Path("recipe.yaml").write_text(RECIPE.replace("@make/words.txt", path))
-    with pytest.raises(DomainbertError, match=r"recipe\.yaml:6: found '@make/.*; expected a path inside .* of make$"):
+    with pytest.raises(DomainbertError, match=r"recipe\.yaml:6: found '@make/.*; expected a path in @make, without"):
         read()
