@@ -531,7 +531,7 @@ stages:
         ("out: a\nstages: {../make: {stage: make}}\n", "stages: found name '../make'; expected letters, digits"),
         (
             "out: a\nstages: {one: {stage: {a: 1}}}\n",
-            "recipe.yaml:2: stages.one.stage: found a mapping; expected one of",
+            "recipe.yaml:2: stages.one.stage: found a mapping; expected",
         ),
         (
             "out: a\nstages: {Make: {}}\n",
