@@ -289,7 +289,7 @@ def test_what_settings_have_to_be_together_is_told_by_dry_run(
         " max_length: 1000}": "max_length: found 1000; expected at most 512, the number of positions",
         f"distill-task: {{{ner}, teachers: p, losses: HardTargets, cache: ~/kept}}": "cache: found '~/kept'; expected",
         "transfer: {model: p, corpus: {sources: p}}": "tokenizer, extend: found neither; expected",
-        "export: {model: p, task: Ner}": "task: given without check; expected both",
+        "export: {model: p, task: Ner}": "task: only used with a labelled set in 'check'; set check",
         "evaluate: {models: {a: p}, task: Classification, test: p, train: p}": "train: the scores of classification",
     }
     (tmp_path / "p" / "a.txt").write_text("x")

@@ -157,7 +157,8 @@ def test_labels_that_a_model_folder_does_not_have() -> None:
     assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
     changes = ("stages.result.task", "Classification"), ("stages.result.train", "null")
     wrong = problems_of(("stages.result.models", "{ours: model}"), *changes)
-    assert "--stages.result.models: stages.result.models.ours: model is for ner; expected classification" in wrong
+    expected = "stages.result.models.ours: 'model' is for ner; expected a model for classification"
+    assert f"--stages.result.models: {expected}" in wrong
 
 
 OTHER_TASKS = (
@@ -194,17 +195,17 @@ def test_models_without_a_head_or_for_another_task(monkeypatch: pytest.MonkeyPat
     headless = "no trained task head; expected a model that finetune wrote"
     found = [problem.partition(": ")[2] for problem in problems_of()]
     assert found == [
-        f"stages.bare.model: run/pretrain has {headless}",
-        f"stages.plain.model: model has {headless}",
-        f"stages.student.teachers[0]: run/pretrain has {headless}",
-        f"stages.student.teachers[1]: model has {headless}",
-        "stages.student.teachers[2]: run/classes is for classification; expected ner",
+        f"stages.bare.model: 'run/pretrain' has {headless}",
+        f"stages.plain.model: 'model' has {headless}",
+        f"stages.student.teachers[0]: 'run/pretrain' has {headless}",
+        f"stages.student.teachers[1]: 'model' has {headless}",
+        "stages.student.teachers[2]: 'run/classes' is for classification; expected a model for ner",
         *(
-            f"stages.result.models.{name}: {kind}; expected ner"
+            f"stages.result.models.{name}: {kind}; expected a model for ner"
             for name, kind in (
-                ("a", "run/classes is for classification"),
-                ("c", "run/packed is for classification"),
-                ("d", "run/pretrain has no trained task head"),
+                ("a", "'run/classes' is for classification"),
+                ("c", "'run/packed' is for classification"),
+                ("d", "'run/pretrain' has no trained task head"),
             )
         ),
     ]
@@ -223,11 +224,11 @@ def test_a_corpus_to_come_that_a_training_could_not_read_is_told_before_it_is_pr
     lengths = ("stages.prepare.row_lengths", "[64, 512]")
     assert problems_of(lengths, ("stages.pretrain.max_length", "512")) == []
     assert problems_of(lengths) == [
-        "recipe.yaml:7: stages.pretrain.max_length: found 128; expected a length of row_lengths in run/prepare: 64, 512"
+        "recipe.yaml:7: stages.pretrain.max_length: found 128; expected one of 64, 512, the row_lengths of run/prepare"
     ]
     phases = ("stages.pretrain.max_length", "[{until: 0.5, length: 32}, {length: 64}]")
     assert problems_of(lengths, phases, ("stages.pretrain.budget.max_steps", "10")) == [
-        "--stages.pretrain.max_length: found 32; expected a length of row_lengths in run/prepare: 64, 512"
+        "--stages.pretrain.max_length: found 32; expected one of 64, 512, the row_lengths of run/prepare"
     ]
     model = (
         ("stages.pretrain.encoder", "null"),
@@ -236,7 +237,7 @@ def test_a_corpus_to_come_that_a_training_could_not_read_is_told_before_it_is_pr
     )
     assert problems_of(*model) == [
         "--stages.pretrain.init_from: run/prepare is prepared with run/vocab, which is not the tokenizer of model; "
-        "expected tokenizer: model in prepare"
+        "set tokenizer: model in the stage of run/prepare"
     ]
     assert problems_of(*model, ("stages.prepare.tokenizer", "model")) == []
 

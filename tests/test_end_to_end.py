@@ -86,7 +86,7 @@ def test_a_label_that_training_did_not_have_is_named(runs, tmp_path):
         DomainbertError, match=r"test.conll:4: label 'place' \(count 1, first here\) was not in training"
     ):
         runs.evaluate(str(tmp_path / "out"), "ner", {"m": runs / "ner-pretrained"}, test=test)
-    with pytest.raises(DomainbertError, match=r"models.m: .* is for classification; expected ner"):
+    with pytest.raises(DomainbertError, match=r"models.m: .* is for classification; expected a model for ner"):
         runs.evaluate(str(tmp_path / "other"), "ner", {"m": runs / "classification-pretrained"})
 
 

@@ -65,7 +65,7 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
     assert said in capsys.readouterr().err
     assert work.run("finetune", "out", dropped, "--resume", "auto") == 0
     assert seeds_trained(work) == set()
-    assert "seed-1: removed, because seeds no longer lists it" in capsys.readouterr().out
+    assert "seed-1: removed, because the setting 'seeds' no longer lists it" in capsys.readouterr().out
     assert_same_outcome(work / "other", work / "out")
 
 

@@ -36,7 +36,7 @@ def test_its_files_are_read_before_anything_runs(
     del stages["result"]["train"]
     Path("validation.jsonl").write_text(graded)
     assert run(stages) == 2
-    assert "seed-1 is for ner; expected grade" in capsys.readouterr().err.replace("seed-2", "seed-1")
+    assert "seed-1' is for ner; expected a model for grade" in capsys.readouterr().err.replace("seed-2", "seed-1")
 
 
 def run(stages: dict[str, Any]) -> int:

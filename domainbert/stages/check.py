@@ -105,13 +105,13 @@ def _check_rules(settings: Check) -> None:
                 raise DomainbertError(f"{key}: no rule has the name {name[:80]!r}; {suggest_name(name, list(rules))}")
     for name, reason in settings.ignore.items():
         if not reason.strip():
-            raise DomainbertError(f"ignore: {name} has no reason; expected a few words: why its findings do not matter")
+            raise DomainbertError(f"ignore: the rule '{name}' has no reason; expected ignore: {{{name}: your reason}}")
     for name, value in settings.thresholds.items():
         if value < 0:
-            raise DomainbertError(f"thresholds: {name}: found {value:g}; expected 0 or more")
+            raise DomainbertError(f"thresholds: found {value:g} for the rule '{name}'; expected 0 or more")
         if rules[name].threshold is None:
-            advice = f"remove it here, or ignore the rule: ignore: {{{name}: your reason}}"
-            raise DomainbertError(f"thresholds: the rule {name} has no threshold; {advice}")
+            advice = f"remove it here; to switch the rule off, set ignore: {{{name}: your reason}}"
+            raise DomainbertError(f"thresholds: the rule '{name}' has no threshold; {advice}")
 
 
 @stage
@@ -186,7 +186,7 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
     """Return the message that the corpus was read in part, because the reading of `num_cut` files stopped early."""
     read = sum(source.read_characters for source in report.sources)
     files = "a file" if num_cut == 1 else f"{num_cut:,} files"
-    advice = "max_characters: null reads the whole corpus"
+    advice = "to read the whole corpus, set max_characters: null for check"
     return f"check: read {read:,} characters of the corpus, and {files} only in part; {advice}"
 
 
@@ -219,7 +219,7 @@ def _leak_line(finding: Finding) -> str:
 
 def _error_line(finding: Finding) -> str:
     rule = finding.rule
-    return f"{rule}: {finding.message}; correct it, or ignore the rule with a reason: ignore: {{{rule}: ...}}"
+    return f"{rule}: {finding.message}; correct the data, or set ignore: {{{rule}: your reason}} for check"
 
 
 def check_arguments(arguments: StageArguments) -> None:

@@ -81,7 +81,7 @@ class DistillTask(LabelledTraining):
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
-            raise DomainbertError(f"task: {reason}")
+            raise DomainbertError(f"unlabelled: {reason}")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         for number, loss in enumerate(self.losses):
@@ -91,10 +91,10 @@ class DistillTask(LabelledTraining):
                     "expected SoftTargets, HardTargets or losses on layers"
                 )
             if isinstance(loss, SoftTargets) and loss.positions == "all":
-                raise DomainbertError(f"losses[{number}].positions: found all, for distill; expected predicted")
+                raise DomainbertError(f"losses[{number}].positions: found 'all', only for distill; expected predicted")
         if self.cache is not None:
             if not self.task.distillation.has_logits:
-                raise DomainbertError(f"cache: {self.task.name} has no logit for each label to cache; expected null")
+                raise DomainbertError(f"cache: {self.task.name} has no logit for each label; expected cache: null")
             check_home_expanded("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")

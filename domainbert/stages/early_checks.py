@@ -133,9 +133,9 @@ class StageArguments:
         with self.record_problems(key):
             task = self.task_of_model(path)
             if task == "":  # None, if the task is not known yet, is no problem
-                raise DomainbertError(f"{path} has {NO_TASK_HEAD}")
+                raise DomainbertError(f"'{path}' has {NO_TASK_HEAD}")
             if task is not None and expected is not None and task != expected:
-                raise DomainbertError(f"{path} is for {task}; expected {expected}")
+                raise DomainbertError(f"'{path}' is for {task}; expected a model for {expected}")
 
     def task_of_model(self, path: Path) -> str | None:
         """Return the task of a model, "" for a model without a task head, or None if the task is not known yet."""
@@ -184,12 +184,12 @@ class StageArguments:
             prepared = pending.get("row_lengths")
             if prepared is not None and (missing := sorted(lengths - set(prepared))):
                 missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
-                found = f"found {missing_text}; expected a length of row_lengths in {path}: {prepared_text}"
+                found = f"found {missing_text}; expected one of {prepared_text}, the row_lengths of {path}"
                 self.problems.append(("max_length", found))
             for key, model in models.items():
                 if self.is_ready(model) and not pending.has_tokenizer_of(model):
                     found = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
-                    self.problems.append((key, f"{found}; expected tokenizer: {model} in prepare"))
+                    self.problems.append((key, f"{found}; set tokenizer: {model} in the stage of {path}"))
 
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model.

@@ -57,10 +57,10 @@ class Evaluate:
         """Check the names of the models, and that the task uses a training set if there is one."""
         problems = Problems("evaluate")
         if not self.models:
-            problems.add("models: empty; expected at least one model folder with a name, such as ours: runs/finetune")
+            problems.add("models: empty; expected at least one model folder with a name, as in {small: runs/finetune}")
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name):
-                problems.add(f"models: found the name {name!r}; expected letters, digits and ._+- (a folder name)")
+                problems.add(f"models: found the name {name!r}; expected a folder name of letters, digits and ._+-")
         if self.train is not None and not self.task.evaluation.uses_training_set:
             problems.add(f"train: the scores of {self.task.name} do not use the training set; expected null")
         problems.raise_if_any()
@@ -195,8 +195,8 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
             _check_task_name(name, path, task_name, task)
         training = pending.get("task")
         if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
-            found, expected = ("pairs", "single texts") if task.reads_pairs else ("single texts", "pairs")
-            raise DomainbertError(f"task: reads {found}; expected {expected}, on which models.{name} is trained")
+            found, step = ("pairs", "remove") if task.reads_pairs else ("single texts", "set")
+            raise DomainbertError(f"task: reads {found}, unlike models.{name}; {step} format.text_pair_key")
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
         training_labels = pending.training_labels()
@@ -213,7 +213,7 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
 def _check_task_name(system: str, folder: Path, task_name: str | None, task: TaskConfig) -> None:
     if task_name != task.name:
         found = f"is for {task_name}" if task_name else "has no trained task head"
-        raise DomainbertError(f"models.{system}: {folder} {found}; expected {task.name}")
+        raise DomainbertError(f"models.{system}: '{folder}' {found}; expected a model for {task.name}")
 
 
 def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
@@ -253,13 +253,13 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
         seeds = [seed for scores in by_metric for seed in scores]
         if missing := [seed for seed in seeds if not (folder / seed / "config.json").is_file()]:
             raise DomainbertError(
-                f"models.{name}: {folder / 'seeds.json'} lists {', '.join(missing)}, but the folders have no "
-                "config.json; expected a model folder for each listed seed: train these seeds again"
+                f"models.{name}: {folder / 'seeds.json'} lists {', '.join(missing)}, but these folders have no "
+                f"config.json; restore them, or run the stage that wrote {folder} again"
             )
     seed_folders = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
     if not seed_folders:
-        found = "not a folder" if not folder.is_dir() else "no config.json in it or in seed-*/"
-        raise DomainbertError(f"models.{name}: {folder}: {found}; expected a model folder or the output of finetune")
+        found = "is not a folder" if not folder.is_dir() else "has no config.json, and no seed-* with one"
+        raise DomainbertError(f"models.{name}: '{folder}' {found}; expected a model folder or the output of finetune")
     return {path.name: path for path in seed_folders}
 
 

@@ -63,7 +63,7 @@ class Export:
     def __post_init__(self) -> None:
         """Check that `task` is given only with `check`."""
         if self.check is None and self.task is not None:
-            raise DomainbertError("task: given without check; expected both, or no task")
+            raise DomainbertError("task: only used with a labelled set in 'check'; set check, or remove task")
 
 
 @stage
@@ -124,7 +124,7 @@ def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
         model, folder, missing = load_model(folder, folder.head)
     if missing:
         names = ", ".join(missing)
-        raise DomainbertError(f"{folder.path}: the weights of the head are missing: {names}; expected a trained model")
+        raise DomainbertError(f"{folder.path}: the head has no weights for {names}; expected a trained model")
     return model.eval(), folder
 
 
@@ -148,12 +148,12 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"check: {folder.path} has {NO_TASK_HEAD}, or no check")
+        raise DomainbertError(f"check: {folder.path} has {NO_TASK_HEAD}, or check: null")
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
     task = task or config_from_fields(kind, folder.fields)
     if task is None:
-        raise DomainbertError(f"task: missing; expected {folder_name(kind)}, as in the model, with the format of check")
+        raise DomainbertError(f"task: missing; expected {folder_name(kind)}, with the format of the files in 'check'")
     return read_test_set(task, settings.check, None, inputs.labelled)
 
 
@@ -216,8 +216,8 @@ def _compare_logits(
         gap = largest_difference(expected, (logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS))
         if file == files[0] and not gap.tolerable:
             raise DomainbertError(
-                f"{file}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most "
-                f"{TOLERANCE:g} of the largest logit, which is {gap.scale:.3g}"
+                f"{file}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most {TOLERANCE:g} "
+                f"of the largest logit, {gap.scale:.3g}; try other versions of torch, onnx and onnxruntime"
             )
         size = file.stat().st_size
         facts[file.name] = {"bytes": size, "max_logit_difference": gap.largest, "largest_logit": gap.scale}
@@ -226,8 +226,8 @@ def _compare_logits(
 
 def _file_summary(facts: Mapping[str, Any]) -> str:
     return (
-        f"{facts['bytes'] / 1e6:.1f} MB, logits at most {facts['max_logit_difference']:.1e} from torch's "
-        f"(the largest is {facts['largest_logit']:.3g})"
+        f"{facts['bytes'] / 1e6:.1f} MB, logits differ from torch's by at most {facts['max_logit_difference']:.1e} "
+        f"(the largest logit is {facts['largest_logit']:.3g})"
     )
 
 

@@ -52,15 +52,15 @@ class Finetune(LabelledTraining):
         """Check that the settings fit together, and that the task and the encoder support them."""
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
-            raise DomainbertError("adversarial, r_drop: found with trainer.strategy: fsdp; expected ddp, for example")
+            raise DomainbertError("trainer.strategy: found fsdp with adversarial or r_drop; expected ddp, for example")
         if self.r_drop is not None and self.dropout == 0:
             raise DomainbertError("r_drop: found with dropout: 0; expected a dropout above 0")
         if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
             raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
-            raise DomainbertError("encoder: found with init: pretrained; expected init: random, or no encoder")
+            raise DomainbertError("encoder: found with init: pretrained; remove it, or set init: random")
         if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError("frozen_layers: found with init: random; expected init: pretrained, or null")
+            raise DomainbertError("frozen_layers: found with init: random; remove it, or set init: pretrained")
         check_length(self.max_length, self.encoder)
         if self.max_length is not None:
             self.task.check_window(self.max_length)

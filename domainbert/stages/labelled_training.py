@@ -86,11 +86,11 @@ class LabelledTraining(Training):
         _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
-            raise DomainbertError("averaging: found with trainer.strategy: fsdp; expected ddp, for example")
+            raise DomainbertError("averaging: found with trainer.strategy: fsdp; expected trainer.strategy: ddp")
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
-                f"averaging: found last with patience: {self.patience}; expected ema, or no patience: a training that "
-                "stops early does not reach its last steps"
+                f"averaging.name: found 'last' with patience: {self.patience}; expected name: ema, or patience: null, "
+                "because a training that stops early does not reach its last steps"
             )
 
     @property
@@ -182,7 +182,7 @@ def _remove_unlisted_seeds(out: Path, seeds: Sequence[int]) -> None:
     for folder in sorted(out.glob("seed-*")):
         is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
         if is_other and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
-            print(f"{folder.name}: removed, because seeds no longer lists it")
+            print(f"{folder.name}: removed, because the setting 'seeds' no longer lists it")
             shutil.rmtree(folder)
 
 

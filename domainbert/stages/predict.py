@@ -95,13 +95,13 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
         except DomainbertError as error:
             if not count:
                 raise
-            kept = f"the predictions of the {count:,} texts before it are kept in {writer.path}"
+            kept = f"earlier predictions ({count:,}) are kept in {writer.path}"
             raise TrainingFailed(f"{error}; {kept}") from error
     if not count:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
     for (key, name), rows in sorted(writer.renamed.items()):
-        print(f"{rows:,} texts have a key {key!r}, which is kept; the prediction is under {name!r}")
-    print(f"{count:,} texts -> {writer.path}")
+        print(f"texts with a key {key!r}, which is kept: {rows:,}; the prediction is under {name!r}")
+    print(f"texts: {count:,} -> {writer.path}")
     return {"texts": count}
 
 

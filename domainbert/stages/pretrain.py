@@ -73,7 +73,7 @@ class Pretrain(CorpusTraining):
         if self.static_embeddings and self.encoder is None:
             raise DomainbertError("static_embeddings: found true next to init_from; expected static_embeddings: false")
         if self.objective is not None and self.masking != MaskingConfig():
-            raise DomainbertError("masking: found next to objective; expected masking inside it (objective.masking)")
+            raise DomainbertError("masking: found next to objective; expected masking inside it (see --objective.help)")
         super().__post_init__()
         check_length(self.row_length, self.encoder)
 
@@ -196,7 +196,7 @@ def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
     first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]
-        print(f"{name}: loss {after:.4f}; {before:.4f} at step {first['step']:,} ({after - before:+.4f})")
+        print(f"{name}: loss {after:.4f}, from {before:.4f} at step {first['step']:,} ({after - before:+.4f})")
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 

@@ -97,7 +97,7 @@ def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     """Return the keywords of a call: from `out` and an object of the settings class, one for each field."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
-        raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}, or its fields by name")
+        raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}(...), or keywords")
     return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(expected)}}
 
 

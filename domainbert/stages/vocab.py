@@ -191,7 +191,7 @@ def _rare_character_warnings(words: TrainingWords, min_count: int, unknown: str)
     if words.rare_share <= _MAX_RARE_SHARE:
         return []
     share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_summary(words, min_count, unknown)
-    return [f"{share} of the corpus have no piece; {rare}; lower min_character_count or use kind byte_bpe to keep them"]
+    return [f"{share} of the corpus have no piece; {rare}; lower min_character_count or set kind: byte_bpe"]
 
 
 def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:
@@ -201,9 +201,9 @@ def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:
     counts = words.rare_characters
     if not counts:
         return "none is too rare for a piece"
-    reason = f"fewer than {min_count:,} occurrences: min_character_count"
+    reason = f"fewer occurrences than min_character_count: {min_count:,}"
     cut_by_limit = max(counts.values()) >= min_count
     if cut_by_limit:
         reason = f"not among the {MAX_ALPHABET:,} most frequent, or {reason}"
     lost, shown = f"{sum(counts.values()):,} occurrences become {unknown}", " ".join(list(counts)[:20])
-    return f"rare characters: {len(counts):,} ({reason}), {lost}: {shown}"
+    return f"rare characters: {len(counts):,} ({reason}), whose {lost}: {shown}"

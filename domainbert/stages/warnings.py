@@ -46,8 +46,8 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
     student_sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
     sizes = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
     return [
-        f"{larger}: validation {headline.name} {scores[larger]:.4f} is not better than {scores[smaller]:.4f} of "
-        f"{smaller}, a model of the student's size without a teacher; train the teacher for more steps"
+        f"models.{larger}: validation {headline.name} {scores[larger]:.4f} is not better than {scores[smaller]:.4f} of "
+        f"models.{smaller}, which has the student's size and no teacher; train '{larger}' for more steps"
         for larger, smaller in permutations(sizes, 2)
         if sizes[smaller] in student_sizes
         and sizes[larger] > sizes[smaller]

@@ -78,7 +78,7 @@ def test_a_leak_is_an_error_where_it_is_more_than_a_twentieth(tmp_path: Path) ->
     assert one["message"] == "4 of 60 texts of test are also in train, 1 of them with other labels"
     assert result["errors"] == [
         "same-text-in-train-and-test: 4 of 60 texts of test are also in train, 1 of them with other labels; "
-        "correct it, or ignore the rule with a reason: ignore: {same-text-in-train-and-test: ...}"
+        "correct the data, or set ignore: {same-text-in-train-and-test: your reason} for check"
     ]
     assert result["warnings"] == [one["message"]]
     ignored = {"ignore": {"same-text-in-train-and-test": "café"}}
@@ -195,9 +195,9 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
         DomainbertError, match=r"ignore: no rule has the name 'rare-labels'; did you mean 'rare-label'\?"
     ):
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
-    with pytest.raises(DomainbertError, match="ignore: rare-label has no reason"):
+    with pytest.raises(DomainbertError, match="ignore: the rule 'rare-label' has no reason"):
         check(tmp_path / "out", **usual, ignore={"rare-label": " "})
-    with pytest.raises(DomainbertError, match="thresholds: the rule unknown-label has no threshold"):
+    with pytest.raises(DomainbertError, match="thresholds: the rule 'unknown-label' has no threshold; remove it here;"):
         check(tmp_path / "out", **usual, thresholds={"unknown-label": 3})
     with pytest.raises(DomainbertError, match="task: missing"):
         check(tmp_path / "out", labelled={"train": str(train)})

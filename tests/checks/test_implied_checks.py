@@ -159,7 +159,7 @@ def test_errors_stop_the_recipe_and_a_reason_lets_it_go_on(tmp_path: Path, capsy
     assert main(command) == 1
     err = capsys.readouterr().err
     rules = ["same-text-in-train-and-validation", "same-text-in-train-and-test"]
-    assert all(f"ignore the rule with a reason: ignore: {{{rule}: ...}}" in err for rule in rules)
+    assert all(f"; correct the data, or set ignore: {{{rule}: your reason}} for check" in err for rule in rules)
     made = (tmp_path / "run/check/check.json").stat().st_mtime_ns
     assert main(command) == 1 and "check: skipped (done)" in capsys.readouterr().out
     assert (tmp_path / "run/check/check.json").stat().st_mtime_ns == made
@@ -222,7 +222,7 @@ def test_thresholds_of_nothing_and_below_it(tmp_path: Path, capsys: pytest.Captu
     assert main([*words, "--thresholds", "{surface-missed: 0}"]) == 0
     assert "surface-missed" not in capsys.readouterr().out
     assert main([*words, "--force", "--thresholds", "{surface-missed: -1}"]) == 2
-    assert "thresholds: surface-missed: found -1; expected 0 or more" in capsys.readouterr().err
+    assert "thresholds: found -1 for the rule 'surface-missed'; expected 0 or more" in capsys.readouterr().err
 
 
 def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -440,7 +440,7 @@ def test_corpora_that_cannot_be_merged(
     refused(f"{corpora[1]}/parts/00000: the same part as", tmp_path / "some", *corpora)
     given = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
     prepare(tmp_path / "long", corpus=given, tokenizer=tokenizer, row_lengths=[20], num_workers=0)
-    refused(f"long: row_lengths [20]; expected [16, 40], as in {whole}", whole, tmp_path / "long")
+    refused(f"long: found row_lengths [20]; expected [16, 40], as in {whole}", whole, tmp_path / "long")
     toy_tokenizer.save(tmp_path / "tokenizer", 64)
     vocab = json.loads((tmp_path / "tokenizer" / "tokenizer.json").read_text())
     vocab["model"]["vocab"]["another"] = len(vocab["model"]["vocab"])
@@ -450,7 +450,7 @@ def test_corpora_that_cannot_be_merged(
     shutil.rmtree(tmp_path / "other" / "parts" / "00003")
     refused("parts/00003: no prepared.json", tmp_path / "other")
     prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
-    refused("plain: prepared as a whole; expected a folder that `prepare` wrote", tmp_path / "plain")
+    refused("plain: prepared without row_lengths; run prepare again with row_lengths", tmp_path / "plain")
     with pytest.raises(DomainbertError, match="is a corpus in parts; expected one folder"):
         open_prepared([whole, whole])
 

@@ -274,9 +274,9 @@ def short_teacher(folder, short):
 
 
 def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
-    with pytest.raises(DomainbertError, match="is for classification; expected ner"):
+    with pytest.raises(DomainbertError, match="is for classification; expected a model for ner"):
         run(runs, "wrong-task", "ner", teachers=[runs / "classification-pretrained"])
-    with pytest.raises(DomainbertError, match=r"losses\[0\]\.positions: found all, for distill; expected"):
+    with pytest.raises(DomainbertError, match=r"losses\[0\]\.positions: found 'all', only for distill; expected"):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])
     few = tmp_path / "train.conll"
     few.write_text("the O\nbank B-outcome\n")

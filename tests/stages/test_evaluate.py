@@ -262,8 +262,8 @@ def test_bad_models_are_named_together(out, tmp_path):
     with pytest.raises(DomainbertError) as error:
         evaluate(out, models=folders, task=Ner(), test=test)
     message = str(error.value)
-    assert "models.a" in message and "not a folder" in message
-    assert "models.b" in message and "no config.json" in message
+    assert "models.a: '" in message and "' is not a folder; expected a model folder" in message
+    assert "models.b: '" in message and "' has no config.json, and no seed-* with one" in message
     with pytest.raises(DomainbertError, match=r"(?s)models\.c: .* does not exist.*models\.d: .* does not exist"):
         evaluate(out, models={"c": tmp_path / "none", "d": tmp_path / "neither"}, task=Ner(), test=test)
 
@@ -280,7 +280,7 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
     (texts, classes), (words, tags) = classified, tagged
     good = models("good", {"": classifier(classes, 0.9, 1)})
     other = models("other", {"": tagger(tags, 0.9, 1)})
-    with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected classification"):
+    with pytest.raises(DomainbertError, match=r"models.other: .* is for ner; expected a model for classification"):
         evaluate(out, models={"good": good, "other": other}, task=Classification(), test=texts)
     with pytest.raises(DomainbertError, match="train: the scores of classification do not use"):
         evaluate(out, models={"good": good}, task=Classification(), test=texts, train=words)

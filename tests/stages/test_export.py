@@ -251,7 +251,7 @@ def test_what_cannot_be_exported_or_checked_is_named(runs, tmp_path, tagger_fold
             r"model\.onnx: exported for ONNX Runtime; expected the model folder that was exported",
         ),
         ({"model": runs / "pretrain", "check": ner}, "check: .*pretrain has no trained task head"),
-        ({"model": runs / "ner-scratch", "task": Ner()}, "task: given without check; expected both"),
+        ({"model": runs / "ner-scratch", "task": Ner()}, "task: only used with a labelled set in 'check'; set check"),
         (
             {"model": runs / "ner-scratch", "check": classification, "task": Classification()},
             "task: found classification; expected ner, the task of",
@@ -268,7 +268,7 @@ def test_a_head_without_weights_is_named(runs, tmp_path):
     config = json.loads((tmp_path / "model/config.json").read_text())
     config |= {"architectures": ["BertForTokenClassification"], "id2label": {"0": "O", "1": "B-x"}}
     (tmp_path / "model/config.json").write_text(json.dumps(config))
-    with pytest.raises(DomainbertError, match=r"the weights of the head are missing: classifier\.(weight|bias)"):
+    with pytest.raises(DomainbertError, match=r"the head has no weights for classifier\.(weight|bias)"):
         export(tmp_path, model=tmp_path / "model")
 
 

@@ -181,26 +181,29 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
     [
         (
             {"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}},
-            "averaging: found with trainer.strategy: fsdp",
+            "averaging: found with trainer.strategy: fsdp; expected trainer.strategy: ddp$",
         ),
         (
             {"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}},
-            "adversarial, r_drop: found with trainer.strategy: fsdp",
+            "trainer.strategy: found fsdp with adversarial or r_drop; expected ddp",
         ),
         (
             {"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}},
-            "adversarial, r_drop: found with trainer.strategy: fsdp",
+            "trainer.strategy: found fsdp with adversarial or r_drop; expected ddp",
         ),
         (
             {"r_drop": RDropConfig(), "dropout": 0.0},
             "r_drop: found with dropout: 0",
         ),
-        ({"init": "random", "frozen_layers": 0}, "frozen_layers: found with init: random; expected init: pretrained"),
+        ({"init": "random", "frozen_layers": 0}, "frozen_layers: found with init: random; remove it, or set init"),
         (
             {"select_by": "accuracy"},
             "select_by: found 'accuracy'; expected one of f1, macro_f1, precision, recall, loss$",
         ),
-        ({"averaging": AveragingConfig("last"), "patience": 2}, "averaging: found last with patience: 2; expected ema"),
+        (
+            {"averaging": AveragingConfig("last"), "patience": 2},
+            "averaging.name: found 'last' with patience: 2; .*: ema",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together(changes: dict[str, Any], message: str) -> None:

@@ -123,7 +123,7 @@ def test_keys_of_the_input_are_kept_beside_the_prediction_and_it_is_said(runs, r
         assert sum(row["scores"].values()) == pytest.approx(1)
         assert row["predicted_label"] == max(row["scores"], key=row["scores"].get)
     assert (
-        "40 texts have a key 'label', which is kept; the prediction is under 'predicted_label'"
+        "texts with a key 'label', which is kept: 40; the prediction is under 'predicted_label'"
         in capsys.readouterr().out
     )
 

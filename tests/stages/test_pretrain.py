@@ -217,7 +217,7 @@ def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text
     )
     for row in rows:
         assert row["general_loss"] == row["loss"] and row["general_bits_per_character"] == row["bits_per_character"]
-    assert f"general: loss {rows[2]['loss']:.4f}; {rows[0]['loss']:.4f} at step 0" in capsys.readouterr().out
+    assert f"general: loss {rows[2]['loss']:.4f}, from {rows[0]['loss']:.4f} at step 0" in capsys.readouterr().out
 
 
 def test_all_phases_are_validated_on_rows_of_the_last_length(runs, capsys):

@@ -117,7 +117,7 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
     with standard_input("\n".join([*sent, "{broken", sent[0]])):
         assert main(words("-")) == 2
     file = tmp_path / "out/predictions.jsonl"
-    kept = f"; the predictions of the 300 texts before it are kept in {file}\n"
+    kept = f"; earlier predictions (300) are kept in {file}\n"
     said = capsys.readouterr().err
     assert "-:301: not JSON" in said and said.endswith(kept)
     assert texts_of(tmp_path / "out") == [f"Text {number}." for number in range(300)]
@@ -139,7 +139,7 @@ def test_what_was_predicted_before_a_broken_line_of_a_file_is_kept(words, tmp_pa
     assert main(words(str(texts))) == 2
     file = tmp_path / "out/predictions.jsonl"
     said = capsys.readouterr().err
-    assert f"{texts}:301: not JSON" in said and said.endswith(f"the 256 texts before it are kept in {file}\n")
+    assert f"{texts}:301: not JSON" in said and said.endswith(f"earlier predictions (256) are kept in {file}\n")
     assert texts_of(tmp_path / "out") == [f"Text {number}." for number in range(256)]
     texts.write_text("\n".join(rows))
     assert main([*words(str(texts)), "--force"]) == 0

@@ -133,7 +133,7 @@ def test_without_a_head_and_with_a_pooler_shared_words_give_the_same_states(
     for state in ("last_hidden_state", "pooler_output"):  # the last bit may depend on where the weights lie in memory
         torch.testing.assert_close(one[state], other[state], atol=1e-6, rtol=0)
     assert len(load_model(out, "masked_lm")[2]) == 5, "the head is still to be made"
-    assert "the embeddings have 6 rows without an entry, which are left out" in capsys.readouterr().out
+    assert "embeddings without a vocabulary entry: 6, which are left out" in capsys.readouterr().out
 
 
 def test_extension(run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -238,7 +238,9 @@ def test_what_cannot_be_transferred(run: Callable[..., Path], tmp_path: Path) ->
     with pytest.raises(DomainbertError, match="tokenizer, extend: found both; expected exactly one"):
         run("both", tokenizer=tmp_path / "new", extend=2)
     tokenizer_of([*OLD, "more"]).save(tmp_path / "old")
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}/old: the tokenizer has 19 entries, .* only 18; expected a"):
+    with pytest.raises(
+        DomainbertError, match=rf"{tmp_path}/old: the tokenizer has 19 entries, but vocab_size .* only 18; expected"
+    ):
         run("too-large")
     config = tmp_path / "old/config.json"
     config.write_text(config.read_text().replace('"model_type": "bert"', '"model_type": "t5"'))

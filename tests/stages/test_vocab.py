@@ -81,7 +81,7 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
         return lines[0], [tokenizer.unk_id in one for one in ids], report
 
     said, unknown, report = made("default")
-    rare = "rare characters: 3 (fewer than 10 occurrences: min_character_count), 20 occurrences become [UNK]"
+    rare = "rare characters: 3 (fewer occurrences than min_character_count: 10), whose 20 occurrences become [UNK]"
     assert said == f"alphabet: 94 characters; {rare}: \u00e9 \U0001f525 \U0001f600" and unknown == [True, True, True]
     assert report["training"]["rare_character_occurrences"] == 20
     characters = sum(len(text.replace(" ", "")) for text in texts)
@@ -89,9 +89,9 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     assert warning.startswith(
         f"{100 * 20 / (characters - 12):.2f} % of the characters of the corpus have no piece; {rare}"
     )
-    assert warning.endswith("; lower min_character_count or use kind byte_bpe to keep them")
+    assert warning.endswith("; lower min_character_count or set kind: byte_bpe")
     said, unknown, report = made("some", min_character_count=8)
-    assert said.startswith("alphabet: 96 characters; rare characters: 1 (fewer than 8 occurrences") and unknown == [
+    assert said.startswith("alphabet: 96 characters; rare characters: 1 (fewer occurrences than min") and unknown == [
         True,
         False,
         False,
@@ -119,7 +119,7 @@ def test_what_is_rare_is_told_by_the_vocabulary_s_own_name(
     first, second = _folder(tmp_path / "first"), _folder(tmp_path / "second")
     vocab(first, corpus=corpus, vocab_size=256)
     metrics = vocab(second, corpus=corpus, vocab_size=256, min_character_count=500, kind=Unigram(), compare_with=first)
-    assert "min_character_count), 90 occurrences become <unk>: \u00a3" in capsys.readouterr().out
+    assert "min_character_count: 500), whose 90 occurrences become <unk>: \u00a3" in capsys.readouterr().out
     assert load_tokenizer(second).tokens[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
     assert 0 < metrics["compared"]["share_of_ours"] < 1
 

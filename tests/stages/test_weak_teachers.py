@@ -27,8 +27,8 @@ def warnings(folder: Path, scores: dict[str, list[float]], headline: Headline, t
 def test_a_teacher_below_the_small_model_is_named_with_both_scores(tmp_path):
     scores = {"teacher": [0.5, 0.6], "alone": [0.6, 0.7], "student": [0.8]}
     assert warnings(tmp_path, scores, Ner().headline) == [
-        "teacher: validation entity F1 0.5500 is not better than 0.6500 of alone, a model of the student's size "
-        "without a teacher; train the teacher for more steps"
+        "models.teacher: validation entity F1 0.5500 is not better than 0.6500 of models.alone, which has the "
+        "student's size and no teacher; train 'teacher' for more steps"
     ]
 
 

@@ -251,7 +251,7 @@ def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
     arguments = {"models": {"a": Path("run/a")}, "task": Classification(), "test": Path("run/test"), "train": None}
     given = StageArguments(arguments, {"run/a": training, "run/test": training})
     check_arguments(given)
-    assert given.problems == [("task", "reads single texts; expected pairs, on which models.a is trained")]
+    assert given.problems == [("task", "reads single texts, unlike models.a; set format.text_pair_key")]
 
 
 def test_an_export_names_what_its_model_does_not_read(vocabularies: Folders, tmp_path: Path) -> None:

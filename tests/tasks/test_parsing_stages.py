@@ -177,7 +177,7 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     student = whole["stages"]["student"]
     for changed, told in (
         ({"losses": ["SoftTargets", "LogitMSE"]}, "losses[1]: LogitMSE compares a logit for each label, but parsing"),
-        ({"cache": "cache"}, "cache: parsing has no logit for each label to cache; expected null"),
+        ({"cache": "cache"}, "cache: parsing has no logit for each label; expected cache: null"),
     ):
         whole["stages"]["student"] = {**student, **changed}
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
