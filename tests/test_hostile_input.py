@@ -131,7 +131,7 @@ KEYS = {
     "trainer: {profiler: canary.X}": "trainer.profiler: found 'canary.X'; expected one of",
     "trainer: {profiler: [{class_path: canary.X}]}": "trainer.profiler: found a list; expected one of",
     "trainer: {max_time: {class_path: canary.X}}": "trainer.max_time: ends a training before",
-    "trainer: {devices: [{class_path: canary.X}]}": "trainer.devices: found a list; expected an integer",
+    "trainer: {devices: [{class_path: canary.X}]}": "trainer.devices: found a list; expected a number of devices, -1",
     "trainer: {benchmark: {class_path: canary.X}}": "trainer.benchmark: found a mapping; expected true or false",
     "trainer: {canary.X: 1}": "trainer.canary.X: lightning.Trainer has no such argument",
 }

@@ -130,16 +130,16 @@ def _entry_point_classes(base: type) -> Iterator[type]:
     """Yield the subclasses of `base` from the entry points of installed packages."""
     group = getattr(base, "entry_point_group", None)
     for entry in entry_points(group=group) if group is not None else ():
-        package = "" if entry.dist is None else f" of {entry.dist.name}"
-        where = f"entry point {group}: {entry.name} = {entry.value}{package}"
+        package = "" if entry.dist is None else f" of the package {entry.dist.name}"
+        where = f"{group}: the entry point '{entry.name} = {entry.value}'{package}"
         try:
             cls = entry.load()
         except Exception as error:  # a module of another package may raise anything during its import
-            raise DomainbertError(f"{where}: cannot be loaded: {type(error).__name__}: {error}") from error
+            raise DomainbertError(f"{where} cannot be loaded: {type(error).__name__}: {error}") from error
         try:
             yield _checked_class(cls, base, entry.value.replace(":", "."))
         except DomainbertError as error:
-            raise DomainbertError(f"{where}: {error}") from error
+            raise DomainbertError(f"{where} is not valid: {error}") from error
 
 
 def concrete_subclasses(base: type) -> list[Any]:
@@ -187,7 +187,7 @@ def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:  # the module exists, and imports a missing module
             raise
-        raise DomainbertError(f"{cls.__name__}: no module {name}; expected it in the folder of the {owner}") from error
+        raise DomainbertError(f"{cls.__name__}: no module {name}; add {module}.py to the {owner}'s folder") from error
 
 
 def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
@@ -211,7 +211,7 @@ def _import_class(base: type, name: str) -> type:
 def _checked_class(cls: object, base: type, name: str) -> type:
     """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
-        raise DomainbertError(f"{name}: expected a subclass of {class_path(base)} that implements all abstract methods")
+        raise DomainbertError(f"{name}: not a subclass of {class_path(base)} that implements all abstract methods")
     # the second condition: a subclass of a dataclass needs the decorator, too
     if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
         raise DomainbertError(f"{name}: not a dataclass; expected @dataclass(frozen=True) above the class")

@@ -110,8 +110,8 @@ class TrainingFailed(DomainbertError):
 def divergence_error(problem: str) -> TrainingFailed:
     """Return the error for a training that produced NaN or infinite numbers; `problem` says where."""
     return TrainingFailed(
-        f"{problem}: the training diverged, and its model is not saved; expected finite numbers: try a lower optim.lr "
-        "or more schedule.warmup_steps; logs/metrics.jsonl shows where it began"
+        f"{problem}, so the training diverged and its model is not saved; try a lower optim.lr or more "
+        "schedule.warmup_steps; logs/metrics.jsonl shows where it began"
     )
 
 

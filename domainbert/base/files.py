@@ -38,7 +38,7 @@ def report_full_disk(folder: Path) -> Iterator[None]:
         if not reason:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
-        raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free") from error
+        raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free; make room") from error
 
 
 # by process id and folder: a forked process would inherit a lock that is held
@@ -71,7 +71,7 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
     except (ValueError, RecursionError) as error:
         raise DomainbertError(f"{path}: not valid JSON ({error}); expected {expected}") from error
     if not isinstance(value, kind):
-        raise DomainbertError(f"{path}: a JSON {type(value).__name__}; expected {expected}")
+        raise DomainbertError(f"{path}: found a JSON {type(value).__name__}; expected {expected}")
     return value
 
 

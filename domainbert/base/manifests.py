@@ -57,8 +57,8 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
 
     if problems := find_damaged_outputs(absolute, manifest, selects=matches):
         raise DomainbertError(
-            f"{stage_folder}: changed since stage {manifest['stage']} finished: {format_examples(problems)}; expected "
-            f"unchanged files: run the stage again with --force (in a recipe: --force {absolute.name})"
+            f"{stage_folder}: changed since stage {manifest['stage']} finished: {format_examples(problems)}; restore "
+            f"the files, or run {manifest['stage']} again with --force (in a recipe: --force {absolute.name})"
         )
 
 
@@ -86,24 +86,24 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    manifest = read_json(path, "a manifest of domainbert", kind=object)
+    expected = "a manifest of domainbert: remove the file, or use a new folder"
+    manifest = read_json(path, expected, kind=object)
     try:
         hash_json(manifest)  # fails early if it is nested too deeply to be written again
     except RecursionError as error:
-        raise DomainbertError(f"{path}: not valid JSON ({error}); expected a manifest of domainbert") from error
+        raise DomainbertError(f"{path}: not valid JSON ({error}); expected {expected}") from error
     keys = set(manifest) if isinstance(manifest, dict) else set()
     is_of_domainbert = {"stage", "key"} <= keys and ("made_from" in keys or "seal" in keys)  # `seal`: older versions
     if not is_of_domainbert:
         if accept_foreign:
             return None
-        expected = "expected a manifest of domainbert: remove the file, or use a new folder"
-        raise DomainbertError(f"{path}: found no keys stage, key and made_from; {expected}")
-    malformed = [name for name, expected in _TYPES.items() if not isinstance(manifest.get(name), expected)]
+        raise DomainbertError(f"{path}: lacks the key 'stage', 'key' or 'made_from'; expected {expected}")
+    malformed = [name for name, kind in _TYPES.items() if not isinstance(manifest.get(name), kind)]
     malformed += [] if recorded_facts(manifest) else ["made_from"]
     if malformed:
         raise DomainbertError(
-            f"{path}: the field '{malformed[0]}' is missing or has an invalid value; remove the folder and run the "
-            "stage again"
+            f"{path}: the key '{malformed[0]}' is missing or has an invalid value; remove the folder, and run the "
+            f"stage that writes {folder} again"
         )
     return manifest
 

@@ -46,8 +46,8 @@ def check_url(key: str, text: str) -> None:
         raise DomainbertError(f"{key}: found {text!r}; expected a URL such as s3://bucket/law")
     if redact(text) != text:
         raise DomainbertError(
-            f"{key}: found a secret in {redact(text)}, which is written to files that others read; expected a URL "
-            "without a secret: pass the secret to fsspec by environment variables or ~/.config/fsspec"
+            f"{key}: found a secret in {redact(text)}; expected a URL without it, because others read files with this "
+            "URL; pass the secret to fsspec by environment variables or ~/.config/fsspec"
         )
 
 
@@ -150,9 +150,9 @@ def _resolve_in_package(text: str) -> Path:
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
-        raise DomainbertError(f"{text}: no installed Python package has the name {name}; expected package:NAME/folder")
+        raise DomainbertError(f"{text}: no installed Python package has the name '{name}'; expected package:NAME/path")
     if not spec.submodule_search_locations or ".." in Path(rest).parts:
-        raise DomainbertError(f"{text}: expected a folder inside the Python package '{name}'")
+        raise DomainbertError(f"{text}: not a folder inside the Python package '{name}'; expected package:{name}/path")
     return Path(spec.origin).parent / rest
 
 

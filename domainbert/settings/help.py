@@ -39,7 +39,7 @@ def _add_field(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, def
     """Add the option of one field; the fields of a nested dataclass become a group of options."""
     if is_group(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
-        shorthand = f"; or the {hint.shorthand} alone" if hasattr(hint, "shorthand") else ""
+        shorthand = f"; or only the value of {hint.shorthand}" if hasattr(hint, "shorthand") else ""
         group.add_argument(f"--{key}", metavar="FILE", help=f"YAML file with the settings below{shorthand}")
         add_fields(group, hint, f"{key}.", default)
         return

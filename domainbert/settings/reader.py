@@ -214,25 +214,25 @@ class _Reader:
         elif isinstance(default, base):
             cls = type(default)
         else:
-            return self.add_problem(node, f"{key}.class_path", f"missing; expected {describe(base)}")
-        if cls is None:
+            return self.add_problem(node, f"{key}.class_path", f"missing; {suggest_name('', [*choices_of(base)])}")
+        if cls is WRONG:
             return WRONG
         if not isinstance(arguments.value, dict):
             return self.wrong_type(arguments, cls, f"{key}.init_args")
         return self.read_instance(dataclasses.replace(arguments, where=node.where), cls, key, default)
 
-    def find_class(self, node: Node, base: type, key: str) -> type | None:
-        """Return the class that a node names; None, with a problem, if the name is not allowed."""
+    def find_class(self, node: Node, base: type, key: str) -> Any:
+        """Return the class that a node names; `WRONG`, with a problem, if the name is not allowed."""
         name = str(node.value)
         try:
             cls = find_choice(base, name)
         except DomainbertError as error:
-            self.add_problem(node, f"{key}.class_path", str(error))
-            return None
+            return self.add_problem(node, f"{key}.class_path", str(error))
         if cls is None:
-            choices = [*choices_of(base), *named_files(base)]
+            choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
             hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
-            self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed; {hint}")
+            hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
+            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed; {hint}")
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
@@ -343,12 +343,12 @@ class _Reader:
             return path
         if stream := stream_kind(path):
             if key not in self.streams:
-                return self.add_problem(node, key, f"{value} is {stream}; expected a regular file or folder")
+                return self.add_problem(node, key, f"'{value}' is {stream}; expected a regular file or folder")
             self.settings.streams.append(path)
             return path
         if not path.exists():
             hub_name = "" if on_hub is None else suggest_hub_name(value, on_hub.repo_type)
-            return self.add_missing(node, key, f"{value} does not exist; expected a file or folder{hub_name}")
+            return self.add_missing(node, key, f"'{value}' does not exist; expected a file or folder{hub_name}")
         self.settings.inputs.append(path)
         return path
 

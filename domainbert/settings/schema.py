@@ -63,10 +63,10 @@ def settings_class(stage: Callable[..., Any]) -> type:
 def _describe_group(cls: Any) -> str:
     """Describe a dataclass by its keys, and a choice by its classes."""
     if is_choice(cls):
-        names = f"one of {', '.join(choices_of(cls))} (class_path and init_args, or a YAML file with them)"
-        return f"{names}, or {', '.join(named_files(cls))}" if named_files(cls) else names
+        names = ", ".join([*choices_of(cls), *named_files(cls)])
+        return f"one of {names} (or class_path with its settings, or a YAML file with both)"
     if dataclasses.is_dataclass(cls):
-        shorthand = f", or {cls.shorthand} alone" if hasattr(cls, "shorthand") else ""
+        shorthand = f", or only the value of {cls.shorthand}" if hasattr(cls, "shorthand") else ""
         return "a mapping with the keys " + ", ".join(item.name for item in dataclasses.fields(cls)) + shorthand
     return str(getattr(cls, "__name__", cls))
 

@@ -59,7 +59,7 @@ def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: boo
     equivalents = TRANSFORMERS_SETTINGS.get(name, ())
     means_out = name == "out" or "out" in equivalents
     if means_out and in_recipe and not prefix:
-        return "a stage of a recipe writes to the folder with its name below the recipe's out: expected no key here"
+        return "a stage of a recipe writes to the folder with its name below the recipe's out; remove this key"
     siblings = [*hints, *([] if prefix or in_recipe else ["out"])]
     # last part of each key here and below, by dotted key
     last_parts = {f"{prefix}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}

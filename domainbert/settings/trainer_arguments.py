@@ -17,11 +17,11 @@ from domainbert.base.errors import suggest_name
 from domainbert.base.fields import Count, Items, Range, describe_type, parse_plain
 from domainbert.settings.yaml_files import Node
 
-_LENGTH = "set the length of training with budget (pretrain) or max_epochs (finetune)"
+_LENGTH = "set the length of training with budget (pretrain, distill) or max_epochs (finetune, distill-task)"
 _LESS = "skips batches, which changes the order and the epochs; use a shorter training or smaller files"
 _BATCH = "set batch_size and micro_batch_size"
-_VALIDATION = "set validate_every (pretrain)"
-_FIXED = "its value cannot be changed"
+_VALIDATION = "set validate_every (pretrain, distill); finetune and distill-task validate after each epoch"
+_FIXED = "remove it, because its value cannot be changed"
 
 RESERVED = {
     "max_steps": _LENGTH,
@@ -44,7 +44,7 @@ RESERVED = {
     "num_sanity_val_steps": _FIXED,
     "use_distributed_sampler": _FIXED,
     "plugins": _FIXED,
-    "model_registry": "models stay in out",
+    "model_registry": "remove it, because models are saved in the folder of out",
 }
 """Arguments that domainbert sets itself, with the setting to use instead."""
 
@@ -53,7 +53,7 @@ REFUSED = {
     "fast_dev_run": _LESS,
     "overfit_batches": _LESS,
     "limit_train_batches": _LESS,
-    "limit_val_batches": "skips batches, but a validation must read its whole set; use a smaller file",
+    "limit_val_batches": "skips batches, but a validation must read its whole set; use a smaller validation set",
 }
 """Arguments that would make a result misleading, with the reason."""
 
@@ -123,5 +123,6 @@ def _problem(name: str, node: Node) -> str | None:
     try:
         parse_plain(value, hint)
     except ValueError:
-        return f"found {node.short_text()}; expected {describe_type(hint)}"
+        devices = "a number of devices, -1 or auto for all, or a list of device numbers such as [0, 1]"
+        return f"found {node.short_text()}; expected {devices if name == 'devices' else describe_type(hint)}"
     return None

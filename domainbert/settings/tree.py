@@ -153,13 +153,12 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     variables: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
     if not isinstance(node.value, dict):
-        problems.add(f"{node.where}: vars: found {node.short_text()}; expected names with texts, as in data: law/raw")
+        problems.add(f"{node.where}: vars: found {node.short_text()}; expected a mapping such as {{data: law/raw}}")
         return {}
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
         environment_name = f"DOMAINBERT_{name.upper()}"
-        is_option = value.where.startswith("--")  # from the command line
-        text = typed if is_option else environment.get(environment_name, typed)
+        text = typed if value.where.startswith("--") else environment.get(environment_name, typed)  # `--`: an option
         if text is None:
             expected = f"expected text here, or --vars.{name}, or the environment variable {environment_name}"
             problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")
@@ -169,8 +168,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         values = {name: item.value for name, item in variables.items()}
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
     for name, item in variables.items():
-        if _VARIABLE.search(item.value):
-            problems.add(f"{item.where}: vars.{name}: refers to itself by {item.short_text()}; expected plain text")
+        if match := _VARIABLE.search(item.value):
+            problems.add(f"{item.where}: vars.{name}: leads to {match[0]}, which refers to itself; expected plain text")
     return {name: item.value for name, item in variables.items()}
 
 

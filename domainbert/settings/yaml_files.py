@@ -191,9 +191,9 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and folder is not None else ""
-        needs_quotes = "cannot start any token" in str(error.problem)
-        hint = " (put quotes around a value that begins with it)" if needs_quotes else ""
-        raise DomainbertError(f"{name}{line}: not valid YAML: {error.problem}{hint}") from error
+        is_tab = r"'\t'" in str(error.problem)
+        hint = "indent with spaces, not tabs" if is_tab else "check the indentation, or put quotes around the value"
+        raise DomainbertError(f"{name}{line}: not valid YAML: {error.problem} ({hint})") from error
     except yaml.YAMLError as error:
         raise DomainbertError(f"{name}: not valid YAML: {error}") from error
 
@@ -226,7 +226,7 @@ class _Builder:
         except (ValueError, LookupError) as error:  # an explicit tag with a wrong value: !!int abc, !!bool 5
             raise DomainbertError(f"{self._where(node)}: not valid YAML: {error}") from error
         if isinstance(value, str) and (match := _NOT_TEXT.search(value)):
-            raise DomainbertError(f"{self._where(node)}: contains the character {match[0]!r}; expected text")
+            raise DomainbertError(f"{self._where(node)}: contains the character {match[0]!r}; expected text without it")
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:

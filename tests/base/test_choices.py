@@ -159,12 +159,12 @@ def test_only_what_lies_below_the_allowed_module() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing: expected a subclass of fake_stages.Shape"),
-        ("mypkg.shapes.function", "mypkg.shapes.function: expected a subclass of fake_stages.Shape"),
-        ("mypkg.shapes.Other", "mypkg.shapes.Other: expected a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.Nothing", "mypkg.shapes.Nothing: not a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.function", "mypkg.shapes.function: not a subclass of fake_stages.Shape"),
+        ("mypkg.shapes.Other", "mypkg.shapes.Other: not a subclass of fake_stages.Shape"),
         (
             "mypkg.shapes.Abstract",
-            "mypkg.shapes.Abstract: expected a subclass of fake_stages.Shape that implements all",
+            "mypkg.shapes.Abstract: not a subclass of fake_stages.Shape that implements all",
         ),
         ("mypkg.shapes.Bare", "mypkg.shapes.Bare: not a dataclass; expected @dataclass(frozen=True) above the class"),
         (

@@ -62,7 +62,7 @@ def test_a_hash_that_looks_like_a_secret_is_kept_where_it_has_to_be(
         (b'{"a": ', "a.json: not valid JSON (Expecting value: line 1 column 7 (char 6)); expected hashes"),
         (b"\xff", "a.json: not valid JSON ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte); "),
         (b"[" * 100_000, "a.json: not valid JSON (maximum recursion depth exceeded"),
-        (b"[1]", "a.json: a JSON list; expected hashes"),
+        (b"[1]", "a.json: found a JSON list; expected hashes"),
     ],
 )
 def test_what_is_no_json_is_refused_in_a_sentence(tmp_path: Path, content: bytes | None, message: str) -> None:

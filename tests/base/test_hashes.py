@@ -130,7 +130,7 @@ def test_package_paths_are_found_without_importing(tmp_path: Path, monkeypatch: 
     assert resolve_path(Path("package:some_model_package/model")) == folder
     assert "some_model_package" not in sys.modules
     assert resolve_path("data/x") == Path("data/x")
-    with pytest.raises(DomainbertError, match="no installed Python package has the name absent_package"):
+    with pytest.raises(DomainbertError, match="no installed Python package has the name 'absent_package'"):
         resolve_path("package:absent_package/model")
     for text in ("package:some_model_package/../x", "package:json.tool/x", "package:/etc"):
         with pytest.raises(DomainbertError):

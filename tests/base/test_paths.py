@@ -13,11 +13,11 @@ from domainbert.base.paths import check_hub_name, model_name, resolve_path, sugg
 def test_folders_and_packages() -> None:
     assert resolve_path("some/folder") == Path("some/folder")
     assert resolve_path("package:domainbert/encoders") == Path(domainbert.__file__).parent / "encoders"
-    with pytest.raises(DomainbertError, match=r"no installed Python package has the name not_there"):
+    with pytest.raises(DomainbertError, match=r"no installed Python package has the name 'not_there'"):
         resolve_path("package:not_there/model")
     with pytest.raises(DomainbertError, match=r"found '~/a\.jsonl'; expected the whole path"):
         resolve_path(Path("~/a.jsonl"))
-    with pytest.raises(DomainbertError, match=r"expected a folder inside the Python package 'domainbert'"):
+    with pytest.raises(DomainbertError, match=r"not a folder inside the Python package 'domainbert'"):
         resolve_path("package:domainbert/../x")
 
 

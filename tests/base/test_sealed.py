@@ -92,8 +92,8 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
     with pytest.raises(DomainbertError) as caught:
         check_outputs_unchanged(folder / "seed-1", "config.json")
     assert str(caught.value) == (
-        f"{folder}: changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29); expected "
-        "unchanged files: run the stage again with --force (in a recipe: --force stage)"
+        f"{folder}: changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29); restore "
+        "the files, or run make again with --force (in a recipe: --force stage)"
     )
     with pytest.raises(DomainbertError, match=r"config\.json has changed"):
         check_outputs_unchanged(folder, "seed-*/config.json")
@@ -124,7 +124,7 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1, 2]", "found no keys stage, key and made_from; expected a manifest of domainbert"),
+        (b"[1, 2]", "lacks the key 'stage', 'key' or 'made_from'; expected a manifest of domainbert"),
         (b"7", "expected a manifest of domainbert: remove"),
         (b'{"stage": "make"', "not valid JSON"),
         (b"\xff\xfe{}", "not valid JSON"),

@@ -327,7 +327,7 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
     ("train", "problem"),
     [
         ("hub:../a", "train: hub:../a: not a valid name on the Hugging Face hub"),
-        ("me/data", "train: me/data does not exist; expected a file or folder, or hub:me/data for a data set on the"),
+        ("me/data", "train: 'me/data' does not exist; expected a file or folder, or hub:me/data for a data set on the"),
         (
             {"path": "rows.jsonl", "hub_config": "a"},
             "train.hub_config: found 'a' for rows.jsonl; expected a path hub:NAME",

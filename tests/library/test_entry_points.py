@@ -67,14 +67,17 @@ assert not is_user_class("mine.replaced_tokens.config.ReplacedTokens")
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("mine.nothing:Grade", "cannot be loaded: ModuleNotFoundError: No module named 'mine.nothing'"),
-        ("mine.grade.config:GradedText", "mine.grade.config.GradedText: expected a subclass of"),
+        ("mine.nothing:Grade", " cannot be loaded: ModuleNotFoundError: No module named 'mine.nothing'"),
+        ("mine.grade.config:GradedText", " is not valid: mine.grade.config.GradedText: not a subclass of"),
     ],
 )
 def test_a_broken_entry_point_is_one_sentence_that_names_its_package(tmp_path: Path, value: str, message: str) -> None:
     install(tmp_path, f"[domainbert.tasks]\ngrade = {value}\n")
     result = run("from domainbert.tasks.config import TaskConfig, task_kind; task_kind('tokens', {})", tmp_path)
-    assert f"DomainbertError: entry point domainbert.tasks: grade = {value} of mine: {message}" in result.stderr
+    assert (
+        f"DomainbertError: domainbert.tasks: the entry point 'grade = {value}' of the package mine{message}"
+        in result.stderr
+    )
 
 
 def test_a_package_without_entry_points_needs_allow_import(tmp_path: Path) -> None:

@@ -152,11 +152,11 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[1]", "runs/make/manifest.json: found no keys stage, key and made_from; expected a manifest of domainbert"),
+        ("[1]", "runs/make/manifest.json: lacks the key 'stage', 'key' or 'made_from'; expected a manifest"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
         (
             '{"stage": "make", "key": 7, "seal": "x"}',
-            "runs/make/manifest.json: the field 'key' is missing or has an invalid value",
+            "runs/make/manifest.json: the key 'key' is missing or has an invalid value",
         ),
     ],
 )

@@ -204,7 +204,7 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
     whys = [run["stages"][0]["why"] for run in found["runs"]]
     assert whys[1:3] == ["manifest.json has changed", "words.txt is missing"]
     assert whys[0].startswith("runs/broken/manifest.json: not valid JSON (")
-    assert whys[3].startswith("runs/nonsense/manifest.json: the field 'key' is missing or has an invalid value")
+    assert whys[3].startswith("runs/nonsense/manifest.json: the key 'key' is missing or has an invalid value")
     assert whys[5] == "its manifest.json was removed"
 
 

@@ -242,7 +242,7 @@ def test_a_stage_that_is_not_needed_may_lack_its_files(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("recipe.yaml").write_text(RECIPE.replace('use, source: "${folder}/a.txt', 'use, source: "${folder}/no.txt'))
-    lacks = "recipe.yaml:7: stages.use-file.source: texts/no.txt does not exist; expected a file or folder"
+    lacks = "recipe.yaml:7: stages.use-file.source: 'texts/no.txt' does not exist; expected a file or folder"
     for words in ([], ["--only", "score"], ["--only", "use-file"], ["--from", "use"], ["--only", "mke"]):
         assert main(["run", "recipe.yaml", *words]) == 2
         assert capsys.readouterr().err == f"domainbert: {lacks}\n"
@@ -471,7 +471,9 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
         "texts of by us"
     )
-    with pytest.raises(DomainbertError, match=r"vars\.words: refers to itself by .*; expected plain text"):
+    with pytest.raises(
+        DomainbertError, match=r"vars\.words: leads to \$\{words\}, which refers to itself; expected plain"
+    ):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
     with pytest.raises(DomainbertError, match=r"--vars\.wrds: \$\{wrds\} is not used; did you mean 'words'"):
         read(("vars.wrds", "typed"))
@@ -515,7 +517,7 @@ stages:
         "  --stages.use.optim.lr: found 'abc'; expected a number",
         "  recipe.yaml:5: stages.use.steps: found 'x'; expected an integer",
         "  recipe.yaml:6: stages.other.stage: found 'mak'; did you mean 'make'?",
-        "  recipe.yaml:7: stages.missing.source: texts/nope.txt does not exist; expected a file or folder",
+        "  recipe.yaml:7: stages.missing.source: 'texts/nope.txt' does not exist; expected a file or folder",
     ]
     assert not Path("runs").exists()
 

@@ -52,7 +52,7 @@ trainer: {max_step: 5, devices: 1}
     _, problems = read(fake_stages.use, text, options=(("optim.name", "sgd"), ("shape.class_path", "Circl")))
     assert problems == [
         "0.yaml:2: shap: unknown key; did you mean 'shape'?",
-        "0.yaml:1: source: missing.txt does not exist; expected a file or folder",
+        "0.yaml:1: source: 'missing.txt' does not exist; expected a file or folder",
         "--shape.class_path: 'Circl' is not allowed; did you mean 'Circle'?",
         "0.yaml:5: optim.nme: unknown key; did you mean 'name'?",
         "0.yaml:4: optim.lr: found 'abc'; expected a number",
@@ -180,7 +180,7 @@ def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
     assert read(vocab, "corpus: {sources: []}\n")[1] == [
         "0.yaml:1: corpus.sources: found []; expected a list of one or more items, each item a mapping "
         "with the keys path, format, text_key, translation_key, translation, documents, weight, language, hub_config, "
-        "hub_split, or path alone"
+        "hub_split, or only the value of path"
     ]
 
 
@@ -204,7 +204,7 @@ def test_nothing_else_can_be_named(fake_stages: ModuleType, monkeypatch: pytest.
     _, problems = read(fake_stages.use, f"source: source.txt\ntrainer: {{plugins: [{evil}], strategy: {evil}}}\n")
     words = ", ".join(ALLOWED_NAMES["strategy"])
     assert problems == [
-        "0.yaml:2: trainer.plugins: domainbert sets it; its value cannot be changed",
+        "0.yaml:2: trainer.plugins: domainbert sets it; remove it, because its value cannot be changed",
         f"0.yaml:2: trainer.strategy: found a mapping; expected one of {words}",
     ]
     assert not Path("canary").exists() and "canary_module" not in sys.modules
@@ -313,7 +313,7 @@ def test_the_names_of_other_libraries_lead_to_settings_that_there_are() -> None:
 )
 def test_a_model_that_is_no_folder_may_be_one_of_the_hub(stage: str, text: str) -> None:
     problems = read(load_stage(stage).function, text + "\n")[1]
-    said = "bert-base-uncased does not exist; expected a file or folder, or hub:bert-base-uncased for a model on the"
+    said = "'bert-base-uncased' does not exist; expected a file or folder, or hub:bert-base-uncased for a model on the"
     assert len([problem for problem in problems if said in problem]) == 1
     problems = read(load_stage("finetune").function, "train: bert-base-uncased\n")[1]
     assert f"0.yaml:1: train: {said.replace('a model', 'a data set')} Hugging Face hub" in problems

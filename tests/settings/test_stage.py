@@ -113,7 +113,7 @@ def test_settings_made_in_python_are_checked_too() -> None:
     settings = Learn(files=[Path("a.txt")], task=Ner(), budget=Budget(max_epochs=1), seeds=(5, 6))
     for found in (learn("made", settings), learn(out="made", settings=settings)):
         assert found == vars(settings) | {"out": Path("made")} and found["task"] is settings.task
-    with pytest.raises(DomainbertError, match=r"^learn: files\[0\]: b.doc does not exist; expected a file"):
+    with pytest.raises(DomainbertError, match=r"^learn: files\[0\]: 'b.doc' does not exist; expected a file"):
         learn("made", replace(settings, files=[Path("b.doc")]))
     with pytest.raises(DomainbertError, match=r"^learn: seeds: found \[\]; expected a list of one or more"):
         learn("made", replace(settings, seeds=()))
@@ -155,7 +155,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"files": "c.txt"}, "learn: files: c.txt does not exist; expected a file or folder"),
+        ({"files": "c.txt"}, "learn: files: 'c.txt' does not exist; expected a file or folder"),
         ({"files": []}, None),
         ({"out": ""}, "out: found ''; expected a folder"),
         ({"out": None}, "out: found None; expected a folder"),

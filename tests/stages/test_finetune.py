@@ -116,7 +116,7 @@ def test_bad_settings_are_named(runs, tmp_path):
             ({"encoder": runs.encoder}, "encoder: found with init: pretrained"),
             ({"model": runs / "vocab"}, "vocab: no config.json; expected a model folder"),
             ({"micro_batch_size": 3}, "micro_batch_size: found 3; expected a divisor of batch_size, 8"),
-            ({"train": tmp_path / "none.conll"}, "train: .*none.conll does not exist; expected a file or folder"),
+            ({"train": tmp_path / "none.conll"}, "train: .*none.conll' does not exist; expected a file or folder"),
         ]
     ):
         with pytest.raises(DomainbertError, match=message):

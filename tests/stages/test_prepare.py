@@ -79,7 +79,7 @@ def test_errors_of_the_corpus_come_through_with_workers(tmp_path: Path, tokenize
     (out := tmp_path / "out").mkdir()
     with pytest.raises(DomainbertError, match=r"a\.txt:2: byte 8 of the line, 0xff"):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=1)
-    with pytest.raises(DomainbertError, match=r"tokenizer: .*absent does not exist"):
+    with pytest.raises(DomainbertError, match=r"tokenizer: .*absent' does not exist"):
         prepare(out, corpus=corpus, tokenizer=tmp_path / "absent")
     with pytest.raises(DomainbertError, match="num_workers: found -1; expected an integer from 0 to"):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=-1)

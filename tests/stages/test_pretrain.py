@@ -166,9 +166,9 @@ def test_muon_trains_and_logs_are_written(runs):
         ({"batch_size": 16, "micro_batch_size": 5}, "micro_batch_size: found 5; expected a divisor of batch_size, 16"),
         (
             {"encoder": None, "init_from": Path("nowhere")},
-            "init_from: nowhere does not exist; expected a file",
+            "init_from: 'nowhere' does not exist; expected a file",
         ),
-        ({"prepared": [Path("nowhere")]}, r"prepared\[0\]: nowhere does not exist; expected a file or folder"),
+        ({"prepared": [Path("nowhere")]}, r"prepared\[0\]: 'nowhere' does not exist; expected a file or folder"),
     ],
 )
 def test_bad_input_is_named(runs, tmp_path, changes, message):

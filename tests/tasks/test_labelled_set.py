@@ -293,10 +293,10 @@ def test_another_label_makes_another_training() -> None:
             {"path": "one.jsonl", "label": "arabic_labels.txt"},
             "found label and path; expected only path, or",
         ),
-        ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: none.txt does not exist"),
+        ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: 'none.txt' does not exist"),
         ({"text": "arabic_text.txt", "labels": "x"}, "train.labels: unknown key; did you mean 'label'?"),
         ([], "train: found []; expected"),
-        (["one.jsonl", "two.jsonl"], "train[1]: two.jsonl does not exist"),
+        (["one.jsonl", "two.jsonl"], "train[1]: 'two.jsonl' does not exist"),
     ],
 )
 def test_settings_that_are_wrong(train: Any, said: str) -> None:

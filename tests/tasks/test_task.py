@@ -50,7 +50,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType
 def test_a_task_of_ones_own_is_the_class_of_that_name_beside_its_configuration(own: dict[str, ModuleType]) -> None:
     found = task_class(own["keyphrases"].Keyphrases)
     assert issubclass(found, NerTask) and found(["O"]).name == own["keyphrases"].Keyphrases().name == "keyphrases"
-    with pytest.raises(DomainbertError, match=r"Keyphrases: no module own\.lone\.task; expected it in the folder of"):
+    with pytest.raises(
+        DomainbertError, match=r"Keyphrases: no module own\.lone\.task; add task.py to the task's folder"
+    ):
         task_class(own["lone"].Keyphrases)
     with pytest.raises(
         DomainbertError, match=r"own\.empty\.task: no class KeyphrasesTask; expected a class of this name that inherits"

@@ -255,7 +255,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
         (_write("tokenizer.json", "{"), "tokenizer.json: not a tokenizer.json that tokenizers can read"),
         (_write("tokenizer_config.json", "{"), "tokenizer_config.json: not valid JSON"),
-        (_write("tokenizer_config.json", "[]"), "tokenizer_config.json: a JSON list; expected an object"),
+        (_write("tokenizer_config.json", "[]"), "tokenizer_config.json: found a JSON list; expected an object"),
     ],
 )
 def test_a_broken_folder_is_named(tmp_path: Path, write: Callable[[Path], None], message: str) -> None:

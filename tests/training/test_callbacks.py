@@ -70,7 +70,7 @@ def test_a_metric_that_is_never_finite_or_not_measured_is_told(tmp_path):
     trainer = fit(tmp_path, module := Scored([float("nan")] * 6), [best, History()])
     assert trainer.global_step == 4
     with pytest.raises(
-        TrainingFailed, match="validation/f1 was NaN or infinite in all validations: the training diverged"
+        TrainingFailed, match="validation/f1 was NaN or infinite in all validations, so the training diverged"
     ):
         best.restore(module)
     with pytest.raises(DomainbertError, match="validation/mae: not a validation metric; expected one of validation/f1"):

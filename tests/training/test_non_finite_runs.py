@@ -125,7 +125,7 @@ def test_a_pretraining_that_diverged_is_not_saved(
     changes = {"batch_size": 8, "budget": {"max_steps": 2}, "schedule": {"warmup_steps": 0}}
     assert work.run("pretrain", "out", pretraining(runs / "prepare", **changes)) == 2
     said = capsys.readouterr().err
-    assert "the validation loss after step 2 is nan: the training diverged, and its model is not saved" in said
+    assert "the validation loss after step 2 is nan, so the training diverged and its model is not saved" in said
     assert "try a lower optim.lr or more schedule.warmup_steps; logs/metrics.jsonl shows where" in said
     assert json.loads((work / "out/status.json").read_text())["state"] == "failed"
     assert (work / "out/logs/metrics.jsonl").exists()
@@ -140,7 +140,7 @@ def test_a_fine_tuning_that_diverged_is_not_saved(
     settings = TRAINING | files | {"model": str(runs / "pretrain"), "task": "Ner", "batch_size": 4096, "seeds": [3]}
     settings |= {"schedule": {"warmup_fraction": 0.0}, "max_epochs": 1}
     assert work.run("finetune", "out", settings) == 2
-    assert "seed 3: the logits after step 1 are not finite: the training diverged" in capsys.readouterr().err
+    assert "seed 3: the logits after step 1 are not finite, so the training diverged" in capsys.readouterr().err
     assert not list((work / "out").rglob("model.safetensors"))
 
 
@@ -151,8 +151,8 @@ def test_weights_that_are_not_finite_are_named_and_not_saved(runs: Any, work: Wo
     with pytest.raises(TrainingFailed) as caught:
         save_model(work / "new", model, folder.config, folder.tokenizer(), "masked_lm", "card")
     assert str(caught.value).startswith(
-        f"{work / 'new'}: bert.encoder.layer.1.intermediate.dense.weight: 2 of 8,192 values are NaN or infinite: the "
-        "training diverged, and its model is not saved"
+        f"{work / 'new'}: bert.encoder.layer.1.intermediate.dense.weight: 2 of 8,192 values are NaN or infinite, so "
+        "the training diverged and its model is not saved"
     )
     tensors = load_tensors(runs / "pretrain", folder.config)
     tensors["bert.embeddings.word_embeddings.weight"][7, 0] = float("inf")
