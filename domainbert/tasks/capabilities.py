@@ -130,7 +130,7 @@ def require_distillation_targets(task: Task[Any, Any]) -> DistillationTargets[An
     """Return `task.distillation_targets`; raise `DomainbertError` if it is None."""
     if task.distillation_targets is None:
         raise DomainbertError(
-            f"losses: {task.name} has no `distillation_targets`; expected HardTargets or losses on layers"
+            f"losses: {type(task).__name__} has no `distillation_targets`; expected HardTargets or losses on layers"
         )
     return task.distillation_targets
 

@@ -213,7 +213,7 @@ class TextTaskConfig(TaskConfig):
     def __post_init__(self) -> None:
         if self.mean_over is None or self.mean_over in self.slice_keys:
             return
-        expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}"
+        expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}; add it there"
         raise DomainbertError(f"mean_over: found {self.mean_over!r}; {expected}")
 
     @property
@@ -256,7 +256,7 @@ def folder_name(kind: type) -> str:
     name = package.rpartition(".")[2]
     if not name:
         raise DomainbertError(
-            f"{kind.__module__}.{kind.__name__}: found outside a package; expected config.py in a folder with task.py"
+            f"{kind.__module__}.{kind.__name__}: found outside a package; expected it in TASK/config.py with task.py"
         )
     return name
 
@@ -299,7 +299,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
     if not isinstance(name, str) or name not in tasks:
         raise DomainbertError(
             f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(tasks))} "
-            "(--allow-import PKG allows a task of your own package)"
+            "(--allow-import PKG imports the package of your own task)"
         )
     return tasks[name]
 
@@ -328,8 +328,8 @@ def _tasks_by_name() -> dict[str, type[TaskConfig]]:
         other = tasks.get(name)
         if other is not None and other.__module__ != task.__module__:
             raise DomainbertError(
-                f"{other.__module__}: found the folder name {name}, which {task.__module__} has too; "
-                "expected another folder name, because a model folder stores the task under this name"
+                f"{other.__module__}: found the folder name {name!r}, which {task.__module__} also has; "
+                "rename one of the two folders: a model folder names its task by this name"
             )
         tasks[name] = task
     return tasks

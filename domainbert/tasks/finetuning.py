@@ -170,8 +170,8 @@ class FineTuning(TaskModule):
         if not self.is_built:
             self._build(data, stage)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
-            found = f"{data.tokenizer_name} of the data has another vocabulary than {self._folder_name}"
-            raise DomainbertError(f"model: {found}; expected the same model in LabelledData and FineTuning")
+            found = f"{data.tokenizer_name} in LabelledData has another vocabulary than {self._folder_name}"
+            raise DomainbertError(f"model: {found}; expected LabelledData(..., model={self._folder_name!r})")
 
         if stage == "fit":
             self.replace_task(data.resolved_task)
@@ -188,7 +188,7 @@ class FineTuning(TaskModule):
         with seeded(self.seed):
             initial = self.initial_model(data.resolved_task)
             if initial.has_new_head and stage != "fit":
-                raise DomainbertError(f"trainer.{stage}: {self._folder_name}: {NO_TASK_HEAD}, or trainer.fit before it")
+                raise DomainbertError(f"trainer.{stage}: {self._folder_name} has {NO_TASK_HEAD}, or trainer.fit first")
             self.set_initial_model(initial, data.resolved_task, data.window)
         if stage != "fit":  # `save_pretrained` then keeps the entries of the folder's `config.json`
             self._facts = dict(self.open().fields)

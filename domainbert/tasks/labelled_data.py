@@ -115,8 +115,8 @@ class LabelledData(TrainingData):
                 folder without a head, unless the stage is `fit`.
         """
         if module is not None and not isinstance(module, FineTuning):
-            found = f"{type(module).__name__} with {type(self).__name__}"
-            raise DomainbertError(f"trainer.{stage}: found {found}; expected FineTuning with it")
+            data, found = type(self).__name__, type(module).__name__
+            raise DomainbertError(f"trainer.{stage}: found {found} with {data}; expected FineTuning with {data}")
         for name in _NEEDED_SETS[stage]:
             if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
@@ -162,7 +162,7 @@ class LabelledData(TrainingData):
         if isinstance(source, Labelled):
             return source.contents
         if isinstance(source, list) and not source:
-            raise DomainbertError("predict: found an empty list; expected texts, lists of words or rows in it")
+            raise DomainbertError("predict: found LabelledData(predict=[]); expected texts, lists of words or rows")
         if not isinstance(source, list) or all(isinstance(item, (Path, LabelledFile)) for item in source):
             return read_labelled(self.task, source, name="predict").contents
         if all(isinstance(row, Mapping) for row in source):
@@ -198,7 +198,7 @@ class LabelledData(TrainingData):
             return
         if self.model is None:
             if module is None:
-                raise DomainbertError("model: found none; expected the folder of a model or of its tokenizer")
+                raise DomainbertError("model: found none; expected LabelledData(..., model=...), a model or tokenizer")
             self.model = module.folder
         if isinstance(self.model, (str, Path)) and not _is_tokenizer(Path(self.model)):
             self.model = open_model(Path(self.model))
@@ -225,7 +225,7 @@ class LabelledData(TrainingData):
         elif isinstance(self.model, ModelFolder):
             window = self.model.config.max_length
         if window is None:
-            raise DomainbertError("max_length: found none; expected a number of tokens, as `model` is only a tokenizer")
+            raise DomainbertError("max_length: found none in the tokenizer; expected LabelledData(..., max_length=...)")
         if stage != "fit":
             window = min(self.tokenizer.model_max_length or window, window)
         self.window = window
@@ -262,14 +262,14 @@ class LabelledData(TrainingData):
         """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
         if self._sources["train"] is None:
             raise DomainbertError(
-                "model: found a tokenizer without weights, and no train set; expected a fine-tuned model, or train"
+                "model: found a tokenizer, no train set; expected a fine-tuned model, or LabelledData(..., train=...)"
             )
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
         if built is not None and built.labels != self._train_task.labels:
             check_set_known(train, self.task.known_labels(built.labels))  # a clearer error for unknown labels
-            found, expected = ", ".join(self._train_task.labels), ", ".join(built.labels)
-            raise DomainbertError(f"train: found the labels {found}; expected {expected}, which the model has")
+            labels = f"found the labels {', '.join(self._train_task.labels)}; expected {', '.join(built.labels)}"
+            raise DomainbertError(f"train: {labels}, as in the model, or a new module for other labels")
         return self._train_task
 
     def _task_of_folder(self, folder: Any) -> Task[Any, Any]:
@@ -282,7 +282,7 @@ class LabelledData(TrainingData):
         task = task_from_model_folder(folder)
         task.headline = self.task.headline
         if task.name != self.task.name:
-            raise DomainbertError(f"model: {folder.path} is for {task.name}; expected {self.task.name}")
+            raise DomainbertError(f"model: {folder.path} is for the task {task.name}; expected {self.task.name}")
         return task
 
     @property
@@ -327,7 +327,7 @@ class LabelledData(TrainingData):
         """Return batches of this rank's indices below `count`; raise `DomainbertError` if a rank gets none."""
         share = self._share
         if count < share.world_size:
-            raise DomainbertError(f"{name}: fewer items than devices ({share.world_size}); use fewer devices")
+            raise DomainbertError(f"{name}: fewer items ({count}) than devices ({share.world_size}); use fewer devices")
         indices = np.arange(count)[share.rank :: share.world_size]
         batches = [
             {"items": indices[start : start + self.batch_size]} for start in range(0, len(indices), self.batch_size)

@@ -31,8 +31,8 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
         problems.raise_if_any()
         names = [task_class.__name__ for task_class in task_classes]
         raise DomainbertError(
-            f"{sample.path}: does not look like a labelled file of {', '.join(names)} "
-            f"(docs/reference/labelled-files.md){_first_row(sample)}"
+            f"{sample.path}: does not look like a labelled file of {', '.join(names)}; expected a format of "
+            f"docs/reference/labelled-files.md (--text_key and --label_key set other keys){_first_row(sample)}"
         )
     matches.sort(key=lambda match: -match.specificity)
     best = matches[0]

@@ -249,7 +249,7 @@ class CountedScoring(Scoring):
             undefined=self.undefined,
         )
         undefined = [
-            f"{name}: {score} is undefined: {reason}"
+            f"{name}: {score} is undefined, because {reason}"
             for name, system in summary["systems"].items()
             for score, reason in system.get("undefined", {}).items()
         ]

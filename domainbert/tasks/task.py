@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from domainbert.models.folder import ModelFolder
 
-ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stagnates) or more epochs"
+ADVICE = "try another optim.lr (lower if the loss jumps, higher if it stagnates) or a larger max_epochs"
 """Advice in warnings about a training without result."""
 
 MIN_GAIN = 0.02
@@ -162,7 +162,7 @@ def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] 
     """
     scoring = task_class(type(config)).scoring
     if scoring is None:
-        raise DomainbertError(f"task: {config.name} has no scores of a test set; expected a task with `scoring`")
+        raise DomainbertError(f"task: {type(config).__name__}Task has no `scoring`; expected a class that defines it")
     return scoring(config, test, train)
 
 

@@ -201,7 +201,7 @@ class TaskModule(TrainedModule):
             with torch.autocast(self.device.type, enabled=False):  # `packed_logits` applies its own autocast
                 for batch, logits in packed_logits(self.model, self.tokenizer, examples, self.device, dtype):
                     if not logits.isfinite().all():
-                        raise DomainbertError("the logits of the model are NaN or infinite; train it again")
+                        raise DomainbertError("the logits are NaN or infinite; train again with a lower optim.lr")
                     if scale is not None:
                         shift, factor = scale
                         logits = logits * factor + shift
@@ -305,11 +305,11 @@ class TaskModule(TrainedModule):
         """
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
-            raise DomainbertError(f"ckpt_path: no labels in it; expected a checkpoint of {type(self).__name__}")
+            raise DomainbertError(f"ckpt_path: the file has no labels; expected a checkpoint of {type(self).__name__}")
         labels = saved["labels"]
         if self.is_built and list(self.task.labels) != labels:
-            known = ", ".join(self.task.labels)
-            raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; expected {known}")
+            expected = f"expected {', '.join(self.task.labels)}, as in the module"
+            raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; {expected}")
         self.scores = dict(saved["scores"])
         if not self.is_built:
             task = self._task_from_fields(labels, saved["fields"])

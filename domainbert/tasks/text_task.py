@@ -53,8 +53,8 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
         is_pair = isinstance(second, str)
         readable = self.kinds(task)
         if (_PAIRS if is_pair else _SINGLE) not in readable:
-            problem = "a second text" if is_pair else "no string"
-            raise DomainbertError(f"{problem} under {pair_key!r}; expected {readable[0]} for this model")
+            found, expected = ("a second text", "none") if is_pair else ("no string", "the second text")
+            raise DomainbertError(f"{found} under {pair_key!r}; expected {expected}, as the model reads {readable[0]}")
         return TextPair(first, str(second)) if is_pair else first
 
 
@@ -154,7 +154,7 @@ class TextTask(Task[Item, Prediction]):
         readable = self.inputs.kinds(self)
         unreadable = [index for index, kind in enumerate(kinds) if kind not in readable]
         if unreadable:
-            problem = "a single text" if _PAIRS in readable else "a pair of texts"
+            problem = "found a single text" if _PAIRS in readable else "found a pair of texts"
             raise UnreadableContents(dict.fromkeys(unreadable, f"{problem}; expected {readable[0]} for this model"))
 
 

@@ -161,9 +161,8 @@ class TaggedScoring(Scoring):
         tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
         for sentence, (tags, _) in zip(sentences, tagged, strict=True):
             if len(sentence.words) != len(tags):
-                raise DomainbertError(
-                    f"{self.test.path}:{sentence.line}: {len(sentence.words)} words but {len(tags)} tags predicted"
-                )
+                found = f"{self.test.path}:{sentence.line}: found {len(tags)} predicted tags"
+                raise DomainbertError(f"{found}; expected {len(sentence.words)}, one for each word")
         return tagged
 
     @override

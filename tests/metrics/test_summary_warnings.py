@@ -15,7 +15,7 @@ def test_a_tagger_that_predicts_nothing_is_told_in_the_table() -> None:
     assert summary["warnings"] == [f"ours (seed-2, seed-3) predicts no entity at all: {advice}"]
     assert scoring.lines(summary)[2] == f"warning: {summary['warnings'][0]}"
     scoring = entities(none, {"ours": {"seed-1": none}})
-    reason = "f1 is undefined: neither the test set nor the model has a label"
+    reason = "f1 is undefined, because neither the test set nor the model has a label"
     assert scoring.summary(DRAWN)["warnings"] == [f"ours: {reason}"], "there was none to predict"
 
 

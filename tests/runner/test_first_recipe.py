@@ -528,7 +528,7 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
 def test_a_set_without_any_label_is_refused(sample, capsys):
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "labels": []}) + "\n" for n in range(60)))
     said = refused(capsys, "--labelled", "a.jsonl", "--corpus", sample / "corpus.jsonl")
-    assert said == "train: no text has a label; expected at least one label"
+    assert said == "train: no text has a label; expected at least one under 'labels'"
 
 
 def test_a_key_that_no_row_has_is_named(sample, capsys):

@@ -221,7 +221,7 @@ def test_what_cannot_be_explained_is_refused_in_a_sentence(make, monkeypatch):
         ),
         (
             make("classification", domainbert_text_pair_key="b"),
-            "attributions: a single text; expected pairs of texts for this model",
+            "attributions: found a single text; expected pairs of texts for this model",
         ),
     ]:
         with pytest.raises(DomainbertError, match=f"^{message}$"):

@@ -303,7 +303,7 @@ def test_a_prediction_of_another_length_is_an_error(models, out, tagged):
     test, gold = tagged
     predictor = tagger(gold, 1, 1)
     predictor.answers = [*predictor.answers[:-1], predictor.answers[-1][:-1]]
-    with pytest.raises(DomainbertError, match=r"words but .* tags predicted"):
+    with pytest.raises(DomainbertError, match=r"found .* predicted tags; expected .*, one for each word"):
         evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=test)
 
 

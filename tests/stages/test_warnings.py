@@ -53,7 +53,7 @@ def test_a_tagger_that_finds_nothing() -> None:
     items = [Sentence(["A", "loan"], ["O", "B-x"], 1, 0), Sentence(["no"], ["O"], 4, 1)]
     task = NerTask(["O", "B-x", "I-x"])
     (warning,) = task.training_hooks.warnings(task, items, {"f1": 0.0, "precision": 0.0})
-    assert warning.startswith("finds none of the 1 entities of the validation set; try another optim.lr")
+    assert warning.startswith("the model finds no entity of the validation set, which has 1; try another optim.lr")
     assert (
         task.training_hooks.warnings(task, items, {"f1": 0.1})
         == []

@@ -284,10 +284,10 @@ def test_types_choose_a_layer_of_nested_entities(tmp_path):
         read_ner(path)
     file = read_ner(path, NerFormat(types=("programme", "verb")))
     assert file.sentences[0].tags == ["O", "B-programme", "I-programme", "B-verb"]
-    assert file.describe().endswith("left out: 1 entities of the type money")
+    assert file.describe().endswith("left out: 1 entities of the type 'money'")
     assert read_ner(path, NerFormat(types=("money",))).sentences[0].tags == ["O", "B-money", "O", "O"]
     task = Ner(format=NerFormat(types=("mony",)))
-    with pytest.raises(DomainbertError, match=r"format.types: no training entity has the type 'mony'; expected"):
+    with pytest.raises(DomainbertError, match=r"format.types: found 'mony', but no entity .*; expected"):
         task.check_labels(label_set(read_set(task, [path, path]).items))
     Ner(format=NerFormat(types=("mony", "verb"))).check_labels(["verb"])
 
@@ -297,7 +297,7 @@ def test_types_of_tagged_files_too(tmp_path):
     path.write_text("A O\ncash B-money\nloan E-money\nhelped S-verb\n")
     file = read_ner(path, NerFormat(types=("verb",)))
     assert file.sentences[0].tags == ["O", "O", "O", "B-verb"]
-    assert "scheme BIOES; 1 entities (verb 1)\n  left out: 1 entities of the type money" in file.describe()
+    assert "scheme BIOES; 1 entities (verb 1)\n  left out: 1 entities of the type 'money'" in file.describe()
 
 
 def test_a_set_says_of_each_file_what_is_left_out(tmp_path):

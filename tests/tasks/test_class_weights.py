@@ -126,7 +126,7 @@ def test_drawn_classes() -> None:
         ({"class_weights": {"dov": 2}}, None),
         ({"class_weights": {"dove": 0}}, "expected a number above 0"),
         ({"class_weights": "even"}, "'balanced'"),
-        ({"class_weights": "balanced", "balanced_sampling": True}, "balanced_sampling: found next to class_weights"),
+        ({"class_weights": "balanced", "balanced_sampling": True}, "balanced_sampling: found with class_weights"),
         ({"balanced_sampling": True}, None),
         ({"balanced_sampling": 0.5}, None),
         ({"balanced_sampling": 1.5}, "balanced_sampling: found 1.5"),
@@ -175,7 +175,9 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
     means, gold = mean_over_windows(logits, batch), task.targets(batch).float()
     wanted = functional.binary_cross_entropy_with_logits(means, gold, pos_weight=torch.tensor([1 / 3, 3.0]))
     assert float(task.loss(logits, batch) / 4) == pytest.approx(float(wanted), rel=1e-6)
-    with pytest.raises(DomainbertError, match=r"pos_weight: found balanced, but every text of train\.jsonl has the la"):
+    with pytest.raises(
+        DomainbertError, match=r"pos_weight: found 'balanced', but every text of train\.jsonl has the la"
+    ):
         MultiLabelTask.from_training_set(
             MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl")
         )

@@ -284,7 +284,10 @@ def test_r_drop_is_refused_where_predictions_cannot_be_compared(case) -> None:
         return str(error.value)
 
     files = {"model": Path("model"), "train": Path("train.conll"), "validation": Path("dev.conll")}
-    for config, found in {Ner(head="crf"): "the tags of a CRF", Parsing(): "heads and labels"}.items():
+    for config, found in {
+        Ner(head="crf"): "the tags of a CRF",
+        Parsing(): "found with Parsing, whose heads",
+    }.items():
         with pytest.raises(DomainbertError, match=f"^r_drop: {found}"):
             Finetune(task=config, r_drop=RDropConfig(), **files)
         assert Finetune(task=config, **files).r_drop is None

@@ -96,8 +96,8 @@ def test_commas_do_not_divide_an_invalid_list(tmp_path: Path) -> None:
     ("rows", "format", "problem"),
     [
         (["trade"], {}, r"a.jsonl:1: 'labels' is \"trade\"; expected a list"),
-        ([["a"], ["a", "a"]], {}, r"a.jsonl:2: label 'a' twice; expected it once"),
-        ([[0, 1, 0]], {}, r"a.jsonl:1: label '0' twice; expected it once \(for lists with a 0 or 1 for each label"),
+        ([["a"], ["a", "a"]], {}, r"a.jsonl:2: 'labels' has 'a' more than once; expected it once"),
+        ([[0, 1, 0]], {}, r"a.jsonl:1: 'labels' has '0' more than once; expected it once \(for lists with a 0 or 1"),
         ([["a"], [1]], {}, "a.jsonl:2: 'labels' is 1, a number; expected a string as in line 1"),
         ([["a "]], {}, "a.jsonl:1: 'labels' is \"a \"; expected visible characters and no white space around them"),
         (
@@ -163,7 +163,7 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
     task = MultiLabelTask(("a", "b"))
     items = [LabelledText("text", labels, 1) for labels in (("a",), ("a",), ("a", "b"), ())]
     (warning,) = task.training_hooks.warnings(task, items, {"f1": 0.75})
-    assert "micro F1 75.0 on validation, while the same labels for every text get 75.0" in warning
+    assert "micro F1 75.0 on validation, while predicting the same labels for every text gets 75.0" in warning
     assert task.training_hooks.warnings(task, items, {"f1": 0.8}) == []
     assert task.training_hooks.warnings(task, [LabelledText("text", (), 1)], {"f1": 0.0}) == []
 
@@ -174,7 +174,7 @@ def test_the_threshold_of_a_folder() -> None:
         facts = MultiLabelTask(NAMES).model_config_fields({"threshold": float(np.float32(threshold))})
         assert MultiLabelTask.from_model_folder(NAMES, facts).threshold == threshold
     assert MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": 0.25}).threshold == 0.25
-    with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a number between 0 and 1"):
+    with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a float above 0 and below 1"):
         MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": "x"})
 
 

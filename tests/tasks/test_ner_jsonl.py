@@ -82,7 +82,11 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
             {},
             "tags under 'tags', 'ner_tags'; expected one, or format.tag_column",
         ),
-        ({"tags": ["O"], "entities": []}, {}, "found the keys 'tags' and 'entities'; expected one, or format.tag_col"),
+        (
+            {"tags": ["O"], "entities": []},
+            {},
+            "found labels under 'tags' and 'entities'; expected one of them in format",
+        ),
     ],
 )
 def test_bad_numbers_name_the_line(tmp_path: Path, row: dict[str, Any], format: dict[str, Any], message: str) -> None:
@@ -220,12 +224,12 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
             [(0, 5, "x"), (0, 5, "x")],
             "entities[1]: x 'COVID' (0-5) and x 'COVID' (0-5) overlap; expected entities that do not overlap",
         ),
-        ([(0, 5, 3)], "entities[0]: label 3; expected the type of the entity as a string under 'label' or 'type'"),
+        ([(0, 5, 3)], "entities[0]: 'label' is 3; expected the type of the entity as one string, under 'label'"),
         ([(0, 5.0, "x")], "entities[0]: found start 0 and end 5.0; expected character offsets"),
         ([(0, 5, "x ")], "tag 'B-x '; expected visible characters"),
-        (["COVID"], 'entities[0]: is "COVID"; expected an object with start, end and label, or a list of these three'),
-        ([{"start": 0, "end": 5}], "entities[0]: no 'label' or 'type'; expected the type of the entity as a string"),
-        ([{"start": 0, "end": 5, "label": "x", "type": "y"}], 'entities[0]: label "x", type "y"; expected the type of'),
+        (["COVID"], "entities[0]: found \"COVID\"; expected an object with 'start', 'end' and 'label', or a list"),
+        ([{"start": 0, "end": 5}], "entities[0]: no type; expected the type of the entity as one string"),
+        ([{"start": 0, "end": 5, "label": "x", "type": "y"}], "entities[0]: 'label' is \"x\" and 'type' is \"y\"; exp"),
         ([{"start": 0, "label": "x"}], "entities[0]: found start 0 and end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
@@ -252,7 +256,7 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
     assert found == [["Le"], ["café"], ["9", "%"], ["today"]]
     assert file.describe().endswith("\n  changed: 3 entities with white space at their ends, which was trimmed")
     with pytest.raises(
-        DomainbertError, match=r"a.jsonl:1: entities\[0\]: 'Le ' \(0-3\) is not .*\(or format.trim: true\)"
+        DomainbertError, match=r"a.jsonl:1: entities\[0\]: 'Le ' \(0-3\) is not .*\(format.trim: true removes"
     ):
         read_ner(path)
     with pytest.raises(DomainbertError, match=r"a.jsonl:1: entities\[0\]: .* is not at word boundaries"):

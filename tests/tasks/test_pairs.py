@@ -153,14 +153,18 @@ def test_single_texts_and_pairs_are_not_taken_for_each_other(tokenizer: DomainTo
     pairs, singles = pair_task("other"), ClassificationTask(LABELS)
     assert pairs.inputs.content_of(pairs, {"text": "a", "other": "b"}, "text") == TextPair("a", "b")
     assert singles.inputs.content_of(singles, {"text": "a", "other": "b"}, "text") == "a"
-    with pytest.raises(DomainbertError, match="no string under 'other'; expected pairs of texts for this model"):
+    with pytest.raises(
+        DomainbertError, match="no string under 'other'; expected the second text, as the model reads pai"
+    ):
         pairs.inputs.content_of(pairs, {"text": "a"}, "text")
-    with pytest.raises(DomainbertError, match="a second text under 'text_pair'; expected single texts for this model"):
+    with pytest.raises(
+        DomainbertError, match="a second text under 'text_pair'; expected none, as the model reads single"
+    ):
         singles.inputs.content_of(singles, {"text": "a", "text_pair": "b"}, "text")
-    with pytest.raises(DomainbertError, match=r"^text 2: a single text; expected pairs of texts for this model$"):
+    with pytest.raises(DomainbertError, match=r"^text 2: found a single text; expected pairs of texts for this model$"):
         pairs.encode_contents([TextPair("a", "b"), "a"], tokenizer, 10)
     with pytest.raises(
-        DomainbertError, match=r"^text 1: a pair of texts; expected single texts for this model \(and 1 more"
+        DomainbertError, match=r"^text 1: found a pair of texts; expected single texts for this model \(and 1 more"
     ):
         singles.encode_contents([TextPair("a", "b")] * 2, tokenizer, 10)
 
@@ -262,6 +266,6 @@ def test_an_export_names_what_its_model_does_not_read(vocabularies: Folders, tmp
     save_model(tmp_path / "model", model, FAMILIES["bert"][1], tokenizer, "sequence", "", LABELS, 48, facts=facts)
     check = jsonl(tmp_path / "check.jsonl", [{"text": "a b", "label": label} for label in LABELS])
     (tmp_path / "out").mkdir()
-    with pytest.raises(DomainbertError, match=r"check\.jsonl:1: a single text; expected pairs of texts"):
+    with pytest.raises(DomainbertError, match=r"check\.jsonl:1: found a single text; expected pairs of texts"):
         export(tmp_path / "out", model=tmp_path / "model", check=check)
     assert list((tmp_path / "out").iterdir()) == []

@@ -70,16 +70,16 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("qas", "problem"),
     [
-        ([asked("x", [("1889", 4)])], "question 'x': answer '1889' at character 4, where the context has '889 '"),
-        ([asked("x", [("1889", -44)])], "question 'x': answer '1889' at character -44, where the context has ''"),
-        ([asked("x", [("1889", "3")])], "question 'x': answer '1889' begins at \"3\"; expected the number of charac"),
+        ([asked("x", [("1889", 4)])], "question 'x': answer '1889' has 'answer_start' 4, where the context has '889 '"),
+        ([asked("x", [("1889", -44)])], "question 'x': answer '1889' has 'answer_start' -44, where the context has ''"),
+        ([asked("x", [("1889", "3")])], "question 'x': answer '1889' has 'answer_start' \"3\"; expected its off"),
         ([asked("x", [(" ", 2)])], "question 'x': answer: 'text' is empty; expected a non-empty string"),
-        ([asked("x", [])], "question 'x': 'answers' has length 0 next to is_impossible false; exp"),
+        ([asked("x", [])], "question 'x': 'answers' has length 0 and 'is_impossible' is false; exp"),
         (
             [asked("x", [("1889", 3)], is_impossible=True)],
-            "question 'x': 'answers' has length 1 next to is_impossible true",
+            "question 'x': 'answers' has length 1 and 'is_impossible' is true",
         ),
-        ([asked("x", [], is_impossible=1)], "question 'x': 'answers' has length 0 next to is_impossible 1; expected"),
+        ([asked("x", [], is_impossible=1)], "question 'x': 'answers' has length 0 and 'is_impossible' is 1; expec"),
         ([{**GOOD[0], "question": " "}], "question 'a': 'question' is empty; expected a non-empty string"),
         ([{**GOOD[0], "answers": ["1889"]}], "question 'a': answer \"1889\"; expected an object with 'text' and"),
         ([{**GOOD[0], "answers": None}], "question 'a': 'answers' is null; expected a list"),
@@ -96,7 +96,7 @@ def test_what_is_wrong_with_squad_json_is_told_with_its_id(tmp_path: Path, qas: 
 
 def test_the_line_of_a_broken_question(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(nested([*GOOD, asked("d", [("1890", 3)])]), indent=1))
-    with pytest.raises(DomainbertError, match=r"a\.json:42: question 'd': answer '1890' at character 3, where the"):
+    with pytest.raises(DomainbertError, match=r"a\.json:42: question 'd': answer '1890' has 'answer_start' 3, wh"):
         read_questions(QuestionAnswering(), tmp_path / "a.json")
 
 
@@ -109,7 +109,11 @@ ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "a
         (json.dumps(ROW | {"answers": ["1889"]}), "a:1: 'answers' is a JSON list; expected an object such as"),
         (json.dumps({"question": "", "context": "c"}), "a:1: no key 'answers'; expected an object such as"),
         (json.dumps(ROW | {"context": None}), "a:1: 'context' is null; expected a string"),
-        (json.dumps(ROW | {"answers": {"text": ["1889"], "answer_start": []}}), "a:1: 1 texts and 0 starts of answers"),
+        (json.dumps(ROW | {"answers": {"text": ["1889"]}}), "a:1: in 'answers', no key 'answer_start'; found 'text'"),
+        (
+            json.dumps(ROW | {"answers": {"text": ["1889"], "answer_start": []}}),
+            "a:1: 'answers' has length 1 under 'text' and 0 under 'answer_start'; expected lists of the same length",
+        ),
         ('{"data": [', "a:1: not JSON .*; expected SQuAD's"),
         ("[]", "a:1: a JSON list; expected SQuAD's"),
         ('{"data": 3}', "a:1: no list under 'data'; expected SQuAD's"),
@@ -138,7 +142,7 @@ def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
     for name in "ab":  # rows without an id are called by their line
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
     files = read_set(QuestionAnswering(), [tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: question '1' is also at .*a\.jsonl:1; expected unique ids"):
+    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: the id '1' is also at .*a\.jsonl:1; expected an 'id' that"):
         AnswerScoring(QuestionAnswering(), files)
 
 

@@ -74,7 +74,7 @@ def test_markers_in_a_text_are_found() -> None:
         ("<<A>> of [[B]], as 1 << 2 >> 1", 2),
         ("<<<<A>> [[B]]", 2),
     ):
-        with pytest.raises(DomainbertError, match=f"{count} entities begin with <<; expected one entity between"):
+        with pytest.raises(DomainbertError, match=f"{count} entities begin with '<<'; expected one between"):
             find_markers(text, MARKERS)
     assert key_of_content(marked) == [marked.text, [list(mark) for mark in marked.marks]]
     assert words_of_content(nested) == ["<<", "[[", "A", "]]", "B", ">>"]
@@ -129,10 +129,13 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        ({"text": "<< A >> B"}, r"a.jsonl:1: no entity between \[\[ and \]\]; expected one entity between each pair"),
-        ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities begin with <<; expected one"),
+        (
+            {"text": "<< A >> B"},
+            r"a.jsonl:1: no tail entity; expected one between '\[\[' and '\]\]' \(format.tail_mark",
+        ),
+        ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities begin with '<<'; expected one"),
         ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities that do not overlap"),
-        ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': is missing; expected an object such as"),
+        ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': missing; expected an object such as"),
         ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
         (
             {"text": "A B", "head": offsets(0, 4), "tail": offsets(2, 3)},
@@ -325,7 +328,9 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
         encode_file(task_of(), file, vocabulary, 30)
     with pytest.raises(DomainbertError, match=r"^text 2: the two entities .* as max_length is 30"):
         task_of().encode_contents([items[0].content, items[1].content], vocabulary, 30)
-    with pytest.raises(DomainbertError, match=r"^text 2: row: 2 problems\n  no entity between << and >>"):
+    with pytest.raises(
+        DomainbertError, match=r"^text 2: row: 2 problems\n  no head entity; expected one between '<<' and '>>'"
+    ):
         task_of().encode_contents([items[0].content, "a b"], vocabulary, 30)
 
 
@@ -338,7 +343,9 @@ def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainT
     with pytest.raises(DomainbertError, match=r"markers: '\[E1\]' is not in the vocabulary"):
         task_of("tokens").encode([], vocabulary, 30)
     marked = insert_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
-    with pytest.raises(DomainbertError, match=r"^text 1: the text contains \[/E2\], which the model adds as a marker"):
+    with pytest.raises(
+        DomainbertError, match=r"^text 1: the text contains '\[/E2\]', which the model adds as a marker"
+    ):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED_MARKERS), 30)
 
 
@@ -437,10 +444,10 @@ def test_pairs_of_entities_in_one_text_are_drawn_together() -> None:
 def test_a_training_that_came_to_nothing_is_told() -> None:
     items = made_up(0, 4)  # none, part-of, used-for, none
     (warning,) = RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.5})
-    assert "accuracy 50.0 on validation, while none for every text gets 50.0" in warning
+    assert "accuracy 50.0 on validation, while predicting 'none' for every text gets 50.0" in warning
     assert RelationsTask.training_hooks.warnings(task_of(), items, {"accuracy": 0.75}) == []
     with pytest.raises(
-        DomainbertError, match=r"negative: found 'other'; expected null or a label of the training set: non"
+        DomainbertError, match=r"negative: found 'other'; expected null or a label of the training set: 'no"
     ):
         task_of(negative="other")
 
@@ -463,7 +470,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
     training = StageArguments({"task": Relations(negative=learnt.null_label), "model": Path("model"), "train": train})
-    unknown = "negative: found 'x'; expected null or a label of the training set: none, part-of, used-for"
+    unknown = "negative: found 'x'; expected null or a label of the training set: 'none', 'part-of', 'used-for'"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
         other = f"task.negative: found {negative!r}, but models.a was trained with {trained!r}; expected the same"
@@ -487,7 +494,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
 
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])
 def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
-    with pytest.raises(DomainbertError, match=r"domainbert_relations: found .*; expected an object with markers, h"):
+    with pytest.raises(DomainbertError, match=r"domainbert_relations: found .*; expected an object with the keys m"):
         RelationsTask.from_model_folder(CLASSES, fields)
     reading = MarkerReading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
     assert MarkerReading.from_model_folder(json.loads(json.dumps(reading.model_config_fields()))) == reading
@@ -495,9 +502,7 @@ def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
 
 def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
     usual = {"train": Path("a"), "validation": Path("b"), "teachers": ["c"], "losses": []}
-    with pytest.raises(
-        DomainbertError, match="unlabelled: text without labels has no entities; expected no `unlabelled`"
-    ):
+    with pytest.raises(DomainbertError, match="unlabelled: text without labels has no entities; expected unlabelled: n"):
         DistillTask(task=Relations(), unlabelled="corpus.txt", **usual)
 
 

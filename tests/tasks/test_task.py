@@ -90,7 +90,9 @@ def test_what_is_wrong_with_a_folder_is_said_with_its_path(fields: dict[str, Any
 def test_two_tasks_of_one_name_are_refused(own: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of the one would be loaded as one of the other."""
     monkeypatch.setattr(own["lone"].Keyphrases, "__module__", "own.ner.config")
-    with pytest.raises(DomainbertError, match=r"own\.ner\.config: found the folder name ner, which domainbert\.tasks"):
+    with pytest.raises(
+        DomainbertError, match=r"own\.ner\.config: found the folder name 'ner', which domainbert\.tasks"
+    ):
         task_kind("tokens", {})
 
 
@@ -124,7 +126,9 @@ def test_a_task_without_teaching_has_no_losses_on_predictions(
     task = task_class(own["keyphrases"].Keyphrases)(["O"])
     assert require_distillation_targets(task) is NerTask.distillation_targets
     monkeypatch.setattr(type(task), "distillation_targets", None)
-    with pytest.raises(DomainbertError, match="losses: keyphrases has no `distillation_targets`; expected HardTargets"):
+    with pytest.raises(
+        DomainbertError, match="losses: KeyphrasesTask has no `distillation_targets`; expected HardTargets"
+    ):
         require_distillation_targets(task)
 
 

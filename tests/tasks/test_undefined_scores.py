@@ -38,7 +38,7 @@ def test_entity_f1_without_any_entity():
     assert (a["f1"], a["interval"], a["f1_by_seed"]) == (None, None, {"1": None})
     assert (b["f1"], b["interval"]) == (0, [0, 0])
     assert [(one["difference"], one["interval"]) for one in summary["paired"]] == [(None, None)] * 2
-    reason = "f1 is undefined: neither the test set nor the model has a label"
+    reason = "f1 is undefined, because neither the test set nor the model has a label"
     assert summary["warnings"] == [f"a: {reason}", f"c: {reason}"]
     lines = scoring.lines(summary)
     assert [line.split()[:2] for line in lines[1:4]] == [["a", "undefined"], ["b", "0.00"], ["c", "undefined"]]
@@ -68,7 +68,7 @@ def test_correlations_of_equal_numbers(tmp_path, true, predicted, why):
     summary = scoring.summary(Resampling(50, 0))
     first = summary["systems"]["first"]
     assert (first["pearson"], first["spearman"], first["interval"]) == (None, None, None) and first["rmse"] > 0
-    assert f"first: pearson is undefined: {why}" in summary["warnings"]
+    assert f"first: pearson is undefined, because {why}" in summary["warnings"]
     assert "undefined" in scoring.lines(summary)[1]
     metric = Headline("pearson", "Pearson correlation", percent=False)
     metrics = {"metric": metric.as_json(), **summary}

@@ -91,7 +91,7 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         if has_one_class or not (has_low_f1 or has_low_accuracy):
             return []
         achieved = f"macro F1 {100 * scores['f1']:.1f} and accuracy {100 * scores['accuracy']:.1f} on validation"
-        baseline = f"one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
+        baseline = f"predicting one class for every text gets {100 * f1:.1f} and {100 * accuracy:.1f}"
         return [f"{achieved}, while {baseline}; {ADVICE}"]
 
 
@@ -144,7 +144,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         """Return the task of a model folder, with its temperature if it has one."""
         temperature = fields.get(_TEMPERATURE, 1.0)
         if type(temperature) not in (int, float) or not 0 < temperature < float("inf"):
-            raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a positive number")
+            raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a finite number above 0")
         task = super().from_model_folder(labels, fields)
         task.temperature = temperature
         return task

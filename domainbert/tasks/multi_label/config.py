@@ -34,7 +34,7 @@ class MultiLabelFormat(TextFormat):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.separator.strip():
-            raise DomainbertError(f"separator: found {self.separator!r}; expected a visible character or several")
+            raise DomainbertError(f"separator: found {self.separator!r}; expected visible characters, such as ';'")
 
 
 class MultiLabelDetector(FormatDetector["MultiLabel"]):
@@ -84,5 +84,5 @@ class MultiLabel(TextTaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if there are no training labels, or `pos_weight` names a label not among them."""
         if not labels:
-            raise DomainbertError("train: no text has a label; expected at least one label")
+            raise DomainbertError(f"train: no text has a label; expected at least one under {self.format.label_key!r}")
         check_weighted(self.pos_weight, labels, "pos_weight")

@@ -83,8 +83,8 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
         baseline = float((2 * correct / (num_predicted + num_gold)).max())
         if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
-        achieved = f"micro F1 {100 * scores['f1']:.1f} on validation, while the same labels for every text get"
-        return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
+        achieved = f"micro F1 {100 * scores['f1']:.1f} on validation"
+        return [f"{achieved}, while predicting the same labels for every text gets {100 * baseline:.1f}; {ADVICE}"]
 
 
 class LabelsExplainer(Explainer["MultiLabelTask"]):
@@ -139,8 +139,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         counts, num_texts = label_counts(train.items), len(train.items)
         constant_labels = [label for label in counts if counts[label] == num_texts]
         if config.pos_weight == "balanced" and constant_labels:
-            found = f"found balanced, but every text of {train.path} has the label {constant_labels[0]!r}"
-            raise DomainbertError(f"pos_weight: {found}; expected weights by label, or texts without this label")
+            found = f"found 'balanced', but every text of {train.path} has the label {constant_labels[0]!r}"
+            raise DomainbertError(f"pos_weight: {found}; expected a number for each label, or texts without this label")
         # for "balanced": number of negative texts divided by the number of positive texts
         task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: num_texts / counts[label] - 1)
         return task
@@ -151,7 +151,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         """Return the task of a model folder; the threshold is 0.5 if the folder has none."""
         threshold = fields.get(_THRESHOLD, _DEFAULT_THRESHOLD)
         if not isinstance(threshold, float) or not 0 < threshold < 1:
-            raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a number between 0 and 1")
+            raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a float above 0 and below 1")
         task = super().from_model_folder(labels, fields)
         task.threshold = threshold
         return task

@@ -90,8 +90,8 @@ class Ner(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if `format.types` names no entity type of the training set."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
-            types = format_names(self.format.types)
-            raise DomainbertError(f"format.types: no training entity has the type {types}; expected types that occur")
+            found = f"found {format_names(self.format.types)}, but no entity of the training set has such a type"
+            raise DomainbertError(f"format.types: {found}; expected a type that occurs, or null for all types")
 
     @property
     @override

@@ -99,7 +99,7 @@ def _select_types(file: NerFile, format: NerFormat) -> NerFile:
 
 def _left_out(entity_type: str) -> str:
     """Return the name under which notes count the entities of a type that is not selected."""
-    return f"entities of the type {entity_type}"
+    return f"entities of the type {entity_type!r}"
 
 
 def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
@@ -120,7 +120,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     line, first_row = export.rows[0]
     keys = _detect_keys(f"{path}:{line}", first_row, format)
     if not keys.is_text:
-        raise DomainbertError(f"{path}: lists of words in JSON; expected texts with entities, or lists in JSONL")
+        raise DomainbertError(f"{path}: lists of words in a JSON array; expected them in JSONL, or texts with entities")
     return _read_entities(path, export, keys, format, problems)
 
 
@@ -198,7 +198,7 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     if len(label_keys) > 1:
         found = " and ".join(map(repr, label_keys))
         raise DomainbertError(
-            f"{where}: found the keys {found}; expected one, or format.tag_column or format.entity_key to select one"
+            f"{where}: found labels under {found}; expected one of them in format.tag_column or format.entity_key"
         )
     if label_keys and label_keys != [tags]:
         return _Keys(format.text_key, label_keys[0], is_text=True)
@@ -248,7 +248,7 @@ def _words_of_text(
             spans.append((first_word, end_word, entity.type))
         except DomainbertError as error:
             inside = text[entity.start : entity.end]
-            hint = " (or format.trim: true)" if inside != inside.strip() else ""
+            hint = " (format.trim: true removes white space at its ends)" if inside != inside.strip() else ""
             problems.append(f"{locate(entity.list_index)}: {error}{hint}")
     raise_problems(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
@@ -282,12 +282,12 @@ def _parse_entity(text: str, value: Any, index: int) -> _Entity:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
         raise DomainbertError(
-            f"is {shown(value)}; expected an object with start, end and label, or a list of these three"
+            f"found {shown(value)}; expected an object with 'start', 'end' and 'label', or a list [start, end, label]"
         )
     # an entity may have both keys, if their values are equal
     entity_types = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
     entity_type = entity_types.pop() if len(entity_types) == 1 else None
     if not entity_type:
-        found = ", ".join(f"{key} {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "no 'label' or 'type'"
-        raise DomainbertError(f"{found}; expected the type of the entity as a string under 'label' or 'type'")
+        found = " and ".join(f"{key!r} is {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "no type"
+        raise DomainbertError(f"{found}; expected the type of the entity as one string, under 'label' or 'type'")
     return _Entity(*read_char_span(text, value), entity_type, index)

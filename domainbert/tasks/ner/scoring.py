@@ -126,7 +126,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
             scored = sum(type_scores["support"] for type_scores in system["per_type"].values())
             if scored != self.num_gold:
                 raise DomainbertError(
-                    f"{self.test.path}: {self.num_gold:,} gold entities, but {scored:,} scored for {name}"
+                    f"{self.test.path}: {scored:,} entities scored for {name!r}; expected {self.num_gold:,}; report it"
                 )
             system["repaired_tags"] = self._repaired[name]
             # means over seeds; without entities in gold and predictions, F1 is undefined

@@ -60,7 +60,7 @@ class EntityTrainingHooks(TrainingHooks["NerTask"]):
     @override
     def warnings(self, task: NerTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         entities = sum(len(sentence.spans) for sentence in items)
-        warning = f"finds none of the {entities:,} entities of the validation set; {ADVICE}"
+        warning = f"the model finds no entity of the validation set, which has {entities:,}; {ADVICE}"
         return [warning] if entities and not scores["f1"] else []
 
 

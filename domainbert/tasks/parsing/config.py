@@ -99,7 +99,7 @@ class Parsing(TaskConfig):
     @property
     @override
     def r_drop_unsupported(self) -> str:
-        return "heads and labels of parsing are not outputs of a single softmax; expected no r_drop"
+        return "found with Parsing, whose heads and labels are not outputs of a single softmax; expected no r_drop"
 
     @override
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:

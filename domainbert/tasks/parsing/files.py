@@ -202,5 +202,5 @@ def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
         path = " -> ".join(map(str, [*cycle, cycle[0]]))
         yield (
             words[cycle[0] - 1][0],
-            f"a cycle of heads, {path}; expected a tree, in which every word leads to the root",
+            f"the heads form a cycle, {path}; expected a tree: change the head of one of these words",
         )

@@ -98,11 +98,11 @@ class QuestionAnswering(TaskConfig):
         if max_length <= self.max_question_length + _NUM_SPECIAL:
             raise DomainbertError(
                 f"max_length: found {max_length}, which leaves no room for the context after a question of "
-                f"max_question_length {self.max_question_length}; expected a larger max_length, or a smaller "
-                "max_question_length"
+                f"max_question_length {self.max_question_length}; expected at least "
+                f"{self.max_question_length + _NUM_SPECIAL + 1}, or a smaller max_question_length"
             )
 
     @property
     @override
     def r_drop_unsupported(self) -> str:
-        return "start and end of an answer are predicted over the whole context; expected no r_drop"
+        return "found with QuestionAnswering, which predicts start and end over the whole context; expected no r_drop"

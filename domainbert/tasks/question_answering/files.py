@@ -198,8 +198,8 @@ def _parse_squad(row: Row, line: int) -> Question:
         impossible = row.get("is_impossible", False)
         has_answers = bool(row["answers"])
         if not isinstance(impossible, bool) or has_answers == impossible:
-            found = f"'answers' has length {len(row['answers'])} next to is_impossible {shown(impossible)}"
-            raise DomainbertError(f"{found}; expected an answer, or an empty list and is_impossible true")
+            found = f"'answers' has length {len(row['answers'])} and 'is_impossible' is {shown(impossible)}"
+            raise DomainbertError(f"{found}; expected answers and 'is_impossible' false, or no answers and true")
         for answer in row["answers"]:
             if not isinstance(answer, dict):
                 raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
@@ -219,11 +219,12 @@ def _parse_jsonl(row: Row, line: int) -> Question:
         raise DomainbertError(f'{found}; expected an object such as {{"text": ["Paris"], "answer_start": [17]}}')
     raise_problems(
         problem_with_text({"id": id}, "id"),
-        *(problem_with_list(answers, key) for key in ("text", "answer_start")),
+        *(f"in 'answers', {reason}" for key in ("text", "answer_start") if (reason := problem_with_list(answers, key))),
     )
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
-        raise DomainbertError(f"{len(texts)} texts and {len(starts)} starts of answers; expected a start for each text")
+        found = f"'answers' has length {len(texts)} under 'text' and {len(starts)} under 'answer_start'"
+        raise DomainbertError(f"{found}; expected lists of the same length")
     return _build_question(row, id, list(zip(texts, starts, strict=True)), line)
 
 
@@ -242,12 +243,12 @@ def _problem_with_answer(text: Any, start: Any, context: str) -> str:
     if not any(character.isprintable() and not character.isspace() for character in text):
         return f"answer {reprlib.repr(text)} has no visible character; expected at least one"
     if not is_whole_number(start):
-        return f"answer {reprlib.repr(text)} begins at {shown(start)}; expected the number of characters before it"
+        return f"answer {reprlib.repr(text)} has 'answer_start' {shown(start)}; expected its offset in characters"
     at_start = context[start : start + len(text)] if start >= 0 else ""
     if at_start == text:
         return ""
-    found = f"answer {reprlib.repr(text)} at character {start}, where the context has {reprlib.repr(at_start)}"
-    return f"{found}; expected the same (offsets count Unicode characters, not bytes)"
+    found = f"answer {reprlib.repr(text)} has 'answer_start' {start}, where the context has {reprlib.repr(at_start)}"
+    return f"{found}; expected the answer there ('answer_start' counts Unicode characters, not bytes)"
 
 
 def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
@@ -280,7 +281,7 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 
 def _parse_json(path: Path, text: str) -> Row:
     """Return the JSON object in the text of a SQuAD file; raise `DomainbertError` if it has no list "data"."""
-    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or JSONL with a question per line (format.kind)'
+    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or a question per line with format.kind: jsonl'
     try:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:

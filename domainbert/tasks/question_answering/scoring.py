@@ -63,8 +63,8 @@ class AnswerScoring(CountedScoring):
         for index, item in enumerate(test.items):
             first = first_with_id.setdefault(item.id, index)
             if first != index:
-                found = f"question {reprlib.repr(item.id)} is also at {test.location(first)}"
-                raise DomainbertError(f"{test.location(index)}: {found}; expected unique ids in all files of a set")
+                found = f"the id {reprlib.repr(item.id)} is also at {test.location(first)}"
+                raise DomainbertError(f"{test.location(index)}: {found}; expected an 'id' that is unique in all files")
 
     @property
     @override

@@ -60,7 +60,7 @@ class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
         baseline = sum(not item.answers for item in items) / len(items)  # F1 of never answering
         if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
-        comparison = f"F1 {100 * scores['f1']:.1f} on validation, while no answer to any question gets"
+        comparison = f"F1 {100 * scores['f1']:.1f} on validation, while never answering gets"
         return [f"{comparison} {100 * baseline:.1f}; {ADVICE}"]
 
 
@@ -159,8 +159,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         )
         if lost:
             print(
-                f"{lost:,} of {len(items):,} answers do not fit in a window of {max_length} tokens: their questions "
-                "are trained as unanswerable (increase max_length)"
+                f"questions with an answer that fits in no window of {max_length} tokens: {lost:,} of {len(items):,}, "
+                "trained as unanswerable (increase max_length)"
             )
         return examples
 

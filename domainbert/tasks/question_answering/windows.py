@@ -87,8 +87,8 @@ class PairEncoder:
         if self.room <= max_question_length:
             raise DomainbertError(
                 f"max_length: found {max_length}, which leaves no room for the context after a question of "
-                f"max_question_length {max_question_length} and {self.num_special} special tokens; expected a larger "
-                "max_length, or a smaller max_question_length"
+                f"max_question_length {max_question_length} and {self.num_special} special tokens; expected at least "
+                f"{max_question_length + self.num_special + 1}, or a smaller max_question_length"
             )
 
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:

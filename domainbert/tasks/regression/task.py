@@ -160,7 +160,7 @@ class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
         if scores["r2"] > MIN_GAIN or spread == 0:
             return []
         achieved = f"RMSE {scores['rmse']:.4g} and R2 {scores['r2']:.2f} on validation"
-        return [f"{achieved}, while the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
+        return [f"{achieved}, while predicting the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
 
 class NumberExplainer(Explainer["RegressionTask"]):
@@ -212,11 +212,9 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
         min_deviation = max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD)
         if task.deviation <= min_deviation:
-            found = f"{len(numbers):,} numbers from {numbers.min():.10g} to {numbers.max():.10g}"
-            raise DomainbertError(
-                f"{train.path}: {found}; expected numbers that differ by more than "
-                f"{_MIN_RELATIVE_SPREAD:g} of the largest"
-            )
+            found = f"found numbers from {numbers.min():.10g} to {numbers.max():.10g}"
+            expected = f"expected numbers that differ by more than {_MIN_RELATIVE_SPREAD:g} of the largest"
+            raise DomainbertError(f"{train.path}: {found}; {expected} (format.label_key selects the numbers)")
         return task
 
     @override

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.infer_columns import row_keys
@@ -78,8 +78,8 @@ class RelationFormat(TextFormat):
         has_nested = any(marker in other for marker, other in permutations(markers, 2))
         if has_nested or not all(is_visible(marker) for marker in markers):
             raise DomainbertError(
-                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings, "
-                "none of them part of another"
+                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings "
+                "that do not contain each other"
             )
 
 
@@ -113,7 +113,7 @@ class Relations(TaskConfig):
     pipeline_tag = "text-classification"
     format_detector = RelationsDetector()
     evaluation = NullLabelEvaluation(training_settings=("negative",))
-    distillation = Distillation(unlabelled_unsupported="text without labels has no entities; expected no `unlabelled`")
+    distillation = Distillation(unlabelled_unsupported="text without labels has no entities; expected unlabelled: null")
 
     format: RelationFormat = field(default_factory=RelationFormat)
     """Keys and markers of the labelled files."""
@@ -143,7 +143,7 @@ class Relations(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if training has no label `negative`."""
         if self.negative is not None and self.negative not in labels:
-            expected = f"expected null or a label of the training set: {', '.join(sorted(labels))}"
+            expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
             raise DomainbertError(f"negative: found {self.negative!r}; {expected}")
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:

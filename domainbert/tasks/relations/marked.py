@@ -111,14 +111,14 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
     has_inner_space = all(_entity_pattern(pair, r"\s").search(text) for pair in pairs)
     space = r"\s" if has_inner_space else ""
     entities, problems = [], []
-    for begin, end in pairs:
+    for name, (begin, end) in zip(("head", "tail"), pairs, strict=True):
         match = _entity_pattern((begin, end), space).search(text)
         openings = re.findall(re.escape(begin) + space, text)
         if match is not None and len(openings) == 1:
             entities.append(match)
         else:
-            found = f"{len(openings)} entities begin with {begin}" if match else f"no entity between {begin} and {end}"
-            problems.append(f"{found}; expected one entity between each pair of markers")
+            found = f"{len(openings)} entities begin with {begin!r}" if match else f"no {name} entity"
+            problems.append(f"{found}; expected one between {begin!r} and {end!r} (format.{name}_markers)")
     raise_problems(*problems)
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
@@ -169,7 +169,7 @@ def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
 
     value = row.get(key)
     if not isinstance(value, dict):
-        found = f"is {shown(value)}" if key in row else "is missing"
+        found = f"found {shown(value)}" if key in row else "missing"
         raise DomainbertError(f'{found}; expected an object such as {{"start": 0, "end": 4}}')
     stretch = read_char_span(text, value)
     words_inside(text, stretch, *basic_words([text]))  # raises an error if the entity splits a word

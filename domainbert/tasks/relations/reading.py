@@ -55,7 +55,7 @@ class MarkerReading:
             )
             return cls(kind, format)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            found, expected = fields.get(_KEY), f"an object with markers, {', '.join(_FORMAT_FIELDS)}"
+            found, expected = fields.get(_KEY), f"an object with the keys markers, {', '.join(_FORMAT_FIELDS)}"
             raise DomainbertError(f"{_KEY}: found {found!r:.200}; expected {expected}") from error
 
     def model_config_fields(self) -> dict[str, Any]:
@@ -85,10 +85,10 @@ class MarkerReading:
             if is_split or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
                 raise DomainbertError(
                     f"markers: {marker!r} is not in the vocabulary, or has the tokens of another marker; "
-                    "expected other format.head_markers and format.tail_markers, or markers: tokens"
+                    "expected other format.head_markers and format.tail_markers, or markers: tokens, which adds tokens"
                 )
         problems = {
-            index: f"the text contains {token}, which the model adds as a marker; expected a text without it"
+            index: f"the text contains {token!r}, which the model adds as a marker; expected a text without it"
             for index, text in enumerate(texts)
             for token in self.added_tokens
             if token in text.text

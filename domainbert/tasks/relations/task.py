@@ -52,7 +52,7 @@ class RelationClassifier(Predictor[Relation]):
         or by character offsets. A mapping is a single row."""
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
         problems = {
-            index: f"found {type(row).__name__}; expected a mapping"
+            index: f"found {type(row).__name__}; expected a dict with the text under {text_key!r}"
             for index, row in enumerate(rows)
             if not isinstance(row, Mapping)
         }
@@ -100,8 +100,8 @@ class RelationTrainingHooks(TrainingHooks["RelationsTask"]):
         share = count / len(items)  # the accuracy of the most frequent relation for every text
         if not others or scores["accuracy"] > share:
             return []
-        achieved = f"accuracy {100 * scores['accuracy']:.1f} on validation, while {label} for every text gets"
-        return [f"{achieved} {100 * share:.1f}; {ADVICE}"]
+        achieved = f"accuracy {100 * scores['accuracy']:.1f} on validation"
+        return [f"{achieved}, while predicting {label!r} for every text gets {100 * share:.1f}; {ADVICE}"]
 
 
 class StartsDistillationTargets(DistillationTargets["StartsRelationsTask"]):

@@ -8,7 +8,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample, tagged_sample
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
@@ -73,7 +73,7 @@ class TokenLabels(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if no training word has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
-            expected = f"expected null or a label of the training set: {', '.join(sorted(labels))}"
+            expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
             raise DomainbertError(f"outside: found {self.outside!r}; {expected}")
 
     @property

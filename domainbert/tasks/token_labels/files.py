@@ -80,4 +80,5 @@ def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, pro
     word_labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks:
         if mark.tag in word_labels:
-            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; expected {outside!r} (outside)")
+            expected = f"expected {outside!r}, the value of task.outside"
+            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; {expected}")

@@ -137,8 +137,8 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
         baseline = 0.0 if label == task.null_label else f1_of_label / len(counts.keys() - {task.null_label})
         if share == 1 or scores["macro_f1"] > baseline:  # share 1: all words have this label
             return []
-        achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation, while {label} for every word gets"
-        return [f"{achieved} {100 * baseline:.1f}; {ADVICE}"]
+        achieved = f"mean token F1 {100 * scores['macro_f1']:.1f} on validation"
+        return [f"{achieved}, while predicting {label!r} for every word gets {100 * baseline:.1f}; {ADVICE}"]
 
 
 class WordExplainer(Explainer["TokenLabelsTask"]):

@@ -28,9 +28,9 @@ def fit(module, data=None, **arguments):
 def test_wrong_model_folders(tiny, tmp_path):
     with pytest.raises(DomainbertError, match=r"nowhere: no config\.json; expected a model folder$"):
         FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
-    with pytest.raises(DomainbertError, match=r"model: no trained task head; expected a model that finetune"):
+    with pytest.raises(DomainbertError, match=r"model has no trained task head; expected a model that finetune"):
         trainer().test(tiny.module(), tiny.data())
-    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for ner; expected classification$"):
+    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for the task ner; expected classification$"):
         data = LabelledData(Classification(), test=DATA / "classes-test.jsonl", model=tiny / "tagger")
         trainer().test(FineTuning(tiny / "tagger", Classification()), data)
 
@@ -51,7 +51,11 @@ def test_labels_that_the_model_does_not_know(tiny, tmp_path):
         ("validate", {}, r"^trainer\.validate: found no validation set; expected LabelledData\(\.\.\., validation="),
         ("test", {}, r"^trainer\.test: found no test set; expected LabelledData\(\.\.\., test=\.\.\.\)$"),
         ("predict", {}, r"^trainer\.predict: found nothing to predict; expected LabelledData\(\.\.\., predict="),
-        ("predict", {"predict": []}, "^predict: found an empty list; expected texts, lists of words or rows in it$"),
+        (
+            "predict",
+            {"predict": []},
+            r"^predict: found LabelledData\(predict=\[\]\); expected texts, lists of words",
+        ),
     ],
 )
 def test_sets_that_are_not_given(tiny, stage, given, found):
@@ -60,7 +64,9 @@ def test_sets_that_are_not_given(tiny, stage, given, found):
 
 
 def test_another_vocabulary(tiny):
-    with pytest.raises(DomainbertError, match=r"^model: .*other of the data has another vocabulary than .*model; exp"):
+    with pytest.raises(
+        DomainbertError, match=r"^model: .*other in LabelledData has another vocabulary than .*model; exp"
+    ):
         fit(tiny.module(), tiny.data(model=tiny / "other"))
     with pytest.raises(DomainbertError, match=r"prepared: prepared with another tokenizer .*; expected the model's"):
         fit(Pretraining.from_pretrained(tiny / "other"), tiny.rows())
