@@ -136,7 +136,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
         ({"text": "<< A >> << B >> [[ C ]]"}, "a.jsonl:1: 2 entities begin with '<<'; expected one"),
         ({"text": "<< A [[ B >> C ]]"}, "a.jsonl:1: .* overlap; expected entities that do not overlap"),
         ({"text": "A B", "head": offsets(0, 1)}, "a.jsonl:1: 'tail': missing; expected an object such as"),
-        ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': is a JSON list; expected an object"),
+        ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head': found a JSON list; expected an object"),
         (
             {"text": "A B", "head": offsets(0, 4), "tail": offsets(2, 3)},
             "'head': start 0, end 4 in a text of 3",

@@ -28,7 +28,7 @@ def fit(module, data=None, **arguments):
 def test_wrong_model_folders(tiny, tmp_path):
     with pytest.raises(DomainbertError, match=r"nowhere: no config\.json; expected a model folder$"):
         FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
-    with pytest.raises(DomainbertError, match=r"model has no trained task head; expected a model that finetune"):
+    with pytest.raises(DomainbertError, match=r"model: no trained task head; expected a model that finetune"):
         trainer().test(tiny.module(), tiny.data())
     with pytest.raises(DomainbertError, match=r"^model: .*tagger is for the task ner; expected classification$"):
         data = LabelledData(Classification(), test=DATA / "classes-test.jsonl", model=tiny / "tagger")
