@@ -282,7 +282,7 @@ class LabelledData(TrainingData):
         task = task_from_model_folder(folder)
         task.headline = self.task.headline
         if task.name != self.task.name:
-            raise DomainbertError(f"model: {folder.path} is for the task {task.name}; expected {self.task.name}")
+            raise DomainbertError(f"model: {folder.path} is for {task.name}; expected a model for {self.task.name}")
         return task
 
     @property

@@ -30,7 +30,7 @@ def test_wrong_model_folders(tiny, tmp_path):
         FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
     with pytest.raises(DomainbertError, match=r"model: no trained task head; expected a model that finetune"):
         trainer().test(tiny.module(), tiny.data())
-    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for the task ner; expected classification$"):
+    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for ner; expected a model for classification$"):
         data = LabelledData(Classification(), test=DATA / "classes-test.jsonl", model=tiny / "tagger")
         trainer().test(FineTuning(tiny / "tagger", Classification()), data)
 
