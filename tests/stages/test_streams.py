@@ -124,7 +124,7 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
     assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"
     with standard_input(sent[0]):
         assert main(words("-")) == 2
-    assert "expected a new folder, or --force to replace it" in capsys.readouterr().err
+    assert "; use another --out, or --force to replace it" in capsys.readouterr().err
     assert len(texts_of(tmp_path / "out")) == 300
     with standard_input(sent[0]):
         assert main([*words("-"), "--force"]) == 0
@@ -176,7 +176,7 @@ def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, capsys, name, wh
         os.mkfifo(path)
     options = ["--task", "Ner", "--train", str(path), "--validation", __file__, "--model", str(tmp_path)]
     assert main(["finetune", *options, "--out", str(tmp_path / "out")]) == 2
-    assert f"--train: {path} is {what}; expected a regular file or folder" in capsys.readouterr().err
+    assert f"--train: '{path}' is {what}; expected a regular file or folder" in capsys.readouterr().err
     for read in (
         read_ner,
         lambda path: read_classification(Classification(), path),
