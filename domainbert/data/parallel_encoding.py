@@ -111,7 +111,7 @@ def _encode_in_workers(
     except BrokenProcessPool as error:
         raise DomainbertError(
             "prepare: a worker process died: it was killed (out of memory?), or the calling script has no "
-            '`if __name__ == "__main__":`; num_workers: 0 uses no worker processes'
+            '`if __name__ == "__main__":`; add this line, or set num_workers: 0 to use no worker processes'
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

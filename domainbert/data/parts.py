@@ -124,7 +124,7 @@ class PartedSplit(PreparedSplit):
     def document_offsets(self) -> NoReturn:
         """Not available: raises `DomainbertError`."""
         raise DomainbertError(
-            "prepared: the objective cannot read a corpus in parts; expected a corpus prepared without row_lengths"
+            "prepared: this objective reads no corpus with row_lengths; use MaskedLM, or `prepare` without row_lengths"
         )
 
     @override
@@ -156,8 +156,8 @@ class PartedSplit(PreparedSplit):
         """Return the stored plan of rows; `length` must be one of `row_lengths`."""
         if length not in self.parts.row_lengths:
             raise DomainbertError(
-                f"max_length: found {length}; expected one of the row_lengths of the prepared corpus, "
-                f"{', '.join(map(str, self.parts.row_lengths))}; or prepare it again with a further row length"
+                f"max_length: found {length}; expected {' or '.join(map(str, self.parts.row_lengths))} (row_lengths of "
+                f"`prepare`); to use {length}, add it to row_lengths and run `prepare` again"
             )
         return PartedPlan(self.parts, length, tokenizer.template.num_special_tokens())
 
@@ -175,7 +175,7 @@ class PartedSplit(PreparedSplit):
         """Return the results of `take` for tokens `start` to `stop` (exclusive), concatenated over their parts.
         `take(split, start, stop)` returns an array of the tokens of a part."""
         if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+            raise IndexError(f"found tokens {start} to {stop}; expected a range from 0 to {self.num_tokens}")
         first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
         pieces = []
         for number in range(first, last + 1):

@@ -80,7 +80,7 @@ def finished_part(part: PlannedPart) -> dict[str, Any] | None:
         reason = str(error)
     if not reason:
         return facts
-    print(f"{part.folder}: {reason}; preparing this part again", flush=True)
+    print(f"preparing {part.folder} again ({reason})", flush=True)
     return None
 
 
@@ -138,7 +138,7 @@ def bind_parts(
         if not any(facts["splits"][split]["documents"] for facts in parts.values()):
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
             found = f"found no document for {split} ({count:,} for {other})"
-            raise DomainbertError(f"corpus: {found}; expected some for both: {advice} corpus.validation_fraction")
+            raise DomainbertError(f"corpus: {found}; expected some in each split: {advice} corpus.validation_fraction")
 
     tokenizer.save(out / TOKENIZER_FOLDER)
     token_counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)

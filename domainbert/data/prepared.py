@@ -53,22 +53,21 @@ def open_prepared(
     in_parts = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
     if in_parts and len(folders) > 1:
         raise DomainbertError(
-            f"prepared: found {len(folders)} folders, but {in_parts[0]} is a corpus in parts; expected one folder: "
-            "combine them with `merge`"
+            f"prepared: found {len(folders)} folders, but {in_parts[0]} was prepared with row_lengths; expected one "
+            "folder: to combine several that have row_lengths, run `merge`"
         )
     expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
     whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"
     problems = Problems("prepared")
     for folder, content in zip(folders, facts, strict=True):
         if content["tokenizer_fingerprint"] != expected:
-            actual = content["tokenizer_fingerprint"][:12]
-            problems.add(f"{folder}: prepared with another tokenizer ({actual}); expected {whose} ({expected[:12]})")
+            problems.add(f"{folder}: prepared with another tokenizer; run `prepare` again with {whose}")
         alpha, first_alpha = _language_alpha(content), _language_alpha(facts[0])
         if alpha != first_alpha:
-            problems.add(f"{folder}: prepared with languages.alpha {alpha}; expected {first_alpha}, as in {folders[0]}")
+            problems.add(f"{folder}: has corpus.languages.alpha {alpha}; expected {first_alpha}, as in {folders[0]}")
         check_files(folder, content, problems)
     if not in_parts and cache is not None and cache.url is not None:
-        problems.add(f"cache.url: found {cache.url}, but {folders[0]} is not a corpus in parts; expected no URL")
+        problems.add(f"cache.url: found {cache.url}, but {folders[0]} has no row_lengths; expected no cache.url")
     problems.raise_if_any()
     splits = _parted_splits(folders[0], facts[0], cache) if in_parts else _whole_splits(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
@@ -92,7 +91,7 @@ def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | 
     """Return the training and the validation split of a corpus in parts, which are at `cache.url`, at the URL in
     `facts` (the content of `prepared.json`), or else below `folder`."""
     if cache is not None and cache.url is not None and facts["url"] is None:
-        raise DomainbertError(f"cache.url: found {cache.url}, but the parts of {folder} are local; expected no URL")
+        raise DomainbertError(f"cache.url: found {cache.url}, but {folder} has local parts; expected no cache.url")
     root = facts["url"] if cache is None or cache.url is None else cache.url
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
     return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)

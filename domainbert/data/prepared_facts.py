@@ -29,7 +29,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         digest = facts.pop("sha256", None)  # of the other facts
         unchanged = hash_json(facts) == digest
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DomainbertError(f"{path}: broken ({error!r}); expected the file that `prepare` wrote") from error
+        raise DomainbertError(f"{path}: cannot be read ({error!r}); run `prepare` again") from error
     if version != FORMAT_VERSION:
         raise DomainbertError(f"{path}: format version {version!r}; expected {FORMAT_VERSION}: run `prepare` again")
     if not unchanged:  # an unchanged file needs no further validation

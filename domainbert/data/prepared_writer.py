@@ -124,8 +124,8 @@ class PreparedWriter:
                 dropped = f"{sum(report.dropped.values()) + self.empty_documents:,} dropped"
                 raise DomainbertError(
                     f"corpus: found no document for {split} ({counts[other]:,} for {other}, {report.read:,} read, "
-                    f"{dropped}); expected some for both: {advice} corpus.validation_fraction, or set documents: "
-                    "blank_line or line to split a text file into more documents"
+                    f"{dropped}); expected some in each split: {advice} corpus.validation_fraction, or split text "
+                    "files into more documents with `documents: line` or `documents: blank_line` in corpus.sources"
                 )
 
 

@@ -26,7 +26,7 @@ _TRIES = 6  # per file: half a minute
 _KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _TEMPORARY = (408, 425, 429)  # HTTP client errors to retry: timeout, too early, too many requests
-_HINT = "start the run again to resume from the last checkpoint"
+_HINT = "check URL and network, then run the same command again to resume from the last checkpoint"
 Gigabytes = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
 
@@ -73,7 +73,7 @@ class LocalFiles:
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
             actual = "is missing" if size is None else f"found {size:,} bytes"
-            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes: copy the file again")
+            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes: copy it again, or run `prepare`")
         return path
 
 
@@ -99,8 +99,8 @@ class RemoteFiles:
             DomainbertError: the file cannot be fetched, or has changed since `prepare` wrote it.
         """
         if not _SHA256.fullmatch(file.sha256):
-            checksum = f"the checksum of {file.name} is {file.sha256!r}"
-            raise DomainbertError(f"{redact(self.url)}: {checksum}; expected a SHA-256: run merge again")
+            checksum = f"found the checksum {file.sha256!r} of {file.name} in prepared.json"
+            raise DomainbertError(f"{redact(self.url)}: {checksum}; expected a SHA-256: run `merge` again")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
         with suppress(OSError):  # another process may delete or write the copy
@@ -111,8 +111,8 @@ class RemoteFiles:
                 now = time.time_ns()  # file times set by the kernel have a resolution of milliseconds
                 os.utime(copy, ns=(now, now))
         except OSError as error:
-            reason = f"cannot be written ({error.strerror or error})"
-            raise DomainbertError(f"cache.folder: {folder}: {reason}; expected a folder on this machine") from error
+            reason = f"found {folder}, which cannot be written ({error.strerror or error})"
+            raise DomainbertError(f"cache.folder: {reason}; expected a writable folder on this machine") from error
         return copy
 
     def _verify(self, copy: Path, file: FileFacts) -> str:
@@ -154,9 +154,9 @@ class RemoteFiles:
         last seconds: its process may just open it. Raise `DomainbertError` if `size` exceeds the cache."""
         max_bytes = round(self.cache.gigabytes * 1e9)
         if size > max_bytes:
-            sizes = f"{self.cache.gigabytes:g}, but a file of the corpus has {size:,} bytes"
+            sizes = f"{self.cache.gigabytes:g}, but one file of the corpus has {size / 1e9:g} gigabytes"
             raise DomainbertError(
-                f"cache.gigabytes: found {sizes}; expected room for two windows of parts (2 x `window` of merge)"
+                f"cache.gigabytes: found {sizes}; expected more, for 2 x `window` parts (`window` of the stage `merge`)"
             )
         copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes
@@ -221,8 +221,8 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             status = vars(error).get("status", vars(error).get("code"))  # of aiohttp and of gcsfs
             refused = isinstance(status, int) and 400 <= status < 500 and status not in _TEMPORARY
             if refused or isinstance(error, _PERMANENT) or number == _TRIES:
-                failure = f"{reason} at try {number} of {_TRIES}; expected {size:,} bytes"
-                raise DomainbertError(f"{redact(url)}: {failure}: {_HINT}") from None
+                failure = f"could not be read at try {number} of {_TRIES} ({reason})"
+                raise DomainbertError(f"{redact(url)}: {failure}; expected {size:,} bytes: {_HINT}") from None
         wait = 2 ** (number - 1)
         print(f"{redact(url)}: {reason}; retrying in {wait} s", flush=True)
         time.sleep(wait)
@@ -237,6 +237,6 @@ def open_files(root: str, cache: CacheConfig | None) -> Files:
         return LocalFiles(Path(root))
     if cache is None:
         raise DomainbertError(
-            f"cache: missing, but {redact(root)} is a URL; expected cache: {{folder: ..., gigabytes: ...}}"
+            f"cache: missing, but the parts are at {redact(root)}; expected cache: {{folder: ..., gigabytes: ...}}"
         )
     return RemoteFiles(root, cache)

@@ -127,7 +127,7 @@ class PreparedSplit:
         """Yield (chunk, first token, end) for each chunk with some of the tokens `start` to `stop`, an empty range of a
         chunk if there are none; the tokens are counted within the chunk. The split must have documents."""
         if not 0 <= start <= stop <= self._chunk_starts[-1]:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+            raise IndexError(f"found tokens {start} to {stop}; expected a range from 0 to {self.num_tokens}")
         first_chunk = min(bisect_right(self._chunk_starts, start), len(self._chunks)) - 1  # min: `start` may be the end
         last_chunk = max(bisect_left(self._chunk_starts, stop) - 1, first_chunk)  # max: the range may be empty
         for number in range(first_chunk, last_chunk + 1):

@@ -73,8 +73,8 @@ class LayerLossConfig(LossConfig):
         student_layers, teacher_layers = self.student_layers or (), self.teacher_layers or ()
         if len(student_layers) != len(teacher_layers) or not student_layers:
             raise DomainbertError(
-                f"student_layers: found {len(student_layers)} layers, but {len(teacher_layers)} in teacher_layers; "
-                "expected equally many in both"
+                f"student_layers has length {len(student_layers)} and teacher_layers length {len(teacher_layers)}; "
+                "expected lists of the same length"
             )
         student_indices = [_layer_index("student_layers", layer, student, lowest) for layer in student_layers]
         teacher_indices = [_layer_index("teacher_layers", layer, teacher, lowest) for layer in teacher_layers]
@@ -105,7 +105,7 @@ def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int,
 def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
     """Raise `DomainbertError`, ending in `advice`, if a size differs between student and teacher."""
     if student != teacher:
-        raise DomainbertError(f"{name}: found {student} in the student and {teacher} in the teacher; {advice}")
+        raise DomainbertError(f"the {name} is {student} in the student and {teacher} in the teacher; {advice}")
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
@@ -115,7 +115,7 @@ def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
     """
     index = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= index <= sizes.num_layers:
-        raise DomainbertError(f"{name}: found {layer}; expected from 0 to {sizes.num_layers}, or -1 for the last")
+        raise DomainbertError(f"found {layer} in {name}; expected 0 to {sizes.num_layers}, or -1 for the last layer")
     if index < lowest:
-        raise DomainbertError(f"{name}: found layer 0, the embeddings, which have no attention; expected layers from 1")
+        raise DomainbertError(f"found layer 0 in {name}, the embeddings, without attention; expected layers from 1")
     return index

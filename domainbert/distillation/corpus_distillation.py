@@ -126,7 +126,7 @@ class Distillation(DistillationModule, RowsModule):
                 raise DomainbertError(
                     f"prepared: {corpus.tokenizer_folder.parent} has another vocabulary than the teacher "
                     f"{folder.path}, but {names} compare token by token; expected a corpus prepared with the tokenizer "
-                    "of the teacher (distill-task compares words)"
+                    "of the teacher, or the stage distill-task, which compares words"
                 )
         return super().objective_for(corpus)
 

@@ -88,6 +88,6 @@ def check_one_vocabulary(
         if fingerprint != by_name[first_name]:
             setting, _, _ = first_name.partition("[")
             raise DomainbertError(
-                f"{setting}: {name} has another vocabulary than {first_name}; expected the same, "
-                f"because {task.name} compares the outputs token by token"
+                f"{setting}: found another vocabulary in {name} than in {first_name}; expected models with the same "
+                f"vocabulary, because the task {task.name} compares the outputs token by token"
             )

@@ -65,8 +65,8 @@ class StudentConfig:
             return tuple(range(0, num_layers, self.every_nth_layer))
         chosen = tuple(range(self.first_layers)) if self.first_layers is not None else self.layers
         if chosen is not None and max(chosen) >= num_layers:
-            name = "layers" if self.first_layers is None else "first_layers"
-            raise DomainbertError(
-                f"student.{name}: found layer {max(chosen)}; expected layers of the teacher, 0 to {num_layers - 1}"
-            )
+            if self.first_layers is not None:
+                found = f"student.first_layers: found {self.first_layers}"
+                raise DomainbertError(f"{found}; expected at most {num_layers}, the layers of the teacher")
+            raise DomainbertError(f"student.layers: found {max(chosen)}; expected layers from 0 to {num_layers - 1}")
         return chosen

@@ -31,9 +31,9 @@ def student_config(settings: StudentConfig, teacher: EncoderConfig) -> EncoderCo
     if settings.encoder is not None:
         config = settings.encoder
         if layers is not None and len(layers) != config.sizes.num_layers:
-            wanted = config.sizes.num_layers
             raise DomainbertError(
-                f"student.layers: found {len(layers)} layers; expected {wanted}, as in student.encoder"
+                f"student: the number of selected layers (layers, every_nth_layer or first_layers) is {len(layers)}; "
+                f"expected {config.sizes.num_layers}, as in student.encoder"
             )
     elif settings.family in (None, teacher.model_type):
         config = teacher if layers is None else teacher.with_layers(layers)
@@ -51,7 +51,7 @@ def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> Non
     weights = [config.layer_weights[number] for number in layers]
     if len(set(weights)) < len(weights):
         raise DomainbertError(
-            f"student.layers: found {len(weights)} layers, but {config.model_type} has separate weights for only "
+            f"student: found {len(weights)} selected layers, but {config.model_type!r} has separate weights for only "
             f"{len(set(weights))} of them; expected layers with separate weights, or neither layers, "
             "every_nth_layer nor first_layers"
         )

@@ -341,8 +341,8 @@ def check_losses(
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         require_distillation_targets(task)
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
-        reason = "a CRF has only log-probabilities" if have_crf else "the cache keeps only top_k logits"
-        raise DomainbertError(f"losses: LogitMSE compares logits of all labels, but {reason}; expected SoftTargets")
+        reason = "a CRF has no such logits" if have_crf else "the cache holds only the top_k highest"
+        raise DomainbertError(f"losses: LogitMSE compares the logits of all labels, but {reason}; expected SoftTargets")
 
     # vocabularies
     has_model = module.own_model is not None  # a student without a given model has the vocabulary of the first teacher
@@ -357,7 +357,7 @@ def check_losses(
             )
         if weighted.needs_teacher and not has_cache:
             raise DomainbertError(
-                "cache: missing; expected a folder: a teacher with a different vocabulary predicts before the training"
+                "cache: missing; expected a folder, because a teacher with another vocabulary runs before the training"
             )
 
     # window
@@ -365,4 +365,4 @@ def check_losses(
     longest = min(teacher.config.max_length for teacher in teachers.predictors)
     if runs_teachers and window > longest:
         problem = max_length_problem(window, longest, "a teacher")
-        raise DomainbertError(f"{problem}, or a cache and losses on predictions only")
+        raise DomainbertError(f"{problem}; for a longer window, set cache and use only losses on predictions")

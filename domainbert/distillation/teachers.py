@@ -73,7 +73,7 @@ class TransferText:
         """Return a description of text `number` (labelled items first) for messages."""
         num_labelled = len(self.labelled.items)
         if number < num_labelled:
-            return f"the training text of line {self.labelled.line_or_location(number)}"
+            return f"the training text at {self.labelled.location(number)}"
         return f"the unlabelled sentence {text_in(self.sentences[number - num_labelled])!r}"
 
     @property
@@ -193,8 +193,8 @@ def load_teachers(
             raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected {task.name}")
         if sorted(teacher.labels) != sorted(task.labels):
             raise DomainbertError(
-                f"teachers: {path} has the labels {', '.join(teacher.labels)}; the training set has "
-                f"{', '.join(task.labels)}; expected the same"
+                f"teachers: {path} has the labels {', '.join(teacher.labels)}; expected the labels of the "
+                f"training set, {', '.join(task.labels)}"
             )
         if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
             found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
@@ -253,6 +253,6 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(
-                f"teachers: {path} splits {text.describe(number)} into {example.num_outputs} words, and the student "
-                f"into {size}; expected vocabularies that split words in the same way"
+                f"teachers: {path} and the student split {text.describe(number)} into different numbers of words "
+                f"({example.num_outputs} and {size}); expected vocabularies that split words in the same way"
             )

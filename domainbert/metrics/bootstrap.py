@@ -114,7 +114,7 @@ def resample_parts(
     """
     sizes = {len(counts) for seeds in systems.values() for counts in seeds}
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
-        raise ValueError(f"counts: found arrays of {sorted(sizes)} documents; expected the same documents in all")
+        raise ValueError(f"counts: found arrays of lengths {sorted(sizes)}; expected the same documents, at least 1")
     num_rows = sizes.pop()
     row_units = np.arange(num_rows) if units is None else np.asarray(units)
     generator = np.random.default_rng(seed)

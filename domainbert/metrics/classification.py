@@ -43,7 +43,7 @@ def count_classes(gold: Sequence[str], predicted: Sequence[str], labels: Sequenc
     [[1, 1, 0], [0, 0, 1]]
     """
     if len(gold) != len(predicted):
-        raise ValueError(f"predicted: found {len(predicted)} labels; expected {len(gold)}, as in gold")
+        raise ValueError(f"predicted: found length {len(predicted)}; expected {len(gold)}, as in gold")
     index = _label_ids({*gold, *predicted}, labels)
     gold_ids, ids = (np.array([index[label] for label in side], dtype=np.int64) for side in (gold, predicted))
     return count_class_ids(gold_ids, ids, len(labels))
@@ -104,7 +104,7 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     Raise `ValueError` for different lengths or unknown labels.
     """
     if len(gold) != len(predicted):
-        raise ValueError(f"predicted: found {len(predicted)} texts; expected {len(gold)}, as in gold")
+        raise ValueError(f"predicted: found length {len(predicted)}; expected {len(gold)}, as in gold")
     index = _label_ids({label for side in (gold, predicted) for text_labels in side for label in text_labels}, labels)
     counts = np.zeros((len(gold), len(labels), 3), dtype=np.int64)
     for text, (gold_set, predicted_set) in enumerate(zip(map(set, gold), map(set, predicted), strict=True)):

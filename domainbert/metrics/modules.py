@@ -141,10 +141,10 @@ class EntityF1(Metric):
             DomainbertError: different numbers of sentences or tags, or a tag of an unknown scheme.
         """
         if len(predicted) != len(gold):
-            raise DomainbertError(f"predicted: {len(predicted):,} sentences; expected {len(gold):,}, as in gold")
+            raise DomainbertError(f"predicted: found length {len(predicted):,}; expected {len(gold):,}, as in gold")
         for number, (tags, gold_tags) in enumerate(zip(predicted, gold, strict=True)):
             if len(tags) != len(gold_tags) and _are_tags(tags) and _are_tags(gold_tags):
-                raise DomainbertError(f"predicted[{number}]: {len(tags)} tags; expected {len(gold_tags)}, as in gold")
+                raise DomainbertError(f"predicted[{number}]: length {len(tags)}; expected {len(gold_tags)}, as in gold")
         spans, gold_spans = ([_as_spans(sentence) for sentence in side] for side in (predicted, gold))
         types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
@@ -342,7 +342,7 @@ def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> I
     """Return the counts (classes, 3) of tp, fp, fn, summed over the texts."""
     class_ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
     if len(class_ids) != len(gold_ids):
-        raise DomainbertError(f"predicted: {len(class_ids):,} classes; expected {len(gold_ids):,}, as in gold")
+        raise DomainbertError(f"predicted: found length {len(class_ids):,}; expected {len(gold_ids):,}, as in gold")
     return count_class_ids(gold_ids, class_ids, len(labels)).sum(axis=0)
 
 
@@ -353,7 +353,7 @@ def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
         return values.astype(np.int64)
     index = {label: number for number, label in enumerate(labels)}
     if unknown := sorted(set(values.tolist()).difference(index)):
-        raise DomainbertError(f"labels: found {unknown[0]!r}; expected one of {', '.join(labels)}")
+        raise DomainbertError(f"found the class {unknown[0]!r}; expected one of the labels {', '.join(labels)}")
     return np.array([index[label] for label in values.tolist()], dtype=np.int64)
 
 

@@ -54,7 +54,7 @@ class MaskingConfig:
         if self.frequency_power and (self.whole_word or self.spans is not None):
             raise DomainbertError(
                 f"frequency_power: found {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
-                "expected frequency_power alone, because only single tokens have a frequency"
+                "expected only one of the two, because only single tokens have a frequency"
             )
         if self.whole_word and self.spans is not None:
             raise DomainbertError(

@@ -198,7 +198,7 @@ class PretrainingData(TrainingData):
         reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language() if self._by_language else {}
         if duplicates := sorted(languages.keys() & held_out.keys()):
-            raise DomainbertError(f"held_out: {duplicates[0]} is a language of the corpus; expected a different name")
+            raise DomainbertError(f"held_out: found {duplicates[0]!r}, a language of the corpus; expected another name")
         readers = [*(languages.values() or [reader])]
         for name, other in held_out.items():
             try:
@@ -235,9 +235,8 @@ class PretrainingData(TrainingData):
         assert self.predict is not None
         share, tokenizer = self._share, load_tokenizer(self.corpus.tokenizer_folder)
         if len(self.predict) < share.world_size:
-            raise DomainbertError(
-                f"predict: found {len(self.predict)} texts for {share.world_size} devices; use fewer devices"
-            )
+            found = f"fewer texts ({len(self.predict)}) than devices ({share.world_size})"
+            raise DomainbertError(f"predict: found {found}; use fewer devices")
         return self._batches(TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share))
 
     def _validation_rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:

@@ -48,8 +48,8 @@ class RowLanguages:
         row_languages = piece_languages[plan.row_offsets[:-1]]  # of the first piece of each row
         if not np.array_equal(np.repeat(row_languages, np.diff(plan.row_offsets)), piece_languages):
             raise DomainbertError(
-                "prepared: found a corpus with languages, but this objective mixes languages in a row; expected a "
-                "corpus prepared without corpus.languages, or another objective"
+                "prepared: found a corpus with languages, which this objective would mix in a row; expected a corpus "
+                "prepared without corpus.languages, or another objective, such as MaskedLM"
             )
         tokens = np.bincount(split.languages, weights=split.lengths, minlength=len(split.sampling.names))
         return cls(row_languages, tokens.astype(np.int64), split.sampling)
@@ -101,8 +101,8 @@ def passes_by_language(phases: Sequence[RowPhase]) -> tuple[dict[str, Any], list
     print("\n".join(f"{line}: {count:.2f} passes" for line, count in lines))
     facts = {name: shares | {"passes": counts[name]} for name, shares in languages.shares.as_dict("tokens").items()}
     warnings = [
-        f"language {name}: its text is read {count:.1f} times, more than {MAX_PASSES}, and may be memorised; "
-        "try a higher corpus.languages.alpha in prepare, a smaller budget or more text"
+        f"language {name!r}: its text is read {count:.1f} times, more than {MAX_PASSES}, and may be memorised; "
+        "try a higher corpus.languages.alpha in `prepare`, a smaller budget or more text"
         for name, count in counts.items()
         if count > MAX_PASSES
     ]

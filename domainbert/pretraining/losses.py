@@ -52,5 +52,5 @@ def base_rate_warnings(subject: str, loss: float, base_rate_entropy: float, cons
     """Return a warning if a loss is not more than 5 % below the base-rate entropy (nats per item), otherwise []."""
     if loss < (1 - _MARGIN) * base_rate_entropy:
         return []
-    reached = f"{base_rate_entropy:.4f} is reached by a constant prediction"
+    reached = f"a constant prediction reaches {base_rate_entropy:.4f}"
     return [f"{subject} is {loss:.4f}, but {reached}: {consequence}; {CORPUS_ADVICE}"]

@@ -126,7 +126,7 @@ class Masker:
             return None
         if self.counts is None:
             raise DomainbertError(
-                f"frequency_power: found {power}; expected 0, because this objective does not count tokens"
+                f"masking.frequency_power: found {power}; expected 0, because the objective does not count tokens"
             )
         return frequency_weights(self.counts, power)
 

@@ -236,7 +236,7 @@ class Pretraining(RowsModule):
                 if owners.setdefault(metric, text.name) != text.name:
                     held_out = text.name or owners[metric]
                     raise DomainbertError(
-                        f"held_out: found the name {held_out!r}, but its metric {metric} exists already; choose another"
+                        f"held_out: found {held_out!r}, but the metric {metric} exists already; expected another name"
                     )
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:

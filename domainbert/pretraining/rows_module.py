@@ -64,7 +64,7 @@ class RowsModule(TrainedModule):
         self.tokenizer = self.tokenizer or load_tokenizer(corpus.tokenizer_folder)
         if self.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
             raise DomainbertError(
-                f"prepared: {corpus.tokenizer_folder} has another vocabulary than the model; expected a corpus "
+                f"prepared: {corpus.tokenizer_folder.parent} has another vocabulary than the model; expected a corpus "
                 "prepared with the tokenizer of the model"
             )
         if "objective" not in vars(self):
@@ -111,7 +111,7 @@ class RowsModule(TrainedModule):
             return
         saved = checkpoint.get(_TOKENIZER_KEY)
         if saved is None:
-            raise DomainbertError(f"ckpt_path: no tokenizer in it; expected a checkpoint of {type(self).__name__}")
+            raise DomainbertError(f"ckpt_path: found no tokenizer; expected a checkpoint of {type(self).__name__}")
         backend = Tokenizer.from_str(saved["backend"])
         self.tokenizer = self.tokenizer or DomainTokenizer(backend, saved["special_tokens"], saved["max_length"])
         self.objective = self.objective_config.build(self.tokenizer)

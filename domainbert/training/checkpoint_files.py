@@ -94,13 +94,13 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint |
         damage = _describe_damage(path)
         if not damage:
             for other, reason in damages.items():
-                warn(f"warning: {other}: {reason}; resuming from {path.name}")
+                warn(f"warning: {other} is damaged ({reason}) and is deleted; resuming from {path.name}")
                 _delete(other)
             return _read_checkpoint(path)
         damages[path] = damage
     if damages:
-        reasons = "; ".join(f"{path}: {damage}" for path, damage in damages.items())
-        raise DomainbertError(f"{reasons}: no valid checkpoint is left; --force starts from the beginning")
+        reasons = "; ".join(f"{path.name}: {damage}" for path, damage in damages.items())
+        raise DomainbertError(f"{folder}: all checkpoints are damaged ({reasons}); delete this folder to start again")
     return None
 
 
@@ -120,8 +120,8 @@ def check_same_training(out: Path, facts: Freshness) -> None:
     _, change = facts.read_if_current(folder / MADE_FROM)
     if change and any(folder.glob("step-*")):
         raise DomainbertError(
-            f"{folder}: holds checkpoints of another training: {change}; expected the same settings, or a new folder "
-            f"as `out`; to start again in this one, delete {folder}"
+            f"{folder}: holds checkpoints of another training ({change}); expected the same settings, or another "
+            f"`out`; to start again in this `out`, delete {folder}"
         )
     record_facts(out, facts)
 
@@ -157,7 +157,7 @@ def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None
     needed, free = num_checkpoints * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
-            f"{out}: {free:,} bytes are free; expected at least {needed:,} for the checkpoints and the model"
+            f"{out}: the disk has {free:,} bytes free; expected at least {needed:,} for the checkpoints and the model"
         )
 
 

@@ -259,7 +259,7 @@ def load_training_state(trainer: Trainer, file: Path) -> None:
     try:
         state = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # the type depends on the damage
-        raise DomainbertError(f"{file}: not a readable checkpoint ({error}); --force starts from step 0") from error
+        raise DomainbertError(f"{file.parent}: unreadable ({error}); delete it to use an earlier checkpoint") from error
     module = trainer.lightning_module
     if is_sharded(module):
         set_model_state_dict(module, state["model"], options=StateDictOptions(full_state_dict=True))

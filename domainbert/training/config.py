@@ -104,8 +104,8 @@ class ScheduleConfig:
         check_fields(self)
         warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
         if self.name == "wsd" and warmup + self.decay_fraction > 1:
-            found = f"{self.decay_fraction:g} next to warmup_fraction {warmup:g}"
-            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of the two of at most 1")
+            found = f"{self.decay_fraction:g} with warmup_fraction: {warmup:g}"
+            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of at most 1")
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,13 @@ def _phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
     *earlier, last = phases
     for number, phase in enumerate(earlier):
         if phase.until is None:
-            expected = "the share of the steps after which the next phase begins"
+            expected = "a share of the steps, such as 0.9, after which the next phase begins"
             yield f"max_length[{number}].until: missing; expected {expected}"
         if last.length % phase.length:
             expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
             yield f"max_length[{number}].length: found {phase.length}; expected {expected}"
     if last.until is not None:
-        expected = "none, because the last phase lasts to the end"
+        expected = "no `until` in the last phase, which lasts to the end of the training"
         yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
     expected = "expected more than in the previous phase"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
@@ -192,8 +192,8 @@ def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range
     for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
         if not steps:
             raise DomainbertError(
-                f"max_length[{number}]: no step of {num_steps:,} is left for rows of {phase.length} tokens; expected a "
-                "larger difference between the values of until, or a longer budget"
+                f"max_length[{number}]: found 0 steps (of {num_steps:,}) for rows of {phase.length} tokens; expected "
+                "values of `until` that differ more, or a longer `budget`"
             )
     return ranges
 

@@ -48,7 +48,7 @@ def from_plain(hint: Any, value: Any) -> Any:
     hints, new_names = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
     fields = {new_names.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
-        raise DomainbertError(f"{cls.__name__}: found {unknown[0]}; expected one of {', '.join(hints)}")
+        raise DomainbertError(f"{cls.__name__}: found the key {unknown[0]!r}; expected one of {', '.join(hints)}")
     return cls(**{name: from_plain(hints[name], field) for name, field in fields.items()})
 
 
@@ -58,5 +58,5 @@ def _subclass(base: type, name: str) -> type:
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:
         names = ", ".join(sorted(cls.__name__ for cls in concrete_subclasses(base)))
-        raise DomainbertError(f"class_path: found {name[:80]!r}; expected one of {names}")
+        raise DomainbertError(f"class_path: found {name[:80]!r}; expected a {base.__name__}: {names}")
     return matches[0]

@@ -125,7 +125,7 @@ class TrainedModule(lightning.LightningModule):
         strategy = self.trainer.strategy
         if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
             found = type(strategy).__name__
-            raise DomainbertError(f"trainer.strategy: found {found}; expected auto, ddp or FullySharded()")
+            raise DomainbertError(f"trainer.strategy: found {found}; expected auto, ddp or fsdp (FullySharded())")
 
     @property
     def lr(self) -> float:
@@ -227,7 +227,7 @@ class TrainedModule(lightning.LightningModule):
         """
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
-            raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm}; expected norm")
+            raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm!r}; expected 'norm'")
         # clip
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
         norm = clip_grad_norm_(self._all_parameters, max_norm or float("inf"))

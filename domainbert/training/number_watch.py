@@ -95,7 +95,7 @@ class NumberWatch(StatefulCallback):
         self.skipped_steps.append(step)
         self.not_finite.append(names)
         if self._prints_warnings:
-            print(f"warning: step {step:,}: not finite: {', '.join(names)}; the step changed no weight", flush=True)
+            print(f"warning: step {step:,} is skipped: NaN or infinite values in {', '.join(names)}", flush=True)
         last = self.skipped_steps[-_FATAL_SKIPS:]
         are_in_a_row = last == list(range(step - _FATAL_SKIPS + 1, step + 1))
         if not are_in_a_row:
@@ -110,8 +110,8 @@ class NumberWatch(StatefulCallback):
         distinct = ", ".join(dict.fromkeys(name for names_of_step in skipped.values() for name in names_of_step))
         raise TrainingFailed(
             f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
-            f"({distinct}); {self.file} names their texts. A lower optim.lr, more schedule.warmup_steps or "
-            "precision: 32-true may help"
+            f"({distinct}); {self.file} lists the texts of these steps; try a lower optim.lr, more "
+            "schedule.warmup_steps or precision: 32-true"
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:

@@ -79,7 +79,7 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
             return prefix
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
-        f"process {rank} of {size} has waited {seconds:,.0f} s for the others; expected {size}: see their messages"
+        f"rank {rank} of {size} processes has waited {seconds:,.0f} s for others; read their output, restart all"
     )
 
 

@@ -121,10 +121,10 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
     per_device, rest = divmod(batch_size, world_size)
     size = micro_batch_size or per_device
     if rest or not per_device or per_device % size:
-        raise DomainbertError(
-            f"batch_size: found {batch_size}; expected a multiple of {(micro_batch_size or 1) * world_size}: "
-            f"{world_size} devices with micro-batches of {micro_batch_size or 1}"
-        )
+        product = f"the number of devices ({world_size})"
+        product += f" times micro_batch_size ({micro_batch_size})" if micro_batch_size else ""
+        multiple = (micro_batch_size or 1) * world_size
+        raise DomainbertError(f"batch_size: found {batch_size}; expected a multiple of {multiple}, {product}")
     return per_device // size
 
 

@@ -211,7 +211,7 @@ def test_parts_at_a_url_give_the_same_batches(
     whole: Path, corpora: list[Path], text: Path, tokenizer: Path, tmp_path: Path
 ) -> None:
     merge(tmp_path / "merged", prepared=corpora, url=f"file://{corpora[0].parent}")
-    with pytest.raises(DomainbertError, match=r"cache: missing, but file://.* is a URL; expected cache: "):
+    with pytest.raises(DomainbertError, match=r"cache: missing, but the parts are at file://.*; expected cache: "):
         open_prepared([tmp_path / "merged"])
     cache = CacheConfig(str(tmp_path / "cache"), 1)
     one, other = reader(open_prepared([whole])), reader(open_prepared([tmp_path / "merged"], cache=cache))
@@ -223,12 +223,12 @@ def test_parts_at_a_url_give_the_same_batches(
     for mine, theirs in zip(batches(one, Share(0, 1, 1), 3), batches(other, Share(0, 1, 1), 3), strict=True):
         assert all(np.array_equal(mine[name], theirs[name]) for name in mine)
     assert [path.name for path in (tmp_path / "cache of the moved").iterdir()]
-    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but the parts of .* are local"):
+    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but .* has local parts; expected no"):
         open_prepared([whole], cache=moved)
     (tmp_path / "as-one").mkdir()
     sources = [{"path": str(text), "documents": "line"}]
     prepare(tmp_path / "as-one", corpus={"sources": sources, "min_characters": 1}, tokenizer=tokenizer, num_workers=0)
-    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but .*as-one is not a corpus in parts"):
+    with pytest.raises(DomainbertError, match=r"cache\.url: found file://.*, but .*as-one has no row_lengths; ex"):
         open_prepared([tmp_path / "as-one"], cache=moved)
     with pytest.raises(DomainbertError, match=r"url: found 'runs/law'; expected a URL"):
         merge(tmp_path / "other", prepared=corpora, url="runs/law")
@@ -420,7 +420,8 @@ def test_a_damaged_part_is_prepared_again(
     os.truncate(file, file.stat().st_size // 2)
     capsys.readouterr()
     prepared(tmp_path, text, tokenizer)
-    assert str(file) in capsys.readouterr().out.partition("; preparing this part again")[0]
+    printed = capsys.readouterr().out.partition(f"preparing {file.parents[len(Path(name).parts) - 1]} again (")[2]
+    assert str(file) in printed.partition("\n")[0]
     assert content(tmp_path) == content(whole)
 
 
@@ -451,7 +452,7 @@ def test_corpora_that_cannot_be_merged(
     refused("parts/00003: no prepared.json", tmp_path / "other")
     prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
     refused("plain: prepared without row_lengths; run prepare again with row_lengths", tmp_path / "plain")
-    with pytest.raises(DomainbertError, match="is a corpus in parts; expected one folder"):
+    with pytest.raises(DomainbertError, match="was prepared with row_lengths; expected one folder"):
         open_prepared([whole, whole])
 
 
@@ -472,9 +473,11 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
 
 def test_other_rows_are_refused(merged: Path) -> None:
     corpus = open_prepared([merged])
-    with pytest.raises(DomainbertError, match="max_length: found 20; expected one of the row_lengths of the prepared"):
+    with pytest.raises(
+        DomainbertError, match=r"max_length: found 20; expected .*16.* \(row_lengths of `prepare`\); to use 20"
+    ):
         reader(corpus, 20)
-    with pytest.raises(DomainbertError, match="the objective cannot read a corpus in parts"):
+    with pytest.raises(DomainbertError, match="this objective reads no corpus with row_lengths; use"):
         SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).layout_rows(corpus.train, 16)
 
 
@@ -487,7 +490,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
     encoder = {"class_path": "BertConfig", "init_args": sizes}
     how = {"encoder": encoder, "max_length": 20, "budget": {"max_steps": 1}, "held_out": {"other": whole}}
     with pytest.raises(
-        DomainbertError, match=r"^held_out\.other: max_length: found 20; expected one of the row_lengths"
+        DomainbertError, match=r"^held_out\.other: max_length: found 20; expected .* \(row_lengths of `prep"
     ):
         pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 

@@ -187,8 +187,8 @@ def test_all_losses_that_cannot_compare_are_named_at_once(make_model):
     configs = [AttentionMSE(student_layers=(9,), teacher_layers=(1,)), SoftTargets(), PatientCLS(student_layers=(7, 8))]
     with pytest.raises(DomainbertError) as caught:
         make_module(make_model, configs)
-    assert "losses[0].student_layers: found 9" in str(caught.value)
-    assert "losses[2].student_layers: found 2 layers" in str(caught.value) and "losses[1]" not in str(caught.value)
+    assert "losses[0]: found 9 in student_layers; expected" in str(caught.value)
+    assert "losses[2]: student_layers has length 2 and" in str(caught.value) and "losses[1]" not in str(caught.value)
 
 
 def test_what_a_list_of_losses_needs(make_model):

@@ -282,43 +282,43 @@ def test_layers_are_mapped_uniformly():
         (
             HiddenCosine(),
             NARROW,
-            "hidden_size: found 6 in the student and 12 in the teacher; expected the same size, or HiddenMSE",
+            "the hidden_size is 6 in the student and 12 in the teacher; expected the same size, or HiddenMSE",
         ),
-        (HiddenMSE(projection="none"), NARROW, "hidden_size: found 6 in the student and 12 in the teacher"),
+        (HiddenMSE(projection="none"), NARROW, "the hidden_size is 6 in the student and 12 in the teacher"),
         (
             AttentionMSE(),
             OTHER_HEADS,
-            "num_attention_heads: found 2 in the student and 3 in the teacher; expected the same number",
+            "the num_attention_heads is 2 in the student and 3 in the teacher; expected the same number",
         ),
         (
             Relations(),
             OTHER_HEADS,
-            "num_attention_heads: found 2 in the student and 3 in the teacher; set relation_heads",
+            "the num_attention_heads is 2 in the student and 3 in the teacher; set relation_heads",
         ),
         (
             Relations(relation_heads=5),
             STUDENT,
-            "relation_heads: found 5; expected a divisor of the hidden_size of the student, 12",
+            "found relation_heads: 5; expected a divisor of the hidden_size of the student, 12",
         ),
         (
             HiddenMSE(student_layers=(1, 2)),
             STUDENT,
-            "student_layers: found 2 layers, but 0 in teacher_layers; expected equally many",
+            "student_layers has length 2 and teacher_layers length 0; expected lists of",
         ),
         (
             AttentionKL(student_layers=(3,), teacher_layers=(4,)),
             STUDENT,
-            "student_layers: found 3; expected from 0 to 2, or -1 for the last",
+            "found 3 in student_layers; expected 0 to 2, or -1 for the last",
         ),
         (
             AttentionKL(student_layers=(0,), teacher_layers=(1,)),
             STUDENT,
-            "^student_layers: found layer 0, the embeddings",
+            "^found layer 0 in student_layers, the embeddings",
         ),
         (
             AttentionKL(student_layers=(1,), teacher_layers=(0,)),
             STUDENT,
-            "^teacher_layers: found layer 0, the embeddings",
+            "^found layer 0 in teacher_layers, the embeddings",
         ),
     ],
 )

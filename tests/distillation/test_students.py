@@ -189,19 +189,23 @@ def test_layers_with_weights_of_their_own_are_chosen(config, groups):
         (
             StudentConfig(every_nth_layer=2),
             SHARED,
-            "found 2 layers, but albert has separate weights for only 1 of them",
+            "found 2 selected layers, but 'albert' has separate weights for only 1 of them",
         ),
-        (StudentConfig(first_layers=3), GROUPED, "found 3 layers, but albert has separate weights for only 2 of them"),
+        (
+            StudentConfig(first_layers=3),
+            GROUPED,
+            "found 3 selected layers, but 'albert' has separate weights for only 2 of them",
+        ),
         (
             StudentConfig(every_nth_layer=2, family="albert"),
             TEACHER,
-            "found 2 layers, but albert has separate weights for only 1 of them",
+            "found 2 selected layers, but 'albert' has separate weights for only 1 of them",
         ),
     ],
 )
 def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, counts):
     expected = "expected layers with separate weights, or neither layers, every_nth_layer nor first_layers"
-    with pytest.raises(DomainbertError, match=f"student.layers: {counts}; {expected}"):
+    with pytest.raises(DomainbertError, match=f"student: {counts}; {expected}"):
         student_config(student, teacher)
 
 
@@ -288,11 +292,11 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
-            "student.layers: found layer 4; expected layers of the teacher, 0 to 3",
+            "student.layers: found 4; expected layers from 0 to 3",
         ),
         (
             lambda: student_config(StudentConfig(first_layers=6), TEACHER),
-            "student.first_layers: found layer 5; expected layers of the teacher",
+            "student.first_layers: found 6; expected at most 4, the layers of the teacher",
         ),
         (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
         (
@@ -301,7 +305,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
         ),
         (
             lambda: student_config(StudentConfig(encoder=TEACHER, first_layers=2), TEACHER),
-            "student.layers: found 2 layers; expected 4, as in student.encoder",
+            "selected layers .* is 2; expected 4, as in student.encoder",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_fewer_validation_items_than_devices_is_an_error(trainings, commands):
     options = ["--validation", str(trainings / "one.conll"), "--train", str(trainings / "labelled.conll")]
     words = trainings.finetune("few", *options, "--trainer.devices", "2")
     said = trainings.run(commands["domainbert"](*words), code=2).said
-    assert "validation: fewer items than devices (2); use fewer devices" in said
+    assert "validation: found fewer items than devices (2); use fewer devices" in said
     assert not (trainings / "few").exists()
 
 

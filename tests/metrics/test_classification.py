@@ -72,7 +72,7 @@ def test_a_class_that_occurs_nowhere_does_not_lower_the_mean():
 
 
 def test_wrong_input_is_an_error():
-    with pytest.raises(ValueError, match="predicted: found 1 labels; expected 2"):
+    with pytest.raises(ValueError, match="predicted: found length 1; expected 2"):
         count_classes(["a", "b"], ["a"], LABELS)
     with pytest.raises(ValueError, match=r"expected also \['z'\]"):
         count_classes(["a"], ["z"], LABELS)

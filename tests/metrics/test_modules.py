@@ -92,11 +92,11 @@ def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:
 @pytest.mark.parametrize(
     ("metric", "predicted", "gold", "message"),
     [
-        (EntityF1(), [["O"]], [["O"], ["O"]], "predicted: 1 sentences; expected 2, as in gold"),
-        (EntityF1(), [["O", "O"]], [["O"]], r"predicted\[0\]: 2 tags; expected 1, as in gold"),
+        (EntityF1(), [["O"]], [["O"], ["O"]], "predicted: found length 1; expected 2, as in gold"),
+        (EntityF1(), [["O", "O"]], [["O"]], r"predicted\[0\]: length 2; expected 1, as in gold"),
         (EntityF1(), [["X-a"]], [["O"]], "unknown tag 'X-a'; expected O, B-TYPE or I-TYPE"),
-        (ClassificationScores(["a", "b"]), ["c"], ["a"], "labels: found 'c'; expected one of a, b"),
-        (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: 1 classes; expected 2, as in gold"),
+        (ClassificationScores(["a", "b"]), ["c"], ["a"], "found the class 'c'; expected one of the labels a, b"),
+        (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: found length 1; expected 2, as in gold"),
     ],
 )
 def test_input_that_does_not_fit_is_one_sentence(metric: Any, predicted: Any, gold: Any, message: str) -> None:

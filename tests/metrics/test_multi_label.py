@@ -33,7 +33,7 @@ def test_f1_is_that_of_scikit_learn() -> None:
     assert float(weighted_f1(totals)) == pytest.approx(f1_score(gold, found, average="weighted", zero_division=0))
     with pytest.raises(ValueError, match=r"expected also \['e'\]"):
         count_labels([["e"]], [[]], LABELS)
-    with pytest.raises(ValueError, match="predicted: found 2 texts; expected 1"):
+    with pytest.raises(ValueError, match="predicted: found length 2; expected 1"):
         count_labels([[]], [[], []], LABELS)
 
 

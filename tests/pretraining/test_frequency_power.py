@@ -73,7 +73,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     plain = MaskedLM().build(toy_tokenizer)
     assert plain.for_training(toy_corpus) is plain
     with pytest.raises(
-        DomainbertError, match=r"frequency_power: found 0\.5; expected 0, because this objective does not"
+        DomainbertError, match=r"^masking\.frequency_power: found 0\.5; expected 0, because the obj does not"
     ):
         corpus_readers(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
 
@@ -97,7 +97,7 @@ def test_without_context_the_guess_is_of_what_was_hidden_in_training(
 @pytest.mark.parametrize("other", [{"whole_word": True}, {"spans": "ngram"}])
 def test_words_have_no_frequency(other: dict[str, Any]) -> None:
     with pytest.raises(
-        DomainbertError, match=rf"frequency_power: found 0\.5 with {next(iter(other))}; expected frequency_power alone"
+        DomainbertError, match=rf"frequency_power: found 0\.5 with {next(iter(other))}; expected only one of the"
     ):
         MaskingConfig(frequency_power=0.5, **other)
 

@@ -114,7 +114,7 @@ def test_passes_are_the_share_of_what_is_read_by_the_text_there_is(
     )
     often = [name for name, one in facts["languages"].items() if one["passes"] > 10]
     assert often == ["sw"] and len(warnings) == 1
-    assert warnings[0].startswith(f"language sw: its text is read {facts['languages']['sw']['passes']:.1f} times, more")
+    assert warnings[0].startswith(f"language 'sw': its text is read {facts['languages']['sw']['passes']:.1f} times")
     printed = capsys.readouterr().out.splitlines()
     assert len(printed) == 3 and printed[0].startswith("language en: ") and printed[0].endswith(" passes")
     assert passes_by_language([phase(reader, reader.plan.num_rows // 10)])[1] == []
@@ -188,9 +188,9 @@ def test_folders_together_have_the_shares_of_all_their_text(tokenizer: Path, rea
 
     prepare(tmp_path / "other", corpus=corpus(tmp_path, 0.5), tokenizer=tokenizer, num_workers=0)
     prepare(tmp_path / "none", corpus=corpus(tmp_path, None), tokenizer=tokenizer, num_workers=0)
-    with pytest.raises(DomainbertError, match=r"other: prepared with languages.alpha 0.5; expected 0.3, as in .*en-sw"):
+    with pytest.raises(DomainbertError, match=r"other: has corpus.languages.alpha 0.5; expected 0.3, as in .*en-sw"):
         open_prepared([parts[0], tmp_path / "other"])
-    with pytest.raises(DomainbertError, match=r"none: prepared with languages.alpha None; expected 0.3"):
+    with pytest.raises(DomainbertError, match=r"none: has corpus.languages.alpha None; expected 0.3"):
         open_prepared([parts[0], tmp_path / "none"])
     plain = open_prepared([tmp_path / "none"]).train
     reader = PackedRowsReader(plain, readers[0].objective, LENGTH)
@@ -205,5 +205,5 @@ def test_an_objective_that_mixes_languages_in_a_row_is_refused(readers: list[Pac
     mixed = type(split)(split.files, split.sampling)
     mixed.languages = None
     plan = objective.layout_rows(mixed, LENGTH)
-    with pytest.raises(DomainbertError, match="with languages, but this objective mixes languages in a row"):
+    with pytest.raises(DomainbertError, match="with languages, which this objective would mix in a row"):
         RowLanguages.of(split, plan)

@@ -181,8 +181,8 @@ def test_a_phase_without_steps_is_told_before_anything_runs(toy_corpus, objectiv
     with pytest.raises(DomainbertError) as error:
         plan_phases(toy_corpus.train, objective, settings, seed=3)
     assert str(error.value) == (
-        "max_length[0]: no step of 1 is left for rows of 8 tokens; expected a larger difference between the values of "
-        "until, or a longer budget"
+        "max_length[0]: found 0 steps (of 1) for rows of 8 tokens; expected values of `until` that differ more, or a "
+        "longer `budget`"
     )
 
 

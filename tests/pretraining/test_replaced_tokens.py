@@ -276,7 +276,7 @@ def test_no_better_than_the_base_rate_is_a_warning() -> None:
     for loss in (0.30, 0.95 * 0.4227 - 1e-6):
         assert base_rate_warnings("the loss", loss, 0.4227, "it has hardly learned") == []
     (said,) = base_rate_warnings("the loss", 0.95 * 0.4227, 0.4227, "it has hardly learned")
-    assert said.startswith("the loss is 0.4016, but 0.4227 is reached by a constant prediction: it has hardly learned;")
+    assert said.startswith("the loss is 0.4016, but a constant prediction reaches 0.4227: it has hardly learned;")
 
 
 def test_losses_are_means_over_the_global_batch_in_their_weights(made: Any, monkeypatch: Any) -> None:
@@ -334,7 +334,7 @@ def test_a_held_out_text_is_not_called_as_a_model(made: Any, name: str) -> None:
     texts = [ValidationText("", 1.0, {}), ValidationText(name, 1.0, {})]
     with pytest.raises(
         DomainbertError,
-        match=f"held_out: found the name '{name}', but its metric {name}_loss exists already; choose",
+        match=f"held_out: found '{name}', but the metric {name}_loss exists already; expected",
     ):
         pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
 
@@ -478,15 +478,15 @@ def test_the_generator_is_the_encoder_made_smaller(encoder: Any, settings: Any, 
 
 def test_what_cannot_be_shared_or_is_said_twice_is_an_error(toy_tokenizer: Any) -> None:
     narrow = ReplacedTokens(GeneratorConfig(size=0.5), "es")
-    expected = "sharing: found es, but the generator's embeddings have width 16, the encoder's 32; expected a generator"
+    expected = (
+        "found sharing: es, but the generator's embeddings have width 16, the encoder's 32; expected sharing: none"
+    )
     with pytest.raises(DomainbertError, match=expected):
         narrow.check(BERT)
     with pytest.raises(DomainbertError, match=expected):
         narrow.build(toy_tokenizer).build(InitialModels(toy_tokenizer, BERT, None))
     dataclasses.replace(narrow, sharing="none").check(BERT)
-    with pytest.raises(
-        DomainbertError, match="generator: found encoder together with size or layers; expected only encoder"
-    ):
+    with pytest.raises(DomainbertError, match=r"^encoder: found next to size or layers; expected only encoder"):
         GeneratorConfig(size=0.5, encoder=BERT)
     for name, value in {"discriminator_weight": 0.0, "temperature": 0.0, "mlm_probability": 1.0}.items():
         with pytest.raises(DomainbertError, match=f"{name}: found {value}"):

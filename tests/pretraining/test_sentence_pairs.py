@@ -277,7 +277,7 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
 
     with pytest.raises(
         DomainbertError,
-        match=r"texts that can be cut in two: \d+, documents: 1\); expected .* 2 documents with relation: next",
+        match=r"texts that can be cut in two: \d+, documents: 1\); expected .* 2 documents with objective\.relation: n",
     ):
         NEXT.build(tokenizer).layout_rows(Alone(), LENGTH)
     plan = ORDER.build(tokenizer).layout_rows(Alone(), LENGTH)
@@ -444,7 +444,7 @@ def test_report_adds_both_losses_and_tells_the_base_rate(made: Any, monkeypatch:
     facts, learned = objective.judge(None, found | {"pair_loss": 0.95 * math.log(2) - 1e-6})
     assert (facts, learned) == ({"loss_without_context": 2.5}, [])
     (said,) = objective.judge(None, found | {"pair_loss": 0.6901})[1]
-    assert said.startswith("the loss on pairs is 0.6901, but 0.6931 is reached by a constant prediction")
+    assert said.startswith("the loss on pairs is 0.6901, but a constant prediction reaches 0.6931")
 
 
 def test_validation_is_the_same_whatever_is_hidden_in_training(tokenizer: DomainTokenizer) -> None:
@@ -535,12 +535,12 @@ def test_the_order_of_segments_is_learnt(made: Any) -> None:
     [
         (
             RobertaConfig(32, 2, 2, 48),
-            "RobertaConfig has no head for pairs of segments, as SentencePairs needs; expected BertConfig",
+            "found SentencePairs with RobertaConfig, which has no head for pairs; expected BertConfig",
         ),
-        (ElectraConfig(32, 2, 2, 48), "ElectraConfig has no head for pairs of segments"),
+        (ElectraConfig(32, 2, 2, 48), "ElectraConfig, which has no head for pairs"),
         (
             dataclasses.replace(BERT, type_vocab_size=1),
-            "BertConfig has type_vocab_size: 1; expected 2 or more",
+            "BertConfig of type_vocab_size: 1; expected type_vocab_size: 2 or more",
         ),
     ],
 )

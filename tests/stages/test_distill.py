@@ -145,9 +145,9 @@ def test_what_is_refused(runs, tmp_path):
     narrow = StudentConfig(encoder=BertConfig(32, 1, 4, 64, max_position_embeddings=96))
     with pytest.raises(DomainbertError) as caught:
         run(runs, "distil-refused-1", [HiddenCosine(), SoftTargets(), AttentionKL()], student=narrow)
-    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
-        "losses[0].hidden_size",
-        "losses[2].num_attention_heads",
+    assert [problem.partition(" is ")[0] for problem in caught.value.problems] == [
+        "losses[0]: the hidden_size",
+        "losses[2]: the num_attention_heads",
     ]
     with pytest.raises(DomainbertError, match="teachers: found 2 with losses on layers"):
         run(runs, "distil-refused-2", teachers=[runs / "pretrain"] * 2)

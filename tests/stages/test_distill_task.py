@@ -193,7 +193,7 @@ def test_another_vocabulary(runs, tmp_path):
     agreed = np.mean([tagger.labels[place][1:] == tag[1:] for place, tag in zip(found[:words], said, strict=True)])
     assert agreed > 0.97, "each word has what its teacher said of it, but for half precision and repaired B-"
     with pytest.raises(
-        DomainbertError, match="cache: missing; expected a folder: a teacher with a different vocabulary"
+        DomainbertError, match="cache: missing; expected a folder, because a teacher with another vocabulary"
     ):
         run(runs, "ner-other-words-1", "ner", [SoftTargets()], **changes)
     with pytest.raises(DomainbertError, match="losses: found losses on layers, but the student has"):
@@ -207,10 +207,14 @@ def test_another_vocabulary(runs, tmp_path):
         (
             "other",
             ["pretrain"],
-            ("model", "teachers[0] has another vocabulary than model; expected the same, because"),
+            ("model", "found another vocabulary in teachers[0] than in model; expected models with the same"),
         ),
-        (None, ["pretrain", "other"], ("teachers", "teachers[1] has another vocabulary than teachers[0]; expected")),
-        (None, ["missing", "other", "pretrain"], ("teachers", "teachers[2] has another vocabulary than teachers[1]; ")),
+        (None, ["pretrain", "other"], ("teachers", "found another vocabulary in teachers[1] than in teachers[0]; ")),
+        (
+            None,
+            ["missing", "other", "pretrain"],
+            ("teachers", "found another vocabulary in teachers[2] than in teachers[1]; "),
+        ),
         ("pretrain", ["pretrain", "missing"], None),
     ],
 )
@@ -257,7 +261,7 @@ def test_numbers_that_make_no_sense(runs, tmp_path):
             run(runs, f"wrong-{name}", "ner", **{name: number})
     longer = [runs / "ner-pretrained" / "seed-1", short_teacher(runs / "ner-pretrained" / "seed-2", tmp_path / "short")]
     with pytest.raises(
-        DomainbertError, match="max_length: found 64; expected at most 32, the number of positions of a teacher"
+        DomainbertError, match="max_length: found 64; expected at most 32, the number of positions of a teacher; for a"
     ):
         run(runs, "wrong-length", "ner", teachers=longer, max_length=64)
 
@@ -280,7 +284,9 @@ def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
         run(runs, "wrong-positions", "ner", [SoftTargets(positions="all")])
     few = tmp_path / "train.conll"
     few.write_text("the O\nbank B-outcome\n")
-    with pytest.raises(DomainbertError, match=r"has the labels O, B-coreference.*; the training set has O, B-outcome"):
+    with pytest.raises(
+        DomainbertError, match=r"has the labels O, B-coreference.*; expected the labels of the training set, O, B-out"
+    ):
         run(runs, "wrong-labels", "ner", train=few, validation=few)
 
 
@@ -304,7 +310,7 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     assert_close(asked, cached)
     for name, of in {"teacher": {"teachers": [teacher]}, "student": {"task": Ner(head="crf")}}.items():
-        refused = "losses: LogitMSE compares logits of all labels, but a CRF has only log-probabilities"
+        refused = "losses: LogitMSE compares the logits of all labels, but a CRF has no such logits"
         with pytest.raises(DomainbertError, match=refused):
             runs.run(f"ner-logits-crf-{name}", distill_task, **{**arguments(runs, "ner", [LogitMSE()]), **of})
 

@@ -80,7 +80,7 @@ def test_a_training_says_how_often_it_reads_each_language_and_warns_above_ten(ru
     for name, one in found["languages"].items():
         assert passes[name] == pytest.approx(one["share_read"] * read / tokens[name], rel=0.02)
     assert passes["en"] < 6 < 10 < passes["sw"]
-    assert any(warning.startswith("language sw: its text is read") for warning in found["warnings"])
+    assert any(warning.startswith("language 'sw': its text is read") for warning in found["warnings"])
     assert not any(warning.startswith("language en") for warning in found["warnings"])
 
 
@@ -109,7 +109,7 @@ def test_a_held_out_text_is_not_called_like_a_language(run: Path, tmp_path: Path
     from domainbert.encoders.bert.config import BertConfig
 
     encoder = BertConfig(**ENCODER["init_args"])
-    with pytest.raises(DomainbertError, match="held_out: fr is a language of the corpus; expected a different name"):
+    with pytest.raises(DomainbertError, match="held_out: found 'fr', a language of the corpus; expected another name"):
         pretrain(
             tmp_path,
             prepared=[run / "run/prepare"],

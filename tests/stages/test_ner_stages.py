@@ -67,7 +67,8 @@ def test_bioes_through_every_stage(runs, head, tmp_path):
 
 def test_a_teacher_of_another_scheme_is_refused(runs):
     with pytest.raises(
-        DomainbertError, match=r"has the labels O, B-coreference, I-coreference, B-.*; the training set"
+        DomainbertError,
+        match=r"has the labels O, B-coreference, I-coreference, B-.*; expected the labels of the training set",
     ):
         taught(runs, "bioes-of-iob2", runs / "ner-pretrained")
 

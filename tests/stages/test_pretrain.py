@@ -68,7 +68,7 @@ def test_called_again_it_resumes_and_refuses_the_checkpoints_of_other_settings(r
     first = weights(tmp_path)
     pretrain(tmp_path, **settings | {"checkpoint_every": 2})
     assert weights(tmp_path) == first and "resuming from step 1 " in capsys.readouterr().out
-    other = "another training: seed was 0, is now 1; expected the same settings, or a new folder as `out`"
+    other = r"another training \(seed was 0, is now 1\); expected the same settings, or another `out`"
     with pytest.raises(DomainbertError, match=other):
         pretrain(tmp_path, **settings, seed=1)
     assert weights(tmp_path) == first
@@ -188,7 +188,7 @@ def test_a_model_with_another_tokenizer_than_the_corpus_is_named(runs, tmp_path,
         if file.is_file():
             (model / file.name).write_bytes(file.read_bytes())
     other_tokenizer.save(model)
-    with pytest.raises(DomainbertError, match=r"prepare: prepared with another tokenizer .* expected the model's"):
+    with pytest.raises(DomainbertError, match=r"prepare: prepared with another tokenizer; run .* the model's"):
         runs.pretrain(str(tmp_path / "out"), encoder=None, init_from=model)
 
 
@@ -280,7 +280,9 @@ def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
     source = Source(str(tmp_path / "other.txt"), documents="line")
     corpus = CorpusConfig([source], validation_fraction=0.5, min_characters=1)
     prepare(out=tmp_path / "other", corpus=corpus, tokenizer=runs / "vocab")
-    unknown = "all .* tokens are unknown to the vocabulary or special; expected some tokens that can be masked"
+    unknown = (
+        "all .* tokens of a split are unknown to the vocabulary or special; expected some tokens that can be masked"
+    )
     with pytest.raises(DomainbertError, match=f"prepared: {unknown}"):
         runs.pretrain("unknown", prepared=[tmp_path / "other"], max_steps=1)
     with pytest.raises(DomainbertError, match=f"held_out.other: {unknown}"):

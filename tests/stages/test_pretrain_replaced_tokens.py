@@ -105,7 +105,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
     assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
     if kind == "electra":
-        assert "generator: found a setting that differs from the generator in" in capsys.readouterr().err
+        assert "objective.generator: found another architecture than in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +154,7 @@ def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: An
     settings = settings_of(runs, "electra", encoder={"class_path": "BertConfig", "init_args": SIZES})
     assert work.run("pretrain", "out", settings) == 2
     said = capsys.readouterr().err
-    assert "objective: sharing: found es, but the generator's embeddings have width 32, the encoder's 64" in said
+    assert "objective: found sharing: es, but the generator's embeddings have width 32, the encoder's 64" in said
     assert not (work / "out/logs").exists()
 
 

@@ -141,8 +141,8 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
     assert len(encode_file(task, file, tokenizer, 11)) == 3
     with pytest.raises(
         DomainbertError,
-        match=r"a.jsonl:3: a pair of 4 and 4 tokens; a window \(max_length\) has room for 7; expected a "
-        "first text of at most 3 tokens, because each window contains all of it",
+        match=r"a.jsonl:3: the first text of this pair has 4 tokens, the second 4; expected a first text of at most 3 "
+        r"tokens, half of the room in a window \(max_length\), or a larger max_length",
     ):
         encode_file(task, file, tokenizer, 10)
     with pytest.raises(DomainbertError, match="max_length: found 3; expected more than the 3 special tokens of a text"):

@@ -118,8 +118,8 @@ def test_a_damaged_newest_one_is_passed_over_with_a_warning(folder: Path, warnin
     DAMAGES[damage][0](folder / "step-00000020")
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and found.state.read_bytes() == b"state of step 10"
-    assert len(warnings) == 1 and warnings[0].startswith(f"warning: {folder / 'step-00000020'}: ")
-    assert warnings[0].endswith("; resuming from step-00000010")
+    assert len(warnings) == 1 and warnings[0].startswith(f"warning: {folder / 'step-00000020'} is damaged (")
+    assert warnings[0].endswith(") and is deleted; resuming from step-00000010")
     assert re.search(DAMAGES[damage][1], warnings[0]), warnings[0]
     assert steps(folder) == [10], "the damaged one is removed, so that it is not counted as one of those kept"
     write(folder, 20)
@@ -133,7 +133,7 @@ def test_several_damaged_ones_are_all_named(folder: Path, warnings: list[str]) -
     os.truncate(folder / "step-00000030/state.pt", 0)
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and found.step == 10
-    assert [text.partition(": ")[2].partition(":")[0] for text in warnings] == [
+    assert [text.removeprefix("warning: ").partition(" is damaged")[0] for text in warnings] == [
         str(folder / "step-00000030"),
         str(folder / "step-00000020"),
     ]
@@ -146,7 +146,8 @@ def test_nothing_is_removed_where_every_one_is_damaged(folder: Path, warnings: l
     for step in (10, 20):
         flip_one_bit(folder / f"step-000000{step}")
     message = (
-        "step-00000020: .* has changed.*step-00000010: .* has changed.*: no valid checkpoint is left; --force starts"
+        rf"{folder}: all checkpoints are damaged \(step-00000020: .* has changed.*; step-00000010: .* has changed.*\); "
+        "delete this folder to start again"
     )
     with pytest.raises(DomainbertError, match=message):
         newest_checkpoint(folder, warnings.append)
@@ -254,7 +255,7 @@ def test_a_full_disk_keeps_what_is_there_and_says_how_much_is_missing(
 def test_room_is_wanted_for_four_checkpoints_and_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=4_100))
     check_disk_space(tmp_path, 1_000, 100)
-    message = rf"{tmp_path}: 4,100 bytes are free; expected at least 4,101 for the checkpoints and the model"
+    message = rf"{tmp_path}: the disk has 4,100 bytes free; expected at least 4,101 for the checkpoints and the model"
     with pytest.raises(DomainbertError, match=message):
         check_disk_space(tmp_path, 1_000, 101)
 

@@ -150,7 +150,7 @@ def test_a_training_that_has_no_room_is_refused_before_it_starts(
     assert work.run("pretrain", "out", settings) == 2
     weights = 4 * 144_192
     assert capsys.readouterr().err == (
-        f"domainbert: {work / 'out'}: 1,000,000 bytes are free; "
+        f"domainbert: {work / 'out'}: the disk has 1,000,000 bytes free; "
         f"expected at least {13 * weights:,} for the checkpoints and the model\n"
     )
     assert work.trained == [] and not (work / "out").exists()

@@ -70,7 +70,9 @@ def test_each_process_validates_as_many_batches_and_each_row_counts_once(readers
     assert [len(loader) for loader in data.val_dataloader()] == [len(one(shares[0])) for one in validations]
     data.validations = validations[1:]
     if world_size > 2:
-        with pytest.raises(DomainbertError, match=rf"validation: fewer items than devices \({world_size}\); use fewer"):
+        with pytest.raises(
+            DomainbertError, match=rf"validation: found fewer items than devices \({world_size}\); use fewer"
+        ):
             data.val_dataloader()
 
 

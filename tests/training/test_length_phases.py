@@ -69,10 +69,10 @@ def test_shares_are_rounded_to_whole_steps():
 
 WRONG = {
     "[{until: 0.7, length: 128}, {until: 0.9, length: 512}]": [
-        "max_length[1].until: found 0.9; expected none, because the last phase lasts to the end"
+        "max_length[1].until: found 0.9; expected no `until` in the last phase, which lasts to the end of the training"
     ],
     "[{length: 128}, {length: 512}]": [
-        "max_length[0].until: missing; expected the share of the steps after which the next phase begins"
+        "max_length[0].until: missing; expected a share of the steps, such as 0.9, after which the next phase begins"
     ],
     "[{until: 0.7, length: 128}, {until: 0.7, length: 256}, {length: 512}]": [
         "max_length[1].until: found 0.7; expected more than in the previous phase, 0.7"
@@ -90,8 +90,8 @@ WRONG = {
         "max_length[0].until: found 1.0; expected a number above 0 and below 1"
     ],
     "[{until: 0.98, length: 128}, {length: 512}]": [
-        "max_length[1]: no step of 20 is left for rows of 512 tokens; expected a larger difference between the values "
-        "of until, or a longer budget"
+        "max_length[1]: found 0 steps (of 20) for rows of 512 tokens; expected values of `until` that differ more, or "
+        "a longer `budget`"
     ],
     "[{until: 0.9, length: 128}, {length: 1024}]": [
         "max_length: found 1024; expected at most 512, the number of positions of the encoder"

@@ -201,5 +201,5 @@ def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, w
     module.configure_gradient_clipping(optimizer, given, "norm")
     norm = float(torch.nn.utils.get_total_norm([one.grad for one in module.parameters() if one.grad is not None]))
     assert norm == pytest.approx(whole if wanted is None else wanted, rel=1e-3)
-    with pytest.raises(DomainbertError, match=r"trainer\.gradient_clip_algorithm: found value; expected norm"):
+    with pytest.raises(DomainbertError, match=r"trainer\.gradient_clip_algorithm: found 'value'; expected 'norm'"):
         module.configure_gradient_clipping(optimizer, 0.01, GradClipAlgorithmType.VALUE)

@@ -52,7 +52,7 @@ def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they
             return set(pool.map(start, range(len(delays))))
 
     launches = [launch() for _ in range(3)]
-    with pytest.raises(TrainingFailed, match="process 1 of 3 has waited 0 s for the others"):
+    with pytest.raises(TrainingFailed, match="rank 1 of 3 processes has waited 0 s for others"):
         agree_on_prefix(store, 1, 3, seconds=0.2)  # killed, or its others are: the next ones do not take it for alive
     launches.append(launch())
     assert [len(prefixes) for prefixes in launches] == [1, 1, 1, 1]

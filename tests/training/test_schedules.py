@@ -47,7 +47,7 @@ def test_a_decay_begins_behind_the_warm_up():
     assert factors[:7] == pytest.approx([*(step / 7 for step in range(1, 7)), 1])
     assert factors[7:] == pytest.approx([1 - math.sqrt(step / 4) for step in (1, 2, 3)])
     with pytest.raises(
-        DomainbertError, match=r"decay_fraction: found 0\.9 next to warmup_fraction 0\.3; expected a sum of"
+        DomainbertError, match=r"decay_fraction: found 0\.9 with warmup_fraction: 0\.3; expected a sum of at"
     ):
         ScheduleConfig("wsd", warmup_fraction=0.3, decay_fraction=0.9)
 
@@ -57,7 +57,7 @@ def test_steps_of_warm_up():
     assert warmup_steps(ScheduleConfig(warmup_steps=7, warmup_fraction=0.5), 1_000) == 7
     assert warmup_steps(ScheduleConfig(warmup_steps=0), 1) == 0
     with pytest.raises(
-        DomainbertError, match=r"schedule\.warmup_steps: found 1,000 steps; expected fewer than the 1,000 of"
+        DomainbertError, match=r"schedule\.warmup_steps: found 1,000 warm-up steps; expected fewer than the 1,000"
     ):
         warmup_steps(ScheduleConfig(warmup_steps=1_000), 1_000)
 

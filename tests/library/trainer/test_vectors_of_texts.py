@@ -77,7 +77,9 @@ def test_texts_are_dealt_to_the_ranks(tiny, monkeypatch):
     monkeypatch.setattr(TrainingData, "_share", Share(rank=1, world_size=2))
     assert [batch["items"].tolist() for batch in data.predict_dataloader()] == [[1, 3]]
     monkeypatch.setattr(TrainingData, "_share", Share(rank=0, world_size=6))
-    with pytest.raises(DomainbertError, match=r"^predict: found \d texts for 6 devices; use fewer devices$"):
+    with pytest.raises(
+        DomainbertError, match=r"^predict: found fewer texts \(\d\) than devices \(6\); use fewer devices$"
+    ):
         data.predict_dataloader()
 
 

@@ -33,9 +33,7 @@ class GeneratorConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.encoder is not None and (self.size, self.layers) != (1.0, 1.0):
-            raise DomainbertError(
-                "generator: found encoder together with size or layers; expected only encoder, or only size and layers"
-            )
+            raise DomainbertError("encoder: found next to size or layers; expected only encoder, or size and layers")
 
     def for_discriminator(self, encoder: EncoderConfig) -> EncoderConfig:
         """Return the architecture of the generator for a discriminator with this encoder.
@@ -128,7 +126,7 @@ class ReplacedTokens(ObjectiveConfig):
         width, generator_width = encoder.word_width, self.generator_config_for(encoder).word_width
         if self.sharing != "none" and width != generator_width:
             raise DomainbertError(
-                f"sharing: found {self.sharing}, but the generator's embeddings have width {generator_width}, the "
-                f"encoder's {width}; expected a generator as wide as the encoder (generator: {{layers: 0.5}}), a "
-                "family with a separate embedding width, such as ElectraConfig, or sharing: none"
+                f"found sharing: {self.sharing}, but the generator's embeddings have width {generator_width}, the "
+                f"encoder's {width}; expected sharing: none, a generator as wide as the encoder, such as generator: "
+                "{layers: 0.5}, or a family with a separate embedding width, such as ElectraConfig"
             )

@@ -147,8 +147,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             generator_start = replace(start, folder=folder)
             if self.config.generator is not None and generator_start.config != expected:
                 raise DomainbertError(
-                    f"generator: found a setting that differs from the generator in {folder}; expected the same "
-                    "architecture, or null to use the generator of the folder"
+                    f"objective.generator: found another architecture than in {folder}; expected the same "
+                    "architecture, or no objective.generator, to use the generator of this folder"
                 )
             generator = BuiltModel(generator_start.model("masked_lm"), generator_start.config, "masked_lm")
         if self.config.sharing != "none":
@@ -222,7 +222,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
         """Return no facts, and a warning about a discriminator that is hardly better than the base rate."""
         loss, base_rate_entropy = validation["discriminator_loss"], validation["base_rate_entropy"]
-        consequence = "it has hardly learned, and fine-tuning this model may be worse than training from scratch"
+        consequence = "the discriminator has hardly learned, and fine-tuning it may be worse than training from scratch"
         return {}, base_rate_warnings("the discriminator's loss", loss, base_rate_entropy, consequence)
 
     def flops_per_token(self, models: Models, length: int) -> float:

@@ -79,8 +79,8 @@ def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[n
     shapes, generator_shapes = _shapes(parts["word"]), _shapes(generator_parts["word"])
     if shapes != generator_shapes:
         raise DomainbertError(
-            f"sharing: the word embeddings of the generator have shape {generator_shapes[0]}, the encoder's "
-            f"{shapes[0]}; expected the same, or sharing: none"
+            f"objective.sharing: found word embeddings of shape {generator_shapes[0]} in the generator and "
+            f"{shapes[0]} in the encoder; expected equal shapes, or objective.sharing: none"
         )
     names = parts.keys() if model.config.model_type == generator.config.model_type else {"word"}
     return {
@@ -98,8 +98,8 @@ def _check_same(part: nn.Module, other: nn.Module) -> None:
     """Raise `DomainbertError` if the parameters of two parts have different values."""
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
-            "sharing: found es, but generator and discriminator in the folder to continue from have different "
-            "embeddings; expected gdes or none, as in their training"
+            "objective.sharing: found es, but generator and discriminator in init_from have different embeddings; "
+            "expected gdes or none, as in the training of init_from"
         )
 
 

@@ -37,10 +37,10 @@ class SentencePairs(MaskedLM):
         """Raise `DomainbertError` if the family has no head for pairs, or the encoder fewer than two token types."""
         family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
-            expected = "expected BertConfig or AlbertConfig"
-            raise DomainbertError(f"{family} has no head for pairs of segments, as SentencePairs needs; {expected}")
+            expected = "expected BertConfig or AlbertConfig, or another objective"
+            raise DomainbertError(f"found SentencePairs with {family}, which has no head for pairs; {expected}")
         if encoder.num_token_types < 2:
             raise DomainbertError(
-                f"{family} has type_vocab_size: {encoder.num_token_types}; expected 2 or more, "
-                "one for each segment of a pair"
+                f"found SentencePairs with {family} of type_vocab_size: {encoder.num_token_types}; expected "
+                "type_vocab_size: 2 or more, one for each segment of a pair"
             )

@@ -81,8 +81,8 @@ class SentencePairsObjective(MaskedLMObjective):
         tokenizer = self.tokenizer
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
-                "relation: found next with a corpus of several languages, where the language of a second segment would "
-                "reveal the label; expected relation: order"
+                "objective.relation: found next with a corpus of several languages, where the language of a second "
+                "segment would reveal the label; expected objective.relation: order"
             )
         separators = np.asarray(tokenizer.template.separators)
         if len(positions_where(split, lambda ids: np.isin(ids, separators))):
@@ -104,7 +104,7 @@ class SentencePairsObjective(MaskedLMObjective):
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             raise DomainbertError(
                 f"prepared: too little text in a split (texts that can be cut in two: {paired.num_pairs:,}, documents: "
-                f"{split.num_documents:,}); expected a text of 4 tokens or more, and 2 documents with relation: next"
+                f"{split.num_documents:,}); expected texts of 4+ tokens, and 2 documents with objective.relation: next"
             )
         return paired
 
