@@ -127,6 +127,6 @@ class ReplacedTokens(ObjectiveConfig):
         if self.sharing != "none" and width != generator_width:
             raise DomainbertError(
                 f"found sharing: {self.sharing}, but the generator's embeddings have width {generator_width}, the "
-                f"encoder's {width}; expected sharing: none, a generator as wide as the encoder, such as generator: "
-                "{layers: 0.5}, or a family with a separate embedding width, such as ElectraConfig"
+                f"encoder's {width}; expected sharing: none, generator: {{layers: 0.5}} (as wide as the encoder), or a "
+                "family with a separate embedding width, such as ElectraConfig"
             )
