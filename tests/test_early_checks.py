@@ -119,8 +119,9 @@ def test_labels_that_training_does_not_have(capsys: pytest.CaptureFixture[str]) 
     text = RECIPE.replace("    train: train.conll\n    test", "    test")
     Path("recipe.yaml").write_text(text)
     assert problems_of() == [
-        "validation.conll:1: label 'place' (count 1, first here) was not in training; expected a training label: x, y",
-        "test.conll:3: label 'time' (count 1, first here) was not in training; expected a training label: x, y",
+        "validation.conll:1: label 'place' (count 1, first here) was not in training; expected a training label: "
+        "'x', 'y'",
+        "test.conll:3: label 'time' (count 1, first here) was not in training; expected a training label: 'x', 'y'",
     ]
 
 
@@ -146,14 +147,14 @@ def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch
     text = RECIPE.replace("validation.conll", "train.conll").replace("test.conll", "train.conll")
     write_tagger(Path("done"), "x")
     Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))
-    problem = "train.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: x"
+    problem = "train.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: 'x'"
     assert problems_of() == [problem]
     assert parsed == [Path("train.conll")]
 
 
 def test_labels_that_a_model_folder_does_not_have() -> None:
     write_tagger(Path("model"), "x")
-    expected = "test.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: x"
+    expected = "test.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: 'x'"
     assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
     changes = ("stages.result.task", "Classification"), ("stages.result.train", "null")
     wrong = problems_of(("stages.result.models", "{ours: model}"), *changes)
@@ -264,7 +265,9 @@ def test_the_files_of_a_stage_that_is_not_needed_are_not_read() -> None:
     Path("model/vocab.txt").unlink()
     Path("validation.conll").write_text("A\tO\nloan\tB-z\n")
     vocabulary = "recipe.yaml:20: stages.other.model: model: no tokenizer; expected tokenizer.json"
-    label = "validation.conll:1: label 'z' (count 1, first here) was not in training; expected a training label: x, y"
+    label = (
+        "validation.conll:1: label 'z' (count 1, first here) was not in training; expected a training label: 'x', 'y'"
+    )
     for selection, expected in {
         Selection(): [label, vocabulary],
         Selection(only=("pretrain",)): [],
@@ -329,7 +332,7 @@ def test_what_a_stage_that_is_done_has_written_is_read(
     write_record(out / "manifest.json", {**facts, "made_from": job.freshness.facts})
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (count 1, first here) was not in training; expected a training "
-        "label: x"
+        "label: 'x'"
     ]
     done = "does not exist, but its stage is done; expected a file or folder that the stage has written"
     assert main(["run", "typo.yaml", "--dry-run"]) == 2

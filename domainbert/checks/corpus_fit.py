@@ -54,7 +54,7 @@ def compare_corpora(
     """
     task = [words for text in texts if (words := words_of_text(clean(text).text))]
     if not task:
-        raise DomainbertError("fit: the text of the task has no words; expected at least one")
+        raise DomainbertError("labelled: the labelled texts have no words; expected at least one word")
     samples = {name: sample_documents(config, most_words, name, max_characters) for name, config in corpora.items()}
     size = min(most_words, *(_count_words(name, sample) for name, sample in samples.items()))
     predictions = {name: _predict_texts(sample, size, task) for name, sample in samples.items()}
@@ -128,7 +128,7 @@ def _count_words(name: str, sample: Iterable[str]) -> int:
     """Return the number of words in a sample of the corpus `name`; raise `DomainbertError` if there are none."""
     num_words = sum(len(words_of_text(text)) for text in sample)
     if not num_words:
-        raise DomainbertError(f"{name}: the training documents contain no words; expected at least one word")
+        raise DomainbertError(f"corpus {name!r}: the training documents contain no words; expected at least one word")
     return num_words
 
 

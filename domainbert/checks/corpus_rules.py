@@ -35,8 +35,8 @@ def repeated_lines(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator
     repeated = corpus.lines.lines_in_more_than(max(_MIN_DOCUMENTS - 1, rule.limit * corpus.documents))
     if repeated:
         excerpts = [(line.first_document, f"in {line.documents:,} documents: {line.text}") for line in repeated]
-        first = f"{repeated[0].text[:60]!r} in {repeated[0].documents:,} of {corpus.documents:,}"
-        message = f"{len(repeated):,} lines are repeated in many documents, {first}"
+        first = f"{repeated[0].text[:60]!r} is in {repeated[0].documents:,} of {corpus.documents:,}"
+        message = f"{len(repeated):,} lines are repeated in many documents; the line {first}"
         yield rule.finding(message, corpus.places(excerpts[:MOST_PLACES]), len(repeated))
 
 

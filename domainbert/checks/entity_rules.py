@@ -167,7 +167,7 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
         rarer = min(inside[word], before[word], key=len)
         total = len(inside[word]) + len(before[word])
         if total >= _MIN_DETERMINERS and len(rarer) > rule.limit * total:
-            habits.append(f"{word!r} {len(inside[word]):,} times inside, {len(before[word]):,} before it")
+            habits.append(f"{word!r} {len(inside[word]):,} times inside, {len(before[word]):,} before the entity")
             rare_stretches += rarer
     if habits:
         message = f"entities of {data.name} include a determiner in some places and not in others: {'; '.join(habits)}"

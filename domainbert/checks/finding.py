@@ -145,7 +145,8 @@ def format_findings(findings: Sequence[Finding], title: str) -> str:
     counts = Counter("ignored" if finding.ignored is not None else finding.severity for finding in findings)
     names = {"error": "errors", "warning": "warnings", "ignored": "ignored"}
     totals = [f"{counts[key]:,} {key if counts[key] == 1 else plural}" for key, plural in names.items() if counts[key]]
-    lines = [f"{title}: {', '.join(totals) or 'nothing found'}"]
+    advice = " (docs/reference/checks.md says what to do)" if findings else ""
+    lines = [f"{title}: {', '.join(totals) or 'nothing found'}{advice}"]
     for finding in findings:
         ignored = "" if finding.ignored is None else f" (ignored: {printable(finding.ignored)})"
         lines += ["", f"{finding.severity}  {finding.rule}{ignored}", f"  {finding.message}"]

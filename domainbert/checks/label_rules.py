@@ -34,7 +34,7 @@ def rare_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     rare = sorted((count, label) for label, count in data.label_counts.items() if count < rule.limit)
     if rare:
         first_items = [data.indices_with_label(label)[0] for _, label in rare]
-        listing = ", ".join(f"{label} {count:,}" for count, label in rare[:_LISTED])
+        listing = ", ".join(f"{label!r} {count:,}" for count, label in rare[:_LISTED])
         more = f" and {len(rare) - _LISTED:,} more" if len(rare) > _LISTED else ""
         share = f"{len(rare):,} of {len(data.label_counts):,} labels of {data.name}"
         message = f"{share} occur less than {rule.limit:g} times: {listing}{more}"
@@ -66,7 +66,7 @@ def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[
     contradictory = [items for items in by_text.values() if len(items) > 1]
     if contradictory:
         indices = sorted(index for items in contradictory for index in items.values())
-        message = f"{len(contradictory):,} texts of {data.name} are labelled in several ways"
+        message = f"{len(contradictory):,} texts of {data.name} occur several times, with different labels"
         yield rule.finding(message, data.places(indices), len(contradictory))
 
 

@@ -61,7 +61,7 @@ def near_same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     pairs = [(first, second) for first, second in pairs if sets.first.words[first] != sets.second.words[second]]
     if pairs:
         share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
-        message = f"{share} are almost the same in {sets.first.name}"
+        message = f"{share} are almost equal to texts of {sets.first.name}"
         yield rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs))
 
 
@@ -147,7 +147,7 @@ def unseen_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """
     missing = sorted(sets.first.label_counts.keys() - sets.second.label_counts.keys())
     if missing and sets.second.label_counts:
-        labels = f"{len(missing):,} labels of {sets.first.name}: {', '.join(missing[:8])}"
+        labels = f"{len(missing):,} labels of {sets.first.name}: {', '.join(map(repr, missing[:8]))}"
         yield rule.finding(f"{sets.second.name} has no examples of {labels}", count=len(missing))
 
 

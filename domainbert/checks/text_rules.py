@@ -72,8 +72,7 @@ def long_word(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     longest_words = [max(text.split(), key=len, default="") for text in data.texts]
     places = [data.place(index, word) for index, word in enumerate(longest_words) if len(word) > rule.limit]
     if places:
-        message = f"{len(places):,} texts of {data.name} have a word of over {rule.limit:g} characters"
-        yield rule.finding(message, places)
+        yield rule.finding(f"{len(places):,} texts of {data.name} have a word over {rule.limit:g} characters", places)
 
 
 @rule("warning", threshold=0.01)
@@ -123,7 +122,7 @@ def longer_than_window(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator
     if len(longer) > rule.limit * len(data.token_ids):
         share = f"{len(longer):,} of {len(data.token_ids):,} texts of {data.dataset.name}"
         longest = max(map(len, data.token_ids))
-        message = f"{share} have more than the {room:,} pieces of a window, the longest {longest:,}"
+        message = f"{share} have more than {room:,} pieces (a window of max_length), the longest {longest:,}"
         yield rule.finding(message, data.dataset.places(longer))
 
 

@@ -77,7 +77,7 @@ def _read_spacy(path: Path, problems: Problems) -> ToolRows:
         if isinstance(value, dict):
             rows.append((line, value))
         else:
-            problems.add(f"{path}:{line}: found {shown(value)}; expected an object, or a list [text, object] of spaCy")
+            problems.add(f"{path}:{line}: found {shown(value)}; expected an object, or spaCy's pair [text, object]")
     return ToolRows("JSON", rows)
 
 
@@ -98,7 +98,7 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     Without `format.annotator`, all annotators count; raise `DomainbertError` if two annotations differ.
     """
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-        raise DomainbertError("no object under 'data'; expected an entry of Label Studio's JSON export (not JSON-MIN)")
+        raise DomainbertError("no object under 'data'; expected Label Studio's export in the format JSON, not JSON-MIN")
     raise_problems(
         problem_with_text(task["data"], format.text_key, may_be_empty=True), problem_with_list(task, "annotations")
     )
@@ -106,7 +106,7 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     if format.annotator is not None:
         annotations = [annotation for annotation in annotations if format.annotator in _annotator_names(annotation)]
     if not annotations:
-        by_annotator = "" if format.annotator is None else f" by {format.annotator}"
+        by_annotator = "" if format.annotator is None else f" by {format.annotator!r}"
         left_out[f"texts without an annotation{by_annotator}"] += 1
         return None
     text = task["data"][format.text_key]
@@ -114,7 +114,7 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     entities, left_out_results = results[0]  # the other annotations must have the same entities
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
         people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)  # e-mail address, or id
-        raise DomainbertError(f"annotations by {people} differ; expected equal ones, or format.annotator to read one")
+        raise DomainbertError(f"annotations by {people} differ; correct them, or set format.annotator to one name")
     left_out.update(left_out_results)
     return entities
 
@@ -145,7 +145,7 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
         labels = value.get("labels")
         if not isinstance(labels, list) or len(labels) != 1:
             found = f"{len(labels)} labels" if isinstance(labels, list) else f"the labels {shown(labels)}"
-            raise DomainbertError(f"result[{index}]: found {found}; expected one, because a word has one tag")
+            raise DomainbertError(f"result[{index}]: found {found}; expected one label, because a word has one tag")
         if problem := _utf16_problem(text, value):
             raise DomainbertError(f"result[{index}]: {problem}")
         entities.append({key: value.get(key) for key in ("start", "end", "text")} | {"label": labels[0]})
@@ -173,11 +173,11 @@ def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     files = [file for _, file in find_files(str(path)) if file.suffix in (".txt", ".ann")]
     annotation_files = [file for file in files if file.suffix == ".ann"]
     if not annotation_files:
-        raise DomainbertError(f"{path}: has no .ann files; expected a file, or a brat folder with .txt and .ann files")
+        raise DomainbertError(f"{path}: a folder without .ann files; expected a file, or brat's .txt and .ann files")
     for file in files:
         partner = file.with_suffix(".ann" if file.suffix == ".txt" else ".txt")
         if not partner.exists():
-            problems.add(f"{file}: has no {partner.name}; expected a .txt and an .ann file for each document")
+            problems.add(f"{file}: no {partner.name} next to it; expected a .txt and an .ann file for each document")
     problems.raise_if_any()
 
     lines: list[list[int]] = []  # line of each entity, by document
@@ -214,8 +214,8 @@ def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[
     label, start, end, more_ranges, quote = match[1], int(match[2]), int(match[3]), match[4], match[5]
     if more_ranges and format.keeps(label):  # an entity of another type is removed later
         raise DomainbertError(
-            f"{label} {start}-{end}{more_ranges.replace(' ', '-')} is discontinuous; expected one range of characters, "
-            "because tags cannot express several (format.types can leave its type out)"
+            f"{label!r} {start}-{end}{more_ranges.replace(' ', '-')} is discontinuous; expected one range of "
+            "characters: join the ranges, or list only other types in format.types"
         )
     actual = text[start:end].replace("\n", " ").replace("\r", " ")  # an .ann file quotes line breaks as spaces
     if not more_ranges and quote != actual:

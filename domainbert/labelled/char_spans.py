@@ -36,7 +36,7 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
 def text_mismatch(start: int, end: int, actual: str, annotated: str) -> str:
     """Return the error message for an annotation whose text differs from the characters at its offsets."""
     found = f"characters {start}-{end} are {reprlib.repr(actual)}, but the annotation has {reprlib.repr(annotated)}"
-    return f"{found}; expected the same text (offsets count Unicode characters, not bytes)"
+    return f"{found}; expected the same text: correct the offsets, which count Unicode characters, not bytes"
 
 
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
@@ -50,9 +50,9 @@ def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple
     first_and_last = list(dict.fromkeys([words[inside[0]], words[inside[-1]]])) if inside else []  # may be one word
     if inside and (first_and_last[0][0], first_and_last[-1][1]) == stretch:
         return inside[0], inside[-1] + 1
-    nearest = ", ".join(format_char_span(text, word) for word in first_and_last) or "a word"
+    nearest = " to ".join(format_char_span(text, word) for word in first_and_last) or "at least one"
     found = f"{format_char_span(text, stretch)} is not at word boundaries"
-    raise DomainbertError(f"{found}; expected it to begin and end like {nearest}")
+    raise DomainbertError(f"{found}; expected whole words: {nearest}")
 
 
 def format_char_span(text: str, stretch: Stretch) -> str:

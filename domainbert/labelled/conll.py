@@ -21,7 +21,7 @@ Columns = tuple[Separator, int, str]
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_LINE_ENDS = r"expected lines that end in \n or \r\n"
+_LINE_ENDS = r"expected only \n or \r\n as line ends: remove it, or replace it by \n"
 _NO_WORDS = "no words; expected one word per line, with its columns"
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
@@ -56,8 +56,8 @@ class Table:
     marks: list[Row]  # the `-DOCSTART-` lines: outside blocks, with any number of columns
     left_out: int = 0  # skipped lines of a treebank: comments, multiword tokens, empty nodes
 
-    def column_index(self, column: int | str) -> int:
-        """Return the index of a column, from 0, given its name, or an index that may be negative.
+    def column_index(self, column: int | str, option: str) -> int:
+        """Return the index of a column, from 0, given the value of `option`: a name, or an index that may be negative.
 
         Raise `DomainbertError` if the column does not exist, or the header repeats its name.
         """
@@ -65,10 +65,10 @@ class Table:
             names = self.names or []
             if names.count(column) != 1:
                 count = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
-                raise DomainbertError(f"{self.path}: {count}; the header names {format_names(names)}")
+                raise DomainbertError(f"{self.path}: {option}: {count}; the header names {format_names(names)}")
             return names.index(column)
         if not -self.width <= column < self.width:
-            raise DomainbertError(f"{self.path}: no column {column}; expected 0 to {self.width - 1}")
+            raise DomainbertError(f"{self.path}: {option}: no column {column}; expected 0 to {self.width - 1}")
         return column % self.width
 
     def check_breaks(self, word_column: int) -> None:
@@ -176,7 +176,7 @@ def _words_of_sentence(
     _check_rows(path, sentence, separator, width, expected)
     blocks = _split_sentences(sentence, separator, marks_documents=False, first_lines={})
     table = Table(path, separator, width, names, blocks, marks=[])
-    column = table.column_index(token_column)
+    column = table.column_index(token_column, "token_column")
     table.check_breaks(column)
     words = [row.columns[column] for row in table.blocks[0].rows]
     if width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
@@ -195,7 +195,7 @@ def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> Columns:
     with_tabs = sum("\t" in line for _, line in rows)
     separator: Separator = "tabs" if 2 * with_tabs > len(rows) else "spaces"
     if names:
-        return separator, len(names), f"{len(names)} as the header names"
+        return separator, len(names), f"{len(names)} as in the header"
     line_number, line = rows[0]
     width = len(_split(line, separator))
     return separator, width, f"{width} as in line {line_number}"

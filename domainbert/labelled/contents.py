@@ -69,7 +69,7 @@ def text_in(content: Content) -> str:
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
     """Return the text of a row to predict; raise `DomainbertError` if `text_key` holds no string."""
     if not isinstance(row.get(text_key), str):
-        raise DomainbertError(f"no string under {text_key!r}; expected the text under this key, or its key as text_key")
+        raise DomainbertError(f"no string under {text_key!r}; expected the text there, or text_key set to its key")
     text: str = row[text_key]
     return text
 
@@ -119,12 +119,12 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
         UnreadableContents: an item is not a valid input; the message has its position, from 1, and its type.
         DomainbertError: `texts` is not iterable, or is a mapping.
     """
+    expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
     if isinstance(texts, (str, Composite)):
         texts = [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
-        raise DomainbertError(f"texts: found {type(texts).__name__}; expected a string, or a list of strings")
+        raise DomainbertError(f"texts: found {type(texts).__name__}; expected a list, each item {expected}")
     contents = list(texts)
-    expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
     problems = {
         index: f"found {type(content).__name__}; expected {expected}"
         for index, content in enumerate(contents)

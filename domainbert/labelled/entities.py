@@ -75,8 +75,8 @@ class NerFile(TaggedFile[Sentence]):
         """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
             raise DomainbertError(
-                f"{self.path}: k_folds cannot split {self.export}; expected CoNLL or JSONL, or separate validation and "
-                "test files instead of k_folds"
+                f"{self.path}: k_folds and init cannot split {self.export}; expected CoNLL or JSONL, or separate "
+                "training, validation and test files without k_folds"
             )
         return super().units()
 
@@ -99,7 +99,7 @@ class NerFile(TaggedFile[Sentence]):
             f"{sum(types.values()):,} entities{f' ({format_counts(types)})' if types else ''}"
         ]
         if self.repairs:
-            lines.append(f"  {len(self.repairs):,} tags repaired:")
+            lines.append(f"  tags repaired ({len(self.repairs):,}):")
             lines += [f"    {repair}" for repair in self.repairs[:_LISTED_REPAIRS]]
             hidden = len(self.repairs) - _LISTED_REPAIRS
             if hidden > 0:

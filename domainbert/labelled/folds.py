@@ -78,7 +78,7 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     groups = _group_units(labelled, len(units))
     if len(set(groups)) < num_parts:
         size = _size(labelled_set, units, groups)
-        expected = f"at least {num_parts} documents or groups to hold out a part, or validation and test files"
+        expected = f"at least {num_parts} documents or groups, or --labelled FOLDER with train, dev and test files"
         raise DomainbertError(f"{size}; expected {expected}")
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
@@ -95,10 +95,8 @@ def _units(labelled: Labelled[Any]) -> list[Unit]:
 def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
     """Return the number of units, and the number of groups if there are fewer, for a message."""
     num_groups = len(set(groups))
-    shared = (
-        f" in {num_groups} {'group' if num_groups == 1 else 'groups'}, because documents with a common rare entity "
-    )
-    shared += "stay together"
+    count = f"{num_groups} {'group' if num_groups == 1 else 'groups'}"
+    shared = f" in {count}, because documents with a common rare entity stay together"
     documents = "only 1 document" if len(units) == 1 else f"{len(units)} documents"
     return f"{set_name(labelled_set)} has {documents}{shared if num_groups < len(units) else ''}"
 

@@ -160,7 +160,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         )
     if not texts:
         keys = format_names(sample.rows[0])
-        raise DomainbertError(f"{sample.path}: found the keys {keys}, none with text; choose it with --text_key KEY")
+        raise DomainbertError(f"{sample.path}: no key with texts (found {keys}); choose one with --text_key KEY")
     return texts[0], pair_key
 
 
@@ -176,10 +176,10 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
     usual = [key for key in keys if key.lower() in _LABEL_KEYS]
     candidates = usual or [key for key in keys if _may_be_labels(_present_values(sample, key))]
     if len(candidates) != 1:
-        where = f"may be under {format_names(candidates)}"
+        found = f"the label may be under {format_names(candidates)}"
         if not candidates:
-            where = f"is under none of {format_names(sample.rows[0])}"
-        raise DomainbertError(f"{sample.path}: the label {where}; expected --label_key KEY")
+            found = f"no key with labels (found {format_names(sample.rows[0])})"
+        raise DomainbertError(f"{sample.path}: {found}; choose one with --label_key KEY")
     return candidates[0]
 
 

@@ -92,9 +92,9 @@ class ReaderCounts:
 
     @property
     def lines(self) -> list[str]:
-        """Return a line for each non-empty counter, such as `  left out: 3 relations`."""
+        """Return a line for each non-empty counter, such as `  left out: relations (3)`."""
         return [
-            f"  {name.replace('_', ' ')}: {', '.join(f'{n:,} {what}' for what, n in sorted(counts.items()))}"
+            f"  {name.replace('_', ' ')}: {', '.join(f'{what} ({n:,})' for what, n in sorted(counts.items()))}"
             for name, counts in vars(self).items()
             if counts
         ]
@@ -210,7 +210,7 @@ def describe_labels(items: Iterable[Item], plural: str, nameless: bool = False) 
     `plural` is what the task calls its labels. `nameless` adds that the file has numbers instead of names.
     """
     counts = label_counts(items)
-    note = f"; {plural} are numbers without names (set label_names)" if nameless else ""
+    note = f"; {plural} are numbers without names (set format.label_names)" if nameless else ""
     return f"{len(counts)} {plural} ({format_counts(counts)}){note}"
 
 
@@ -236,8 +236,8 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     by_nfc = {normalize("NFC", label): label for label in known}
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
-        other_form = by_nfc.get(normalize("NFC", label))
-        expected = _same_unicode(label, other_form) if other_form else f"expected a training label: {', '.join(known)}"
+        other = by_nfc.get(normalize("NFC", label))
+        expected = _same_unicode(label, other) if other else f"expected a training label: {', '.join(map(repr, known))}"
         problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
     problems.raise_if_any()
 
@@ -257,7 +257,7 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
 
 def _same_unicode(label: str, other: str) -> str:
     """Return the end of a message about two labels that look the same, but differ in Unicode."""
-    return f"expected the same Unicode in all files, such as NFC: found {label!a} here, and {other!a} there"
+    return f"expected one Unicode form: found {label!a} here and {other!a} there; convert all labels to NFC"
 
 
 @dataclass(frozen=True)

@@ -64,33 +64,32 @@ def label_names(
     """
     sources: dict[str, Any] = {}
     if names is not None:
-        sources["label_names"] = list(names)
+        sources["format.label_names"] = list(names)
     if names_file is not None:
         sources[str(names_file)] = _read_names(names_file)
     if NAMES_KEY in first_row:
         sources[where] = first_row[NAMES_KEY]
     if len(sources) > 1:
-        raise DomainbertError(f"{where}: label names in {' and in '.join(sources)}; expected them in one place")
+        places = " and in ".join("this row" if source == where else source for source in sources)
+        raise DomainbertError(f"{where}: label names in {places}; expected them in only one of these places")
     return next((_check_names(found, source) for source, found in sources.items()), None)  # of the only source
 
 
 def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> None:
     """Raise `DomainbertError` if a JSONL row has label names that differ from the first row's."""
-    if NAMES_KEY in row and row[NAMES_KEY] != first_row.get(NAMES_KEY):
-        expected = reprlib.repr(first_row[NAMES_KEY]) if NAMES_KEY in first_row else "none"
-        value = reprlib.repr(row[NAMES_KEY])
-        raise DomainbertError(f"{NAMES_KEY!r} is {value}; expected the same in all rows, and the first has {expected}")
+    if NAMES_KEY in row and (names := row[NAMES_KEY]) != first_row.get(NAMES_KEY):
+        expected = reprlib.repr(first_row[NAMES_KEY]) if NAMES_KEY in first_row else "no such key"
+        raise DomainbertError(f"{NAMES_KEY!r} is {reprlib.repr(names)}; expected {expected}, as in the first row")
 
 
 def _check_names(names: Any, source: str) -> list[str]:
     """Return `names`; raise `DomainbertError` if they are not a list of distinct visible strings."""
     if not isinstance(names, list) or not names:
-        raise DomainbertError(
-            f"{source}: found {'no names' if names in (None, [], {}) else shown(names)} as label names; {_EXPECTED}"
-        )
+        found = "empty" if names in (None, [], {}) else shown(names)
+        raise DomainbertError(f"{source}: the label names are {found}; {_EXPECTED}")
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{source}: found {shown(name)} as a label name; expected visible characters")
+            raise DomainbertError(f"{source}: label name {shown(name)}; expected a string of visible characters")
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
     return names
@@ -160,7 +159,7 @@ class LabelReader:
 
     def _problem_with_string(self, row: Row) -> str:
         """Return the reason why a label is not a visible string, or is a list as text; "" if it is a valid string."""
-        if problem := problem_with_text(row, self.key):
+        if problem := problem_with_text(row, self.key, option="format.label_key"):
             return problem.replace("expected a string", "expected a string or whole number")
         value = row[self.key]
         if not is_visible(value):
@@ -173,10 +172,10 @@ class LabelReader:
         """Return the reason why a label is unknown, or may be a name as well as a number; "" if it is valid."""
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
-            return f"unknown label {shown(value)}; expected one of {names}, or its index from 0"
+            return f"unknown label {shown(value)}; expected one of the label_names {names}, or its index from 0"
         if self._names_look_numeric and not is_whole_number(value):
-            problem = f"label {shown(value)} may be a name or an index from 0, because the names are {names}"
-            return f"{problem}; expected label_names that are not indices, or none if the labels are already names"
+            problem = f"label {shown(value)} may be a name or an index from 0, because label_names are {names}"
+            return f"{problem}; expected label_names that are not numbers, or no label_names if the labels are names"
         return ""
 
     def name(self, value: Any) -> str:

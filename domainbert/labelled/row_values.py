@@ -32,10 +32,10 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False) -> str:
-    """Return the reason why `row[key]` is not a non-empty string; "" if it is one."""
+def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False, option: str = "") -> str:
+    """Return the reason why `row[key]` is not a non-empty string; "" if it is one. The option `option` has the key."""
     if key not in row:
-        return f"no key {key!r}; found {format_names(row)}"
+        return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
     value = row[key]
     if not isinstance(value, str):
         return f"{key!r} is {shown(value)}; expected a string"
@@ -57,7 +57,7 @@ def problem_with_strings(row: dict[str, Any], key: str) -> str:
         return problem + (" of strings" if key in row else "")
     for item in row[key]:
         if not (isinstance(item, str) and item and is_unicode(item)):
-            return f"{key!r} contains {shown(item)}; expected only non-empty strings"
+            return f"{key!r} contains {shown(item)}; expected only non-empty strings of valid Unicode"
     return ""
 
 

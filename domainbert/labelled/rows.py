@@ -38,12 +38,12 @@ def has_json_values(kind: Kind) -> bool:
 
 
 def iterate_rows(
-    path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True
+    path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True, hint: str = ""
 ) -> Iterator[tuple[int, Row]]:
     """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV, or of rows in memory.
 
     With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header does
-    not name each of `keys` exactly once.
+    not name each of `keys` exactly once; `hint` ends the message.
     """
     if has_json_values(kind) or isinstance(path, Rows):
         return json_rows(path, problems)
@@ -52,7 +52,7 @@ def iterate_rows(
     wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
-        problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}")
+        problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}{hint}")
     if wrong:
         problems.raise_if_any()
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
@@ -60,8 +60,9 @@ def iterate_rows(
 
 def text_problems(row: Row, format: RowFormat) -> list[str]:
     """Return the problem with each text of a row ("" if it is valid), and the problems with its slices."""
-    keys = [key for key in (format.text_key, format.text_pair_key) if key is not None]
-    return [*(problem_with_text(row, key) for key in keys), *problems_with_slices(row, format.slice_keys)]
+    keys = {"format.text_key": format.text_key, "format.text_pair_key": format.text_pair_key}
+    problems = [problem_with_text(row, key, option=option) for option, key in keys.items() if key is not None]
+    return problems + problems_with_slices(row, format.slice_keys)
 
 
 def text_fields(row: Row, format: RowFormat) -> dict[str, Any]:
@@ -86,7 +87,8 @@ def iterate_text_rows(
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         keys = [*format.keys, *(key for key in format.slice_keys if key not in source.slices)]
-        rows = iterate_rows(path, kind, keys, problems, quoted=format.quoting == "double")
+        hint = " (set format.text_key, label_key or slice_keys)"
+        rows = iterate_rows(path, kind, keys, problems, format.quoting == "double", hint)
     rows = _with_slices(rows, source, problems)
     return kind, without_rejected(rows, notes.left_out, keys=(*format.keys, *format.slice_keys))
 
@@ -96,7 +98,7 @@ def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator
     for name, default in (("kind", "auto"), ("text_pair_key", None)):
         if getattr(format, name) != default:
             found = f"found {getattr(format, name)!r}, but the labels are in a separate file, {labels}"
-            raise DomainbertError(f"{texts}: format.{name}: {found}; expected no {name}, or a single file for both")
+            raise DomainbertError(f"{texts}: format.{name}: {found}; expected one file for both, or no format.{name}")
     return parallel_rows(texts, labels, format.text_key, format.label_key)
 
 
@@ -119,7 +121,7 @@ def read_texts(
 
     def parse(row: Row, line: int) -> AnyItem:
         """Return the item of a row; raise `DomainbertError` with all problems of the row."""
-        missing = "" if format.label_key in row else f"no key {format.label_key!r}; found {format_names(row)}"
+        missing = "" if format.label_key in row else problem_with_text(row, format.label_key, option="format.label_key")
         raise_problems(*text_problems(row, format), with_location(missing, file, line))
         return item(text_fields(row, format), row[format.label_key], line)
 
@@ -221,8 +223,8 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
     columns = [[line for _, line in read_lines(path)] for path in files]
     if len(columns[0]) != len(columns[1]):
         (fewer, shorter), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
-        expected = "expected a label in each line for the text in the same line"
-        raise DomainbertError(f"{longer}:{fewer + 1}: {more:,} lines, but {shorter} has {fewer:,}; {expected}")
+        expected = "expected the same number: each line has the label of the text in the same line"
+        raise DomainbertError(f"{longer}:{fewer + 1}: found {more:,} lines, but {shorter} has {fewer:,}; {expected}")
     pairs = zip(*columns, strict=True)
     return ((line, {text_key: text, label_key: label}) for line, (text, label) in enumerate(pairs, 1))
 
@@ -233,7 +235,7 @@ def _with_slices(
     """Yield each row with the slices of the whole file; a row that already has such a key is added to `problems`."""
     for line, row in rows:
         if duplicates := [key for key in file.slices if key in row]:
-            found = f"{duplicates[0]!r} is a key of the row and of the file's `slices`"
+            found = f"{duplicates[0]!r} is a key of the row and of `slices` in the settings"
             problems.add(f"{file}:{line}: {found}; expected it in only one of the two")
         yield line, {**row, **file.slices}
 
@@ -270,7 +272,7 @@ def with_location(problem: str, file: Readable, line: int) -> str:
 def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[str]:
     """Return the reasons why values of the slice keys are missing or invalid; [] if all are valid."""
     text_keys = (key for key in slice_keys if not is_whole_number(row.get(key)))  # a whole number is valid
-    problems = filter(None, (problem_with_text(row, key) for key in text_keys))
+    problems = filter(None, (problem_with_text(row, key, option="format.slice_keys") for key in text_keys))
     return [problem.replace("expected a string", "expected a string or whole number") for problem in problems]
 
 

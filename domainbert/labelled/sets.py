@@ -48,8 +48,8 @@ class LabelledFile:
     def __post_init__(self) -> None:
         fields = set(_path_fields(self))
         if fields not in ({"path"}, {"text", "label"}):
-            found = " and ".join(sorted(fields)) or "no path"
-            raise DomainbertError(f"found {found}; expected only path, or text and label together")
+            found = " and ".join(map(repr, sorted(fields))) or "no 'path'"
+            raise DomainbertError(f"found {found}; expected only 'path', or 'text' and 'label' together")
         if self.hub_config is not None and not is_on_hub(self.texts):
             raise DomainbertError(f"hub_config: found {self.hub_config!r} for {self.texts}; expected a path hub:NAME")
 
@@ -155,9 +155,9 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
         return config.read(opened)
     has_slice_keys = bool(config.slice_keys) or hasattr(getattr(config, "format", None), "slice_keys")
     if not has_slice_keys and (isinstance(opened, LabelledFile) or opened.slices):
-        raise DomainbertError(f"{file}: {config.name} supports neither label files nor `slices`; expected only `path`")
+        raise DomainbertError(f"{file}: task {config.name!r} reads no `label` or `slices`; expected only `path`")
     if unknown := sorted(set(opened.slices) - set(config.slice_keys)):
-        expected = f"expected only keys that format.slice_keys lists: {format_names(config.slice_keys)}"
+        expected = f"add it to format.slice_keys (now {format_names(config.slice_keys)}), or remove it from slices"
         raise DomainbertError(f"{file}: slices: found {format_names(unknown)}; {expected}")
     return config.read(opened)
 
@@ -198,7 +198,7 @@ def _check_names(files: Sequence[Labelled[Any]]) -> None:
     for file in files:
         if names := [label for label in find_labels(file.items) if not label.isdecimal()]:
             found = f"labels are numbers without names, but {file.path} has {names[0]!r}"
-            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set label_names)")
+            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set format.label_names)")
 
 
 def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
@@ -270,7 +270,7 @@ def dataset_rows(
             raise DomainbertError(f"{name}: found {found}; expected hub_split to be one of {format_names(dataset)}")
         dataset = dataset[chosen]
     elif split is not None and str(getattr(dataset, "split", None)) != split:
-        raise DomainbertError(f"{name}: no split {split!r}; expected no hub_split, because it is a single split")
+        raise DomainbertError(f"{name}: hub_split: found {split!r} for a single split; expected no hub_split")
     return Rows(name, _NamedRows(dataset), slices or {})
 
 

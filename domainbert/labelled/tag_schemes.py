@@ -51,7 +51,7 @@ def split_tag(tag: str) -> tuple[str, str]:
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _WITH_TYPE:
         raise DomainbertError(f"unknown {message} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
     if not is_visible(tag[2:]):
-        raise DomainbertError(f"{message} visible characters without white space around them after the hyphen")
+        raise DomainbertError(f"{message} a type of visible characters after the hyphen, without white space around it")
     return tag[0], tag[2:]
 
 
@@ -104,7 +104,7 @@ def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: Scheme = "IOB
     for span in spans:
         start, end, entity_type = span
         if not 0 <= start < end <= num_words or any(tag != "O" for tag in tags[start:end]):
-            raise ValueError(f"span {span} is empty, outside {num_words} words, or overlaps another")
+            raise ValueError(f"span {span} is empty, outside {num_words} words, or overlaps another span")
         prefixes = "B" + "I" * (end - start - 1)
         if scheme in ("BIOES", "BILOU"):
             last, single = PREFIXES[scheme][2], PREFIXES[scheme][3]
@@ -141,7 +141,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
     if bioes and bilou:
         mixed = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
-        raise DomainbertError(f"tags with {mixed} in one file; expected one scheme (BIOES or BILOU)")
+        raise DomainbertError(f"tags with {mixed} in one file; expected E- and S- (BIOES), or L- and U- (BILOU)")
     if bioes or bilou:
         return "BIOES" if bioes else "BILOU"
     return "IOB1" if starts["I"] > starts["B"] else "IOB2"

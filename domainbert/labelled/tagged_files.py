@@ -166,9 +166,10 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
             first line; a Unicode line break outside the words.
     """
     table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
-    token, tag = table.column_index(token_column), table.column_index(tag_column)
+    token = table.column_index(token_column, "format.token_column")
+    tag = table.column_index(tag_column, "format.tag_column")
     if token == tag:
-        raise DomainbertError(f"{path}: column {token} is token_column and tag_column; expected two different columns")
+        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {table.width} has the words; expected tags")
     table.check_breaks(token)
     marks = []
     for row in table.marks:
@@ -210,7 +211,7 @@ def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tupl
         return word_key, format.tag_column
     tag_keys = [key for key in _TAG_KEYS if key in first_row]
     if len(tag_keys) > 1:
-        raise DomainbertError(f"{where}: tags under {format_names(tag_keys)}; expected one, or format.tag_column: KEY")
+        raise DomainbertError(f"{where}: tags under {format_names(tag_keys)}; expected format.tag_column to name one")
     return word_key, tag_keys[0] if tag_keys else _TAG_KEYS[0]
 
 
@@ -259,7 +260,7 @@ def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | 
     """Return the reason why tags, at least one of which is a number, are not indices of `names`; "" if all are."""
     if names is None:
         first = next(filter(is_whole_number, tags))
-        return f"{key!r} contains the number {first}; expected strings, or label_names with a name for each number"
+        return f"{key!r} contains the number {first}; expected strings, or format.label_names with their names"
     for tag in tags:
         if not is_whole_number(tag) or not 0 <= tag < len(names):
             return f"{key!r} contains {shown(tag)}; expected indices of label_names, from 0 to {len(names) - 1}"

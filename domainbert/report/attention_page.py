@@ -50,7 +50,7 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
     check_home_expanded("--out", path)
     path = path / FILE if path.is_dir() else path
     omitted = write_attention_page(Path(folders[0]), text, path)
-    return "\n".join([*(f"not on the page: {reason}" for reason in omitted), f"report: {path}"])
+    return "\n".join([*(f"warning: {path} has no {reason}" for reason in omitted), f"report: {path}"])
 
 
 def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:

@@ -97,5 +97,5 @@ def report_after_run(out: Path) -> str:
     except Exception as error:
         retry_command = shlex.join(["domainbert", "report", str(out)])
         name = "" if isinstance(error, DomainbertError) else f"{type(error).__name__}: "
-        return f"warning: no {FILE}: {name}{' '.join(str(error).split())}; to try again: {retry_command}"
+        return f"warning: {FILE} was not written: {name}{' '.join(str(error).split())}; to try again: {retry_command}"
     return f"report: {out / FILE} (open it in a browser)"

@@ -166,7 +166,7 @@ def _read_stage(run: Run, path: Path) -> StageFolder:
     manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
     status = run.json(path / _STATUS, "the status of a stage", optional=True)
     if not is_unchanged(manifest):
-        run.missing.append(f"left out: {path}: {MANIFEST} has changed; expected it unchanged since the stage wrote it")
+        run.missing.append(f"left out: {path}: {MANIFEST} has changed; run the stage {path.name} again with --force")
         manifest = {}
     return StageFolder(path.resolve().name, path, manifest, status)
 

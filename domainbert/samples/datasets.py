@@ -120,8 +120,8 @@ class SampleData:
                 if is_labelled:
                     self._labelled_sentences.add(text)
                 return sentence
-        expected = "fewer sentences (train_sentences, ...), texts (train_texts, ...) or corpus_documents"
-        raise DomainbertError(f"no new sentence of rule {rule!r} in {_ATTEMPTS:,} attempts; expected {expected}")
+        expected = "expected smaller sizes: train_sentences, train_texts, corpus_documents and so on"
+        raise DomainbertError(f"no more different sentences of the kind {rule!r} for so many texts; {expected}")
 
 
 def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:

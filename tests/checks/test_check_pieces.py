@@ -49,7 +49,7 @@ def texts(*given: str) -> list[dict[str, Any]]:
 def test_texts_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
     rows = texts("ab cd", "abc", "abcdef", "abcdefghi")
     found = found_in(tmp_path, rows, tokenizer(True), task="Classification", max_length=8)
-    message = "1 of 4 texts of train have more than the 6 pieces of a window, the longest 9"
+    message = "1 of 4 texts of train have more than 6 pieces (a window of max_length), the longest 9"
     assert found == {"longer-than-window": message}
     assert found_in(tmp_path, rows, tmp_path / "letters-True", task="Classification") == {}
 

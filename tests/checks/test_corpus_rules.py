@@ -96,7 +96,8 @@ FAULTS: dict[str, tuple[Callable[[], list[str]], int, str]] = {
     "repeated-lines": (
         lambda: line_in(10),
         1,
-        "1 lines are repeated in many documents, '© 2019 Board of Governors — all rights reserved' in 20 of 200",
+        "1 lines are repeated in many documents; the line '© 2019 Board of Governors — all rights reserved' "
+        "is in 20 of 200",
     ),
     "broken-characters-in-corpus": (
         lambda: with_part("prÃ©vu", 100),

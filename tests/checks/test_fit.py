@@ -187,9 +187,9 @@ def test_a_selected_corpus_fits_better(tmp_path: Path) -> None:
 
 def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     fine, empty = corpus(tmp_path, "a", ["Some words."] * 50, deduplicate=False), corpus(tmp_path, "b", ["…!"] * 3)
-    with pytest.raises(DomainbertError, match="fit: the text of the task has no words; expected at least one"):
+    with pytest.raises(DomainbertError, match="labelled: the labelled texts have no words; expected at least one word"):
         compare_corpora({"a": fine}, ["", "…"])
-    with pytest.raises(DomainbertError, match="empty: the training documents contain no words; expected"):
+    with pytest.raises(DomainbertError, match="corpus 'empty': the training documents contain no words; expected"):
         compare_corpora({"a": fine, "empty": empty}, ["text"])
 
 

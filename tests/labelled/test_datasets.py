@@ -286,7 +286,7 @@ def test_slices_of_a_data_set(hub: str) -> None:
         ("up", "tweets"),
         ("down", "tweets"),
     ]
-    assert problem_of(Ner(), files[0]) == "hub:hub: ner supports neither label files nor `slices`; expected only `path`"
+    assert problem_of(Ner(), files[0]) == "hub:hub: task 'ner' reads no `label` or `slices`; expected only `path`"
 
 
 def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
@@ -370,7 +370,7 @@ def test_a_stage_reads_a_data_set(tmp_path: Path) -> None:
     report = json.loads((tmp_path / "out/check.json").read_text())
     rare = next(one for one in report["findings"] if one["rule"] == "rare-label")
     place = {"path": "saved/train", "line": 2, "text": "Prices fell."}
-    assert "down 1, up 2" in rare["message"] and rare["places"][0] == place
+    assert "'down' 1, 'up' 2" in rare["message"] and rare["places"][0] == place
 
 
 def test_the_block_of_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:

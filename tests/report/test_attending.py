@@ -78,7 +78,8 @@ def test_what_the_page_lacks_is_said_on_it(
     assert lacking[0] in text and text.index("Attention maps") < text.index("Word attributions")
     make("parsing")
     assert write_attention_report([str(tmp_path / "parsing")], CROOKED, str(tmp_path)).splitlines() == [
-        "not on the page: attributions: the model is for parsing; expected a model that tags words or labels a text",
+        f"warning: {tmp_path / 'attention.html'} has no attributions: the model is for parsing; "
+        "expected a model that tags words or labels a text",
         f"report: {tmp_path / 'attention.html'}",
     ]
     assert (tmp_path / "attention.html").is_file()

@@ -49,7 +49,9 @@ def test_a_fault_in_the_page_is_a_line_and_the_run_is_done(
     monkeypatch.setattr(page, "page_text", broken)
     assert cli.main(["run", "recipe.yaml"]) == 0
     said = capsys.readouterr().out.splitlines()[-1]
-    assert said == "warning: no report.html: RuntimeError: no room; to try again: domainbert report runs/test"
+    assert (
+        said == "warning: report.html was not written: RuntimeError: no room; to try again: domainbert report runs/test"
+    )
 
 
 def test_the_command_writes_where_it_is_told(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:

@@ -337,10 +337,10 @@ def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, t
         ([None], "text 1: found NoneType; expected a string, a list of words or a TextPair"),
         (["Crédit", 5, b"loan", "x"], r"text 2: found int; expected a string, .* \(and 1 more like this\)"),
         ([["loan", 3]], "text 1: found list; expected a string, a list of words or a TextPair"),
-        (None, "texts: found NoneType; expected a string, or a list of strings"),
-        (7, "texts: found int; expected a string"),
-        (b"Cash", "texts: found bytes; expected a string"),
-        ({"text": "Cash"}, "texts: found dict; expected a string"),
+        (None, "texts: found NoneType; expected a list, each item a string, a list of words or a TextPair"),
+        (7, "texts: found int; expected a list"),
+        (b"Cash", "texts: found bytes; expected a list"),
+        ({"text": "Cash"}, "texts: found dict; expected a list"),
     ],
 )
 def test_other_types_are_refused_by_position_and_type(runs, tagger, texts, message):

@@ -13,7 +13,7 @@ from domainbert.serving.texts import read_texts
         (b'{"text": "a", "more": {"k": ["\\ud800"]}}', ":2: contains half a surrogate pair; expected valid Unicode"),
         (b'{"text": "a", "\\ud800": 1}', ":2: contains half a surrogate pair; expected valid Unicode"),
         (b'{"text": "a", "text": "b"}', ":2: JSON that cannot be read (the key 'text' more than once)"),
-        (b'{"text": ["a"]}', ":2: no string under 'text'; expected the text under this key"),
+        (b'{"text": ["a"]}', ":2: no string under 'text'; expected the text there, or text_key set to"),
         (b'{"text": "\xff"}', ":2: byte 11 of the line, 0xff, is not UTF-8"),
         (b'{"text": "a", "n": ' + b"[" * 5000 + b"}", ":2: JSON that cannot be read (maximum recursion depth"),
     ],

@@ -289,7 +289,7 @@ def test_models_of_two_tasks_and_options_of_the_other_task(models, out, classifi
 def test_labels_that_training_did_not_have(models, out, classified):
     test, gold = classified
     with pytest.raises(
-        DomainbertError, match=r"label 'flat' .* was not in training; expected a training label: down, up"
+        DomainbertError, match=r"label 'flat' .* was not in training; expected a training label: 'down', 'up'"
     ):
         evaluate(
             out,

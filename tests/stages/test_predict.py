@@ -144,7 +144,7 @@ def test_a_file_of_empty_texts(run, tmp_path):
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
         ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv' and unknown content; expected lines of"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
-        ("a.conll", "a O\n", {"token_column": 5}, "a.conll: no column 5"),
+        ("a.conll", "a O\n", {"token_column": 5}, "a.conll: token_column: no column 5"),
     ],
 )
 def test_a_bad_file_is_named(run, tmp_path, name, content, arguments, message):

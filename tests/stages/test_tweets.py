@@ -42,6 +42,6 @@ def test_the_recipe_is_checked_as_a_whole(runs: Any, data: Path, capsys: pytest.
     (data / "tweets" / "german" / "test_labels.txt").write_text("0\n1\n3\n")
     assert dry_run(runs) == 2
     said = capsys.readouterr().err
-    found = "data/tweets/french/dev_text.txt:3: 3 lines, but data/tweets/french/dev_labels.txt has 2; expected"
+    found = "data/tweets/french/dev_text.txt:3: found 3 lines, but data/tweets/french/dev_labels.txt has 2; expected"
     assert said.count(found) == 1, "though two stages read it"
     assert "data/tweets/german/test_text.txt:3: " in said

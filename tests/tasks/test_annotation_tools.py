@@ -119,7 +119,9 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
-    with pytest.raises(DomainbertError, match=r"k_folds cannot split .*JSON; expected CoNLL or JSONL, or separate"):
+    with pytest.raises(
+        DomainbertError, match=r"k_folds and init cannot split .*JSON; expected CoNLL or JSONL, or separate"
+    ):
         read_ner(path).units()
 
 
@@ -128,7 +130,7 @@ def test_what_prodigy_did_not_accept_is_left_out_and_counted(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     file = read_ner(path)
-    assert len(file.sentences) == 2 and "left out: 2 texts that were not accepted" in file.describe()
+    assert len(file.sentences) == 2 and "left out: texts that were not accepted (2)" in file.describe()
 
 
 def task(*annotations: Any, text: str = "A loan") -> dict[str, Any]:
@@ -155,7 +157,7 @@ def test_label_studio_counts_what_it_leaves_out(tmp_path, capsys):
     path.write_text(json.dumps(tasks))
     file = read_ner(path)
     assert [sentence.tags for sentence in file.sentences] == [["O", "B-loan"], ["O", "O"]]
-    left = 'left out: 1 results of the type "choices", 1 texts without an annotation'
+    left = 'left out: results of the type "choices" (1), texts without an annotation (1)'
     assert file.describe().endswith(left) and "Label Studio's JSON" in file.describe()
 
 
@@ -166,13 +168,13 @@ def test_of_two_people_who_differ_one_has_to_be_named(tmp_path):
     line = 1 + path.read_text().split("\n").index('"id": 1,', 10) - 1
     with pytest.raises(DomainbertError) as error:
         read_ner(path)
-    said = "annotations by '1', 'a@b.org' differ; expected equal ones, or format.annotator to read one"
+    said = "annotations by '1', 'a@b.org' differ; correct them, or set format.annotator to one name"
     assert str(error.value) == f"{path}:{line}: {said}"
     assert [one.tags for one in read_ner(path, NerFormat(annotator="1")).sentences] == [["O", "O"], ["O", "B-loan"]]
     for name in ("2", "a@b.org"):
         file = read_ner(path, NerFormat(annotator=name))
         assert [one.tags for one in file.sentences] == [["B-loan", "O"]]
-        assert f"2 texts without an annotation by {name}" in file.describe()
+        assert f"texts without an annotation by {name!r} (2)" in file.describe()
 
 
 SMILING = "\U0001f600 A loan"
@@ -185,7 +187,7 @@ SMILING = "\U0001f600 A loan"
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
             "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
         ),
-        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: found 2 labels; expected one, because"),
+        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: found 2 labels; expected one label, because"),
         (
             [task(by(1, result("/p[1]", "/p[1]", "x")))],
             'entities[0]: found start "/p[1]" and end "/p[1]"; expected character offsets',
@@ -193,7 +195,7 @@ SMILING = "\U0001f600 A loan"
         ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
         ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),
         ([{"data": {"text": "a"}, "completions": []}], "no key 'annotations'; found 'data', 'completions'"),
-        ([{"data": 3}], "no object under 'data'; expected an entry of Label Studio's JSON export (not JSON-MIN)"),
+        ([{"data": 3}], "no object under 'data'; expected Label Studio's export in the format JSON, not JSON-MIN"),
     ],
 )
 def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
@@ -213,7 +215,7 @@ def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
         ('[\n{"text": "a", "text": "b"}]', ":2: JSON that cannot be read (the key 'text' more than once)"),
         ("[{}] []", ": '[]' after the list"),
         ("[]", ": no annotated texts; expected at least one in JSON"),
-        ('[{"text": "a", "entities": []}, 3]', ":1: found 3; expected an object, or a list [text, object] of spaCy"),
+        ('[{"text": "a", "entities": []}, 3]', ":1: found 3; expected an object, or spaCy's pair [text, object]"),
     ],
 )
 def test_broken_arrays(tmp_path, content, message):
@@ -237,13 +239,13 @@ def test_brat_counts_what_it_leaves_out(tmp_path):
     folder = brat(tmp_path / "b", one=f"T1\tloan 2 6\tloan\n{others}T2\tplace 10 19\tS\u00e3o Paulo\n", two="")
     file = read_ner(folder)
     assert [one.tags for one in file.sentences] == [["O", "B-loan", "O", "B-place", "I-place"], ["O"] * 5]
-    assert file.describe().endswith("left out: 1 attributes, 1 equivalences, 1 notes, 1 relations")
+    assert file.describe().endswith("left out: attributes (1), equivalences (1), notes (1), relations (1)")
 
 
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: loan 2-6;7-9 is discontinuous; expected one range of characters"),
+        ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: 'loan' 2-6;7-9 is discontinuous; expected one range of characters"),
         ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', but the annotation has 'loans'"),
         ("T1 loan 2 6 loan\n", "one.ann:1: found 'T1 loan 2 6 loan'; expected a line of brat"),
         (
@@ -267,10 +269,10 @@ def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, mes
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
-    with pytest.raises(DomainbertError, match=r"more.txt: has no more.ann"):
+    with pytest.raises(DomainbertError, match=r"more.txt: no more.ann next to it"):
         read_ner(folder)
     (tmp_path / "c").mkdir()
-    with pytest.raises(DomainbertError, match=r"has no .ann files"):
+    with pytest.raises(DomainbertError, match=r"a folder without .ann files"):
         read_ner(tmp_path / "c")
 
 
@@ -284,7 +286,7 @@ def test_types_choose_a_layer_of_nested_entities(tmp_path):
         read_ner(path)
     file = read_ner(path, NerFormat(types=("programme", "verb")))
     assert file.sentences[0].tags == ["O", "B-programme", "I-programme", "B-verb"]
-    assert file.describe().endswith("left out: 1 entities of the type 'money'")
+    assert file.describe().endswith("left out: entities of the type 'money' (1)")
     assert read_ner(path, NerFormat(types=("money",))).sentences[0].tags == ["O", "B-money", "O", "O"]
     task = Ner(format=NerFormat(types=("mony",)))
     with pytest.raises(DomainbertError, match=r"format.types: found 'mony', but no entity .*; expected"):
@@ -297,7 +299,7 @@ def test_types_of_tagged_files_too(tmp_path):
     path.write_text("A O\ncash B-money\nloan E-money\nhelped S-verb\n")
     file = read_ner(path, NerFormat(types=("verb",)))
     assert file.sentences[0].tags == ["O", "O", "O", "B-verb"]
-    assert "scheme BIOES; 1 entities (verb 1)\n  left out: 1 entities of the type 'money'" in file.describe()
+    assert "scheme BIOES; 1 entities (verb 1)\n  left out: entities of the type 'money' (1)" in file.describe()
 
 
 def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
@@ -311,5 +313,5 @@ def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
     assert [line.split(";")[0] for line in found.describe().splitlines()] == [
         f"{tmp_path}/a.conll: 1 sentences, 2 words",
         f"{tmp_path}/brat: 1 sentences, 2 words",
-        "  left out: 1 relations",
+        "  left out: relations (1)",
     ]

@@ -65,9 +65,13 @@ def test_documents_begin_at_docstart(write):
 def test_columns_by_name(write, header):
     file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
-    with pytest.raises(DomainbertError, match="no column 'tag'; the header names 'word', 'pos', 'ner'"):
+    with pytest.raises(
+        DomainbertError, match=r"format\.tag_column: no column 'tag'; the header names 'word', 'pos', 'ner'"
+    ):
         read_conll(write(header + "A D O\n"), token_column="word", tag_column="tag")
-    with pytest.raises(DomainbertError, match="2 columns 'ner'; the header names 'word', 'ner', 'ner'"):
+    with pytest.raises(
+        DomainbertError, match=r"format\.tag_column: 2 columns 'ner'; the header names 'word', 'ner', 'ner'"
+    ):
         read_conll(write(header.replace("pos", "ner") + "A D O\n"), token_column="word", tag_column="ner")
 
 
@@ -76,9 +80,9 @@ def test_columns_by_number(write):
     file = read_conll(path, token_column=1, tag_column=-3)
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
     assert list(read_words(path, token_column=1)) == [["A", "cat"]]
-    with pytest.raises(DomainbertError, match="no column 3; expected 0 to 2"):
+    with pytest.raises(DomainbertError, match=r"format\.tag_column: no column 3; expected 0 to 2"):
         read_conll(path, tag_column=3)
-    with pytest.raises(DomainbertError, match="column 2 is token_column and tag_column"):
+    with pytest.raises(DomainbertError, match=r"format\.tag_column: column 2 of 3 has the words; expected tags"):
         read_conll(path, token_column=2)
 
 
@@ -94,20 +98,20 @@ def test_columns_by_number(write):
         ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
         ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
         ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A\u00a0O\n", ": column 0 is token_column and tag_column; expected two"),
-        ("A O\rb B-x\r", ":1: a carriage return inside the line; expected lines that end in \\n or \\r\\n"),
+        ("A\u00a0O\n", ": format.tag_column: column 0 of 1 has the words; expected tags"),
+        ("A O\rb B-x\r", ":1: a carriage return inside the line; expected only \\n or \\r\\n as line ends: remove"),
         ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
         ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
         ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected it only"),
-        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected lines that end in"),
-        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected lines that end in"),
+        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected only"),
+        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected only"),
         ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
-        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected visible characters without white space"),
-        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected visible characters"),
+        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters"),
+        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
         ("A O\nb B-\x00x\n", ":2: byte 5 of the line, 0x00, is a NUL character (is the file UTF-16?); expected UTF-8"),
         ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
         (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
-        ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected one scheme"),
+        ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected E- and S- (BIOES), or"),
         ("A O\n".encode("utf-16"), ":1: byte 1 of the line, 0xff, is not UTF-8"),
         ("A O\n".encode("utf-16-le"), ":1: byte 2 of the line, 0x00, is a NUL character (is the file UTF-16?)"),
         (b"A O\n\xed\xa0\x80 O\n", ":2: byte 1 of the line, 0xed, is not UTF-8"),
@@ -131,7 +135,7 @@ def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, 
         character.join(["A O", "b B-x", "c O"]) + "\n"
     )  # three lines for another program, one of 4 columns here
     for read in (read_conll, lambda path: list(read_words(path))):
-        with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected lines that end"):
+        with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected only"):
             read(path)
 
 
@@ -182,7 +186,7 @@ def test_repairs_are_listed(write):
     assert [repair.partition(":2: ")[2] for repair in file.repairs] == [
         "I-a follows O, which IOB2 forbids; read as B-a"
     ]
-    assert "1 tags repaired" in file.describe() and file.repairs[0] in file.describe()
+    assert "tags repaired (1):" in file.describe() and file.repairs[0] in file.describe()
 
 
 @pytest.mark.parametrize("tags", [["B", "I", "O", "B"], ["B", "E", "O", "S"], ["I", "I", "O", "I"]])
@@ -190,7 +194,7 @@ def test_tags_without_types_are_entities_of_one_type(write, tags):
     """As in BioBERT's sets."""
     file = read_conll(write("".join(f"é{number}\t{tag}\n" for number, tag in enumerate(tags))))
     assert file.sentences[0].tags == ["B-_", "I-_", "O", "B-_"]
-    assert file.describe().endswith("\n  changed: 3 tags without a type, such as B, read as B-_")
+    assert file.describe().endswith("\n  changed: tags without a type, such as B, read as B-_ (3)")
     with pytest.raises(DomainbertError, match=r":2: unknown tag 'I'; expected O, B-TYPE or I-TYPE"):
         read_conll(write("A B-x\nb I\n"))
 

@@ -31,7 +31,8 @@ from tests.tasks.honest_reading import (
 from tests.tasks.hostile_files import CLASS_BASES, HARMLESS, NER_BASES, NER_JSONL, TEXTS, Base, damaged_gzip, mutated
 
 WHOLE_FILE = (
-    r": (no words|no sentences|no texts|nothing|no column|cannot be read|column \d+ is token_column and|\d columns ')"
+    r": (no words|no sentences|no texts|nothing|no column|cannot be read|"
+    r"format\.t\w+_column: (no column|column \d+ of|\d columns '))"
 )
 
 

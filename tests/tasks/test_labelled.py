@@ -86,7 +86,7 @@ def test_whole_numbers_with_a_point_are_the_classes_without(write, name, content
     file = read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
     assert [item.label for item in file.items] == list(names or ("0", "1"))
     times = content.count(".0")
-    assert file.describe().endswith(f"\n  changed: {times} labels such as 1.0, read as 1")
+    assert file.describe().endswith(f"\n  changed: labels such as 1.0, read as 1 ({times})")
 
 
 NFC, NFD = "caf\u00e9", "cafe\u0301"
@@ -96,14 +96,12 @@ def test_labels_that_look_the_same_are_told_by_their_code_points(write):
     path = write("a.jsonl", "".join(json.dumps({"text": "a", "label": one}) + "\n" for one in (NFC, "x", NFD)))
     with pytest.raises(DomainbertError) as error:
         read_set(Classification(), path)
-    said = "expected the same Unicode in all files, such as NFC: found 'cafe\\u0301' here, and 'caf\\xe9' there"
+    said = "expected one Unicode form: found 'cafe\\u0301' here and 'caf\\xe9' there; convert all labels to NFC"
     assert str(error.value) == f"{path}:3: label {NFD!r} differs in Unicode from {path}:1; {said}"
     files = [write(f"{n}.conll", f"A B-{one}\nb O\n") for n, one in enumerate((NFD, NFC))]
     with pytest.raises(DomainbertError, match=r"1\.conll:1: label .* differs in Unicode from .*0\.conll:1; expected"):
         read_set(Ner(), files)
-    with pytest.raises(
-        DomainbertError, match=r"was not in training; .* found 'caf\\xe9' here, and 'cafe\\u0301' there"
-    ):
+    with pytest.raises(DomainbertError, match=r"was not in training; .* found 'caf\\xe9' here and 'cafe\\u0301' there"):
         check_set_known(read_set(Ner(), files[1]), [NFD, "other"])
 
 
@@ -116,7 +114,7 @@ def test_texts_that_were_not_accepted_are_left_out_of_every_task(write, task, an
     path = write("a.jsonl", "".join(json.dumps({**row, "answer": one}) + "\n" for one in ("accept", answer)))
     file = task.read(path)
     assert [item.line for item in file.items] == [1]
-    assert file.describe().endswith("\n  left out: 1 texts that were not accepted")
+    assert file.describe().endswith("\n  left out: texts that were not accepted (1)")
 
 
 def test_an_answer_is_a_label_where_it_is_asked_for(write):
@@ -179,16 +177,18 @@ def test_labels_have_the_same_names_in_all_rows(write):
         "pos",
     ]
     path = write("b.jsonl", "\n".join([*rows, row(0, "pos", "neg")]))
-    told = "'label_names' is ['pos', 'neg']; expected the same in all rows, and the first has ['neg', 'pos']"
+    told = "'label_names' is ['pos', 'neg']; expected ['neg', 'pos'], as in the first row"
     wanted = f"{path}:4: {told}"
     with pytest.raises(DomainbertError, match=re.escape(wanted)):
         read_classification(Classification(), path)
     path = write("c.jsonl", "\n".join([row(0), row(1, "neg", "pos")]))
-    with pytest.raises(DomainbertError, match=r"c\.jsonl:2: 'label_names' is .*; expected .*, and the first has none"):
+    with pytest.raises(
+        DomainbertError, match=r"c\.jsonl:2: 'label_names' is .*; expected no such key, as in the first row"
+    ):
         read_classification(Classification(), path)
     words = [{"tokens": ["a"], "tags": [1], "label_names": names} for names in (["O", "B-x"], ["B-x", "O"])]
     path = write("d.jsonl", "\n".join(map(json.dumps, words)))
-    with pytest.raises(DomainbertError, match=r"d\.jsonl:2: 'label_names' is .*; expected the same in all rows"):
+    with pytest.raises(DomainbertError, match=r"d\.jsonl:2: 'label_names' is .*; expected .*, as in the first row"):
         read_ner(path)
 
 
@@ -294,13 +294,13 @@ def test_ner_jsonl_equals_conll(write):
         ('{"tokens": ["a"], "tags": ["O", "O"]}', ":1: 'tokens' has length 1, but 'tags' has length 2"),
         (
             '{"tokens": ["a"], "tags": [0]}',
-            ":1: 'tags' contains the number 0; expected strings, or label_names",
+            ":1: 'tags' contains the number 0; expected strings, or format.label_names",
         ),
         ('{"tokens": "a", "tags": ["O"]}', ":1: 'tokens' is \"a\"; expected a list"),
         ('{"tokens": [""], "tags": ["O"]}', ":1: 'tokens' contains \"\""),
         ('{"tokens": ["a"], "tags": ["O"], "tags": ["B-x"]}', ":1: JSON that cannot be read (the key 'tags' more than"),
-        ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected visible characters"),
-        ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected visible characters"),
+        ('{"tokens": ["a"], "tags": ["B-x "]}', ":1: tag 'B-x '; expected a type of visible characters"),
+        ('{"tokens": ["a"], "tags": ["B-x\\n"]}', ":1: tag 'B-x\\n'; expected a type of visible characters"),
         (
             '{"tokens": ["\\udc00"], "tags": ["O"]}',
             ":1: 'tokens' contains \"\\udc00\"; expected only non-empty",
@@ -327,5 +327,5 @@ def test_labels_unseen_in_training_are_refused(write):
         check_labels_known(find_labels(sentences), ["x"], "a.conll")
     texts = [LabelledText("a", "up", 4)]
     assert label_set(texts) == ["up"]
-    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected a training label: down"):
+    with pytest.raises(DomainbertError, match=r"a.jsonl:4: label 'up' .* expected a training label: 'down'"):
         check_labels_known(find_labels(texts), ["down"], "a.jsonl")

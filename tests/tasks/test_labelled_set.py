@@ -83,12 +83,12 @@ def test_two_files_are_read_line_by_line(capsys: pytest.CaptureFixture[str]) -> 
         (
             ["a", "b", "c"],
             ["0", "1"],
-            "x_text.txt:3: 3 lines, but x_labels.txt has 2; expected a label in each line for",
+            "x_text.txt:3: found 3 lines, but x_labels.txt has 2; expected the same number",
         ),
-        (["a"], ["0", "1"], "x_labels.txt:2: 2 lines, but x_text.txt has 1; expected"),
+        (["a"], ["0", "1"], "x_labels.txt:2: found 2 lines, but x_text.txt has 1; expected"),
         (["a", "", "c"], ["0", "1", "2"], "x_text.txt:2: 'text' is empty; expected a non-empty string"),
         (["a", "b"], ["0", ""], "x_text.txt:2: 'label' is empty; expected a non-empty string (x_labels.txt:2)"),
-        (["a", "b"], ["0", "3"], "x_text.txt:2: unknown label \"3\"; expected one of 'negative', "),
+        (["a", "b"], ["0", "3"], "x_text.txt:2: unknown label \"3\"; expected one of the label_names 'negative', "),
         ([], [], "x_text.txt: no texts"),
     ],
 )
@@ -135,7 +135,7 @@ def test_classes_are_names_or_numbers_in_all_files() -> None:
     with pytest.raises(DomainbertError) as error:
         read_set(Classification(), [Path("names.jsonl"), Path("numbers.jsonl")])
     found = "numbers.jsonl: labels are numbers without names, but names.jsonl has 'up'"
-    assert str(error.value) == f"{found}; expected names in both (set label_names)"
+    assert str(error.value) == f"{found}; expected names in both (set format.label_names)"
     assert len(read_set(Classification(), [Path("digits.jsonl"), Path("numbers.jsonl")]).items) == 2
 
 
@@ -143,7 +143,7 @@ def test_lists_of_labels_are_names_or_numbers_in_all_files() -> None:
     for name, labels in {"names": '["up", "down"]', "numbers": "[1]"}.items():
         Path(f"{name}.jsonl").write_text(f'{{"text": "a", "labels": {labels}}}\n')
     files = [Path("names.jsonl"), Path("numbers.jsonl")]
-    said = "1 labels (1 1); labels are numbers without names (set label_names)"
+    said = "1 labels (1 1); labels are numbers without names (set format.label_names)"
     assert read_set(MultiLabel(), files[1]).describe().endswith(said)
     with pytest.raises(DomainbertError, match=r"^numbers\.jsonl: labels are numbers without names, but names\.jsonl"):
         read_set(MultiLabel(), files)
@@ -154,24 +154,31 @@ def test_lists_of_labels_are_names_or_numbers_in_all_files() -> None:
 def test_slices_that_rows_lack_or_files_give_twice() -> None:
     rows = [{"text": "a", "label": 0, "language": "arabic", "year": 2019}, {"text": "b", "label": 1, "year": 2020}]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(DomainbertError, match=r"rows\.jsonl:2: no key 'language'; found 'text', 'label', 'year'"):
+    with pytest.raises(
+        DomainbertError,
+        match=r"rows\.jsonl:2: no key 'language'; found 'text', 'label', 'year' \(set format\.slice_keys\)",
+    ):
         read_set(BY_LANGUAGE, Path("rows.jsonl"))
     by_year = Classification(ClassificationFormat(label_names=NAMES, slice_keys=("year",)))
     assert [one.slices for one in read_set(by_year, Path("rows.jsonl")).items] == [{"year": "2019"}, {"year": "2020"}]
-    with pytest.raises(DomainbertError, match=r"rows\.jsonl:1: 'year' is a key of the row and of the file's `slices`"):
+    with pytest.raises(
+        DomainbertError, match=r"rows\.jsonl:1: 'year' is a key of the row and of `slices` in the settings"
+    ):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"year": "2021"}))
     with pytest.raises(
-        DomainbertError, match=r"slices: found 'language'; expected only keys that format\.slice_keys lists: 'year'"
+        DomainbertError, match=r"slices: found 'language'; add it to format\.slice_keys \(now 'year'\), or remove it"
     ):
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"language": "arabic"}))
     Path("rows.csv").write_text("text,label\na,0\n")
-    with pytest.raises(DomainbertError, match=r"rows\.csv:1: no column 'year'"):
+    with pytest.raises(
+        DomainbertError, match=r"rows\.csv:1: no column 'year'; .* \(set format\.text_key, label_key or slice_keys\)"
+    ):
         read_set(by_year, Path("rows.csv"))
     whole = LabelledFile(path=Path("rows.csv"), slices={"year": "2021"})
     assert read_set(by_year, whole).items[0].slices == {"year": "2021"}
     for task in (Ner(), TokenLabels(), Parsing(), QuestionAnswering()):
         with pytest.raises(
-            DomainbertError, match=f"{task.name} supports neither label files nor `slices`; expected only `path`"
+            DomainbertError, match=f"task '{task.name}' reads no `label` or `slices`; expected only `path`"
         ):
             read_set(task, whole)
 
@@ -189,10 +196,8 @@ def test_pairs_in_several_files_with_slices() -> None:
     assert found.parts[1].describe().startswith("b.csv: 1 pairs of texts")
     _, _, task = read_task(Classification(format, mean_over="language"), files, files)
     assert task.model_config_fields({}) == {"domainbert_text_pair_key": "second"}
-    with pytest.raises(
-        DomainbertError,
-        match=r"found 'second', but the labels are in a separate file, .*x_labels\.txt; expected no",
-    ):
+    said = r"found 'second', but the labels are in a separate file, .*x_labels\.txt; expected one file for both, or no"
+    with pytest.raises(DomainbertError, match=said):
         read_set(Classification(format), pair("x", ["a"], ["y"]))
 
 
@@ -288,10 +293,10 @@ def test_another_label_makes_another_training() -> None:
 @pytest.mark.parametrize(
     ("train", "said"),
     [
-        ({"text": "arabic_text.txt"}, "train: found text; expected only path, or text and label together"),
+        ({"text": "arabic_text.txt"}, "train: found 'text'; expected only 'path', or 'text' and 'label' together"),
         (
             {"path": "one.jsonl", "label": "arabic_labels.txt"},
-            "found label and path; expected only path, or",
+            "found 'label' and 'path'; expected only 'path', or",
         ),
         ({"text": "arabic_text.txt", "label": "none.txt"}, "train.label: 'none.txt' does not exist"),
         ({"text": "arabic_text.txt", "labels": "x"}, "train.labels: unknown key; did you mean 'label'?"),

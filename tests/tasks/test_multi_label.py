@@ -67,7 +67,7 @@ def test_lists_that_pandas_wrote_are_read_as_lists(tmp_path: Path) -> None:
     assert [list(item.labels) for item in file.items] == [
         *(["café", "women's work"], [], ["a;b"], ["trade"], ["trade", "work"], []),
     ]
-    assert "changed: 4 columns with a list such as ['a', 'b'], read as its labels" in file.describe()
+    assert "changed: columns with a list such as ['a', 'b'], read as its labels (4)" in file.describe()
     (tmp_path / "b.csv").write_text(f"text,labels\nx,{quoted[4]}\n")
     assert [item.labels for item in read_multi_label(MultiLabel(), tmp_path / "b.csv").items] == [("1", "0")]
 
@@ -103,12 +103,12 @@ def test_commas_do_not_divide_an_invalid_list(tmp_path: Path) -> None:
         (
             [["rent"]],
             {"label_names": NAMES},
-            "a.jsonl:1: unknown label \"rent\"; expected one of 'price', 'trade', 'work'",
+            "a.jsonl:1: unknown label \"rent\"; expected one of the label_names 'price', 'trade', 'work'",
         ),
         (
             [[3]],
             {"label_names": NAMES},
-            "a.jsonl:1: unknown label 3; expected one of 'price', 'trade', 'work', or its index",
+            "a.jsonl:1: unknown label 3; expected one of the label_names 'price', 'trade', 'work', or its index",
         ),
         ([[None]], {}, "a.jsonl:1: 'labels' is null; expected a string or whole number"),
     ],

@@ -54,7 +54,7 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         (
             {"tags": [0, 1]},
             {},
-            "'tags' contains the number 0; expected strings, or label_names with a name",
+            "'tags' contains the number 0; expected strings, or format.label_names with",
         ),
         ({"tags": [0, 4]}, {"label_names": NAMES}, "'tags' contains 4; expected indices of label_names, from 0 to 3"),
         (
@@ -73,14 +73,18 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
             "'tags' contains true; expected indices of label_names, from 0 to 3",
         ),
         ({"tags": [0]}, {"label_names": NAMES}, "'tokens' has length 2, but 'tags' has length 1; expected one"),
-        ({"tags": [0, 0], "label_names": NAMES}, {"label_names": NAMES}, "label names in label_names and in "),
+        (
+            {"tags": [0, 0], "label_names": NAMES},
+            {"label_names": NAMES},
+            "label names in format.label_names and in this row",
+        ),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
-        ({"tags": [0, 0], "label_names": "O"}, {}, 'found "O" as label names; expected a list of names, or an'),
-        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found 1 as a label name; expected visible characters"),
+        ({"tags": [0, 0], "label_names": "O"}, {}, 'the label names are "O"; expected a list of names, or an'),
+        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "label name 1; expected a string of visible characters"),
         (
             {"tags": ["O"], "ner_tags": ["O"]},
             {},
-            "tags under 'tags', 'ner_tags'; expected one, or format.tag_column",
+            "tags under 'tags', 'ner_tags'; expected format.tag_column to name one",
         ),
         (
             {"tags": ["O"], "entities": []},
@@ -111,7 +115,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     path = write(tmp_path / "a.jsonl", rows)
     file = read_classification(Classification(), path)
     assert [text.label for text in file.items] == ["2", "0"] == label_set(file.items)[::-1]
-    assert file.describe().endswith("2 classes (0 1, 2 1); classes are numbers without names (set label_names)")
+    assert file.describe().endswith("2 classes (0 1, 2 1); classes are numbers without names (set format.label_names)")
     names = ("down", "flat", "up")
     named = read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
     assert [text.label for text in named.items] == ["up", "down"] and "without names" not in named.describe()
@@ -125,7 +129,7 @@ def test_numbered_classes_are_named_or_it_is_said_that_they_are_not(tmp_path: Pa
     write(path, [{"text": "a", "label": 3}, {"text": "b", "label": "sideways"}])
     with pytest.raises(DomainbertError) as error:
         read_classification(Classification(format=ClassificationFormat(label_names=names)), path)
-    expected = "expected one of 'down', 'flat', 'up', or its index from 0"
+    expected = "expected one of the label_names 'down', 'flat', 'up', or its index from 0"
     assert error.value.problems == [
         f"{path}:1: unknown label 3; {expected}",
         f'{path}:2: unknown label "sideways"; {expected}',
@@ -143,8 +147,8 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         with pytest.raises(DomainbertError) as error:
             read_classification(Classification(format=stars), path)
         assert error.value.problems == [
-            f'{path}:{first + number}: label "{number}" may be a name or an index from 0, because the names are '
-            "'1', '2', '3'; expected label_names that are not indices, or none if the labels are already names"
+            f'{path}:{first + number}: label "{number}" may be a name or an index from 0, because label_names are '
+            "'1', '2', '3'; expected label_names that are not numbers, or no label_names if the labels are names"
             for number in range(4)
         ]
     (tmp_path / "a.csv").write_text("text,label\na,0\nb,1\nc,2000\n")
@@ -167,9 +171,9 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         ('{"a": 0, "b": 1.0}', "found 1.0 as the index of a label"),
         ('{"a": 0, "b": "x"}', 'found "x" as the index of a label'),
         (f'{{"{"9" * 5000}": "a"}}', 'found "a" as the index of a label'),
-        ('{"0": ["a"]}', "found a JSON list as a label name"),
-        ("{}", "found no names as label names"),
-        ("3", "found 3 as label names"),
+        ('{"0": ["a"]}', "label name a JSON list"),
+        ("{}", "the label names are empty"),
+        ("3", "the label names are 3"),
     ],
 )
 def test_a_file_of_names_with_odd_values_is_a_sentence(tmp_path: Path, names: str, found: str) -> None:
@@ -208,11 +212,14 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
     [
         (
             [(0, 3, "x")],
-            "entities[0]: 'COV' (0-3) is not at word boundaries; expected it to begin and end like 'COVID'",
+            "entities[0]: 'COV' (0-3) is not at word boundaries; expected whole words: 'COVID' (0-5)",
         ),
-        ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not at word boundaries; expected it to begin and end like"),
-        ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not at word boundaries; expected it to begin and end like a"),
-        ([(0, 12, "x")], "entities[0]: 'COVID vaccin' (0-12) is not at word boundaries; expected it to begin"),
+        ([(0, 6, "x")], "entities[0]: 'COVID ' (0-6) is not at word boundaries; expected whole words: 'COVID' (0-5)"),
+        ([(5, 6, "x")], "entities[0]: ' ' (5-6) is not at word boundaries; expected whole words: at least one"),
+        (
+            [(0, 12, "x")],
+            "entities[0]: 'COVID vaccin' (0-12) is not at word boundaries; expected whole words: 'COVID' (0-5) to 'va",
+        ),
         ([(0, 99, "x")], "entities[0]: start 0, end 99 in a text of 14 characters; expected 0 <= start < end <= 14"),
         ([(3, 3, "x")], "entities[0]: start 3, end 3 in a text of 14"),
         ([(-5, 5, "x")], "entities[0]: start -5, end 5 in a text of 14"),
@@ -226,14 +233,14 @@ def test_entities_of_characters_become_tags_of_words(tmp_path: Path, form: str) 
         ),
         ([(0, 5, 3)], "entities[0]: 'label' is 3; expected the type of the entity as one string, under 'label'"),
         ([(0, 5.0, "x")], "entities[0]: found start 0 and end 5.0; expected character offsets"),
-        ([(0, 5, "x ")], "tag 'B-x '; expected visible characters"),
+        ([(0, 5, "x ")], "tag 'B-x '; expected a type of visible characters"),
         (["COVID"], "entities[0]: found \"COVID\"; expected an object with 'start', 'end' and 'label', or a list"),
         ([{"start": 0, "end": 5}], "entities[0]: no type; expected the type of the entity as one string"),
         ([{"start": 0, "end": 5, "label": "x", "type": "y"}], "entities[0]: 'label' is \"x\" and 'type' is \"y\"; exp"),
         ([{"start": 0, "label": "x"}], "entities[0]: found start 0 and end null; expected character offsets"),
         (
             [{"start": 0, "end": 5, "label": "x", "text": "OVID "}],
-            "entities[0]: characters 0-5 are 'COVID', but the annotation has 'OVID '; expected the same text (offsets",
+            "entities[0]: characters 0-5 are 'COVID', but the annotation has 'OVID '; expected the same text: c",
         ),
         ({}, "'entities' is a JSON dict; expected a list"),
     ],
@@ -254,7 +261,7 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
     file = read_ner(path, NerFormat(trim=True))
     found = [sentence.words[slice(*span[:2])] for sentence in file.sentences for span in sentence.spans]
     assert found == [["Le"], ["café"], ["9", "%"], ["today"]]
-    assert file.describe().endswith("\n  changed: 3 entities with white space at their ends, which was trimmed")
+    assert file.describe().endswith("\n  changed: entities with white space at their ends, which was trimmed (3)")
     with pytest.raises(
         DomainbertError, match=r"a.jsonl:1: entities\[0\]: 'Le ' \(0-3\) is not .*\(format.trim: true removes"
     ):

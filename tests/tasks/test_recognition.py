@@ -124,10 +124,10 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
 def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     rows = [{"text": text, "label": label, "topic": "t"} for text, label in CLASSES]
     file = jsonl(tmp_path / "a.jsonl", *rows)
-    assert refused(file) == f"{file}: the label may be under 'label', 'topic'; expected --label_key KEY"
+    assert refused(file) == f"{file}: the label may be under 'label', 'topic'; choose one with --label_key KEY"
     assert told(file, label_key="label").reason == "texts under 'text', 2 names under 'label'"
     bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
-    assert refused(bare) == f"{bare}: the label is under none of 'text'; expected --label_key KEY"
+    assert refused(bare) == f"{bare}: no key with labels (found 'text'); choose one with --label_key KEY"
 
 
 def test_what_an_annotator_answered_is_no_label(tmp_path):

@@ -110,7 +110,7 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     (words,) = basic_words([text])
     begins, ends = {start for start, _ in words}, {end for _, end in words}
     if not {a, c} <= begins or not {b, d} <= ends:
-        with pytest.raises(DomainbertError, match="is not at word boundaries; expected it to begin and end like "):
+        with pytest.raises(DomainbertError, match="is not at word boundaries; expected whole words: "):
             marked_text(row, "text", RelationFormat())
         return
     if a < c < b < d:

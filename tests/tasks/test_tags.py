@@ -91,7 +91,7 @@ def test_scheme_is_detected(sentences, scheme):
 
 
 def test_mixed_schemes_are_refused():
-    with pytest.raises(DomainbertError, match="L-, S- in one file; expected one scheme"):
+    with pytest.raises(DomainbertError, match="L-, S- in one file; expected E- and S- "):
         detect_scheme([["S-a", "L-a"]])
 
 

@@ -37,7 +37,9 @@ def test_wrong_model_folders(tiny, tmp_path):
 
 def test_labels_that_the_model_does_not_know(tiny, tmp_path):
     (tmp_path / "other.conll").write_text("Merkel B-PER\nin O\nParis B-CITY\n")
-    found = r"other\.conll:1: label 'CITY' \(count 1, first here\) was not in training; expected a training label: LOC"
+    found = (
+        r"other\.conll:1: label 'CITY' \(count 1, first here\) was not in training; expected a training label: 'LOC'"
+    )
     with pytest.raises(DomainbertError, match=found):
         trainer().test(tiny.module(model=tiny / "tagger"), tiny.data(test=tmp_path / "other.conll"))
     with pytest.raises(DomainbertError, match=found):
