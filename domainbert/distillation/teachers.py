@@ -190,7 +190,7 @@ def load_teachers(
                 f"teachers: {path} is exported for ONNX Runtime; expected a model folder with weights"
             )
         if predictor.task.name != task.name:
-            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected {task.name}")
+            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected a model for {task.name}")
         if sorted(teacher.labels) != sorted(task.labels):
             raise DomainbertError(
                 f"teachers: {path} has the labels {', '.join(teacher.labels)}; expected the labels of the "
