@@ -338,8 +338,8 @@ def test_what_a_stage_that_is_done_has_written_is_read(
     assert main(["run", "typo.yaml", "--dry-run"]) == 2
     assert [line.strip() for line in capsys.readouterr().err.splitlines()] == [
         "domainbert: typo.yaml: 2 problems",
-        "typo.yaml:4: stages.vocab.corpus.sources[0].path: run/sample/corpse/*.jsonl: no such file or folder, and no "
-        "match as a glob; expected a file, folder, glob or hub:NAME",
+        "typo.yaml:4: stages.vocab.corpus.sources[0].path: found 'run/sample/corpse/*.jsonl', which neither exists "
+        "nor matches as a glob; expected a file, folder, glob or hub:NAME",
         f"typo.yaml:9: stages.tagger.train: @sample/ner/trian.conll {done}",
     ]
     with (out / "ner/train.conll").open("a") as file:

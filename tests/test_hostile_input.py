@@ -251,7 +251,7 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
         ({"model_type": ["bert"]}, "not the config.json of a model"),
         ({"vocab_size": float("inf")}, "vocab_size: found inf; expected a positive number of entries"),
         ({"vocab_size": "x"}, "vocab_size: found 'x'; expected a positive number of entries"),
-        ({"id2label": {"0": {"class_path": "canary.X"}}}, "a label in id2label is not text"),
+        ({"id2label": {"0": {"class_path": "canary.X"}}}, "config.json: id2label: found a label that is not text"),
         ({"id2label": ["a"]}, "not the config.json of a model"),
         ({"architectures": {"canary": 1}}, "not the config.json of a model"),
         ({"hidden_size": "8"}, "hidden_size: found '8'; expected an integer from 1 to 1,000,000"),
@@ -279,8 +279,8 @@ DEEP = "[" * 100_000
         ("config.json", '{"a":' * 100_000, "not the config.json of a model"),
         ("tokenizer_config.json", DEEP, "not valid JSON"),
         ("special_tokens_map.json", DEEP, "not valid JSON"),
-        ("tokenizer.json", DEEP, "not a tokenizer.json that tokenizers can read"),
-        ("tokenizer.json", "{}", "not a tokenizer.json that tokenizers can read"),
+        ("tokenizer.json", DEEP, "the package `tokenizers` cannot read it"),
+        ("tokenizer.json", "{}", "the package `tokenizers` cannot read it"),
         (
             "special_tokens_map.json",
             '{"pad_token": {"class_path": "canary.X"}}',
@@ -320,7 +320,7 @@ def test_a_tokenizer_that_is_refused(canary: Path, model_folder: Path, changes: 
     from domainbert.tokenization.load import load_tokenizer
 
     edit(model_folder / "tokenizer.json", **changes)
-    with pytest.raises(DomainbertError, match=r"tokenizer\.json: not a tokenizer\.json that tokenizers can read"):
+    with pytest.raises(DomainbertError, match=r"tokenizer\.json: the package `tokenizers` cannot read it"):
         load_tokenizer(model_folder)
 
 

@@ -37,7 +37,7 @@ class _SpillingTable:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.database.close()
         if isinstance(error, sqlite3.Error):
-            raise DomainbertError(f"deduplicate: the temporary database in $TMPDIR failed: {error}") from error
+            raise DomainbertError(f"deduplication in $TMPDIR failed ({error}); set TMPDIR to a larger disk") from error
 
 
 class ExactDuplicates(_SpillingTable):

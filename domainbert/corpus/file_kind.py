@@ -115,18 +115,18 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
             the file may be words without tags or a table.
     """
     names = ", ".join(_NAMES[kind] for kind in expected)
-    set_kind = f"`{setting}` set to {' or '.join(expected)}" if setting else names
+    advice = f"set `{setting}` to {' or '.join(expected)}" if setting else f"expected {names}"
     evident, suffix = evident_kind(first), format_suffix(path)
     if evident is not None and evident in expected:
         return FileKind(evident, _num_columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
         found = f"{width} columns separated by tabs in every line, and no tags"
-        raise DomainbertError(f"{path}: {found}; expected {set_kind}")
+        raise DomainbertError(f"{path}: {found}; {advice}")
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    raise DomainbertError(f"{path}: {found}; expected {f'{names}, or {set_kind}' if setting else names}")
+    raise DomainbertError(f"{path}: {found}; expected {names}{f' (or {advice})' if setting else ''}")
 
 
 def _is_enough(content: Sequence[str]) -> bool:

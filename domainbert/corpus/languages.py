@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.fields import CheckedFields, Fraction
 
 
@@ -47,7 +47,7 @@ class Languages(CheckedFields):
             DomainbertError: a language has no text.
         """
         if missing := [name for name, size in sizes.items() if size == 0]:
-            raise DomainbertError(f"languages: no training text in {', '.join(missing)}; expected text in each")
+            raise DomainbertError(f"corpus.languages: no training text in {format_names(missing)}; add text in each")
         total = sum(sizes.values())
         powers = {name: (size / total) ** self.alpha for name, size in sizes.items()}
         return LanguageShares(sizes, {name: power / sum(powers.values()) for name, power in powers.items()})

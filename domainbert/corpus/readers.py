@@ -72,9 +72,9 @@ def read_jsonl(path: Path, source: Source) -> Texts:
         text = row.get(key)
         if key not in row:
             found = f"no key {key!r} (keys found: {format_names(row)})"
-            problems.add(f"{path}:{number}: {found}; expected a key with the text ({setting})")
+            problems.add(f"{path}:{number}: {found}; set {setting} to the key of the text in every row")
         elif text is not None and not isinstance(text, str):
-            problems.add(f"{path}:{number}: {key!r} is of type {type(text).__name__}; expected a string")
+            problems.add(f"{path}:{number}: the value of {key!r} is of type {type(text).__name__}; expected a string")
         elif not problems.messages:  # after a problem, the rest is read only to find more problems
             yield f":{number}", text or ""
     problems.raise_if_any()
@@ -190,9 +190,9 @@ def _column_index(path: Path, header: list[str], name: str) -> int:
     """Return the index of the column `name`; raise `DomainbertError` if there is none, or more than one."""
     if name not in header:
         found = f"no column {name!r} (columns found: {format_names(header)})"
-        raise DomainbertError(f"{path}: {found}; expected a column with the text (text_key or translation_key)")
+        raise DomainbertError(f"{path}: {found}; set text_key (or translation_key) to the column with the text")
     if header.count(name) > 1:
-        raise DomainbertError(f"{path}: {header.count(name)} columns {name!r}; expected a single column with the text")
+        raise DomainbertError(f"{path}: found {header.count(name)} columns named {name!r}; expected a single one")
     return header.index(name)
 
 

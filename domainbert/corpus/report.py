@@ -103,9 +103,9 @@ class CorpusReport:
             return []
         counts = self.exclusion
         num_texts = counts.get("num_texts", counts.get("looked_for"))  # `looked_for`: a part of an earlier version
-        texts = f"{num_texts:,} texts of {', '.join(counts['texts'])}"
-        texts += f" ({counts['files_ignored']:,} files of other kinds ignored)" if "files_ignored" in counts else ""
-        return [f"exclude: {texts}; {counts['too_short']:,} texts of fewer than 8 words are ignored"]
+        texts = f"texts of {', '.join(counts['texts'])}: {num_texts:,}"
+        texts += f" (ignored files of other kinds: {counts['files_ignored']:,})" if "files_ignored" in counts else ""
+        return [f"exclude: {texts}; ignored texts of fewer than 8 words: {counts['too_short']:,}"]
 
     def _selection_lines(self) -> list[str]:
         if self.selection is None:

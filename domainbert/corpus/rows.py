@@ -100,7 +100,7 @@ def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[
         if isinstance(value, dict):
             yield number, value
         else:
-            problems.add(f"{path}:{number}: a JSON {type(value).__name__}; expected objects in the list")
+            problems.add(f"{path}: row {number} of the list is a JSON {type(value).__name__}; expected an object")
 
 
 def array_rows(path: Path, problems: Problems, text: str | None = None) -> Iterator[tuple[int, Any]]:
@@ -186,8 +186,8 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
             elif delimiter == "\t" and (joined := _num_joined_rows(lines, width)):
                 found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
-                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts, or `quoting: none` if "
-                    "quotes are ordinary characters"
+                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts; if quotes are ordinary "
+                    "characters, set format.quoting to none in the task"
                 )
             elif columns:
                 yield begin, columns

@@ -59,7 +59,7 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
         parallel_files = [] if source.translation is None else [Path(source.path), source.translation]
         for path in parallel_files:
             if not path.is_file():
-                problems.add(f"{key}[{index}].translation: {path} is not a file; expected two parallel files")
+                problems.add(f"{key}[{index}].translation: {path} is not a file; path and translation must be files")
     problems.raise_if_any()
 
 
@@ -72,13 +72,13 @@ def _why_no_files(path: str) -> str:
     """Return the message for a source without readable files."""
     suffixes = ", ".join(READERS)
     if stream := stream_kind(Path(path)):
-        return f"{path} is {stream}; expected regular files"
+        return f"found {path!r}, which is {stream}; expected a regular file or a folder"
     if files := [file for _, file in find_files(path)]:
         content = "this kind of file" if files == [Path(path)] else f"its files, such as {files[0]}"
-        return f"{path}: no reader for {content}; expected {suffixes} (.gz and .zst too), or a `format` such as text"
+        return f"found {path!r}, but no reader for {content}; expected {suffixes} (.gz, .zst too), or `format: text`"
     if Path(path).is_dir():
-        return f"{path}: no readable file in this folder; expected files with {suffixes} (.gz and .zst too)"
-    return f"{path}: no such file or folder, and no match as a glob; expected a file, folder, glob or hub:NAME"
+        return f"found {path!r}, a folder without a readable file; expected files with {suffixes} (.gz and .zst too)"
+    return f"found {path!r}, which neither exists nor matches as a glob; expected a file, folder, glob or hub:NAME"
 
 
 @dataclass
@@ -169,7 +169,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     elif source.translation_key is None:
         documents = reader(path, source)
     elif reader in (READERS[".txt"], READERS[".conll"]):
-        raise DomainbertError(f"{path}: no keys or columns; expected JSONL, CSV or Parquet with translation_key")
+        raise DomainbertError(f"{path}: has no keys, but translation_key is set; expected JSONL, CSV or Parquet")
     else:
         documents = _read_pairs(partial(reader, path), source)
     for position, *sides in documents:
@@ -193,8 +193,8 @@ def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
     """
     lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
     if lines != other_lines:
-        found = f"found {lines:,} lines, and {other_lines:,} lines in {other}"
-        raise DomainbertError(f"{path}: {found}; expected the same number of lines")
+        found = f"number of lines: found {lines:,}, but {other_lines:,} in {other}"
+        raise DomainbertError(f"{path}: {found}; expected the same number in both files")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation
 
@@ -222,11 +222,11 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"
-            raise DomainbertError(f"{source.path}: {found}; expected a column with the text (text_key)")
+            raise DomainbertError(f"{source.path}: {found}; set text_key (or translation_key) to its text column")
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):
-            where = f"{source.path}, row {row}"
-            raise DomainbertError(f"{where}: {source.text_key!r} is of type {type(text).__name__}; expected a string")
+            where = f"{source.path}, row {row}: the value of {source.text_key!r}"
+            raise DomainbertError(f"{where} is of type {type(text).__name__}; expected a string")
         if text is not None and len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT_BYTES:
             raise too_long(f"{source.path}, row {row}", "document")
         yield f"{source.hub_name}:{row}", text or ""

@@ -289,8 +289,8 @@ class PostNormConfig(EncoderConfig):
         # a sequence has at least 3 tokens, as in `Length`
         require(
             not offset or rows >= offset + 3,
-            f"max_position_embeddings: found {rows}; expected {offset + 3} or more, because the first {offset} are not "
-            "used",
+            f"max_position_embeddings: found {rows}; expected {offset + 3} or more, because the first {offset} "
+            "positions are not used",
         )
 
     @classmethod

@@ -75,8 +75,8 @@ class ModelFolder:
             )
         if self.config.position_offset and tokenizer.pad_id != self.config.pad_token_id:
             raise DomainbertError(
-                f"{self.path}: the tokenizer's padding has id {tokenizer.pad_id}, pad_token_id of config.json is "
-                f"{self.config.pad_token_id}; expected the same id, from which the model counts positions"
+                f"{self.path}: the tokenizer's padding has id {tokenizer.pad_id}, but pad_token_id in config.json is "
+                f"{self.config.pad_token_id}; expected the tokenizer of this model, whose padding has the same id"
             )
         return tokenizer
 
@@ -112,11 +112,11 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
             HeadConfig.from_json(head, fields)  # raises an error for an invalid value
         labels = {int(index): name for index, name in _id2label(fields, head).items()}
         if not all(isinstance(name, str) for name in labels.values()):
-            raise ValueError("a label in id2label is not text")
+            raise DomainbertError("id2label: found a label that is not text; expected text for every label")
         if sorted(labels) != list(range(len(labels))):
-            raise ValueError("id2label does not number its labels 0, 1, 2, ...")
+            raise DomainbertError(f"id2label: found keys {sorted(labels)!s:.80}; expected 0, 1, 2, ... without gaps")
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DomainbertError(f"{file}: not the config.json of a model: {error!r}") from error
+        raise DomainbertError(f"{file}: not the config.json of a model ({error!r})") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
 
@@ -141,10 +141,10 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     """Return the vocabulary size; raise `DomainbertError` if it is not valid, or not above the id of the padding."""
-    size = fields["vocab_size"]
+    size = fields.get("vocab_size")
     require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
     pad = config.pad_token_id
-    require(pad < size, f"pad_token_id: found {pad}; expected an entry below vocab_size, {size:,}")
+    require(pad < size, f"pad_token_id: found {pad}; expected an id below vocab_size, which is {size:,}")
     return size
 
 

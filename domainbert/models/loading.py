@@ -110,8 +110,8 @@ def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> Non
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
-                f"{path}: {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} as config.json "
-                "says"
+                f"{path}: the parameter {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} "
+                "as config.json says: take config.json and the weights from the same model"
             )
 
 
@@ -159,8 +159,8 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
     unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in valid_names]
     if unexpected:
         raise DomainbertError(
-            f"{path}: unexpected weights: {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the weights "
-            f"of the {config.model_type} encoder that config.json describes"
+            f"{path}: found unexpected weights, {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the "
+            f"weights of the {config.model_type} encoder that config.json describes"
         )
     for copy, source in model_family.tied(config).items():  # `load_tensors` has removed copies that are equal
         if copy in unused and predicts_entries(config, head):
@@ -192,7 +192,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(
-                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,} as config.json says"
+                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,}, vocab_size in config.json"
             )
 
 
@@ -222,7 +222,7 @@ def non_finite_problem(tensors: Mapping[str, Tensor]) -> str | None:
     for name, tensor in tensors.items():
         if tensor.dtype in WEIGHT_TYPES and not bool(tensor.isfinite().all()):
             count = int((~tensor.isfinite()).sum())
-            return f"{name}: {count:,} of {tensor.numel():,} values are NaN or infinite"
+            return f"{count:,} of {tensor.numel():,} values of {name} are NaN or infinite"
     return None
 
 
@@ -239,13 +239,13 @@ def _load_file(file: Path) -> dict[str, Tensor]:
         try:
             return load_file(file)
         except (SafetensorError, OSError) as error:
-            raise DomainbertError(f"{file}: not a readable safetensors file: {error}") from error
+            raise DomainbertError(f"{file}: not a readable safetensors file ({error}); copy it again") from error
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
         raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: expected a mapping of names to tensors; {_CONVERT}")
+        raise DomainbertError(f"{file}: is not a mapping of names to tensors; {_CONVERT}")
     return content
 
 
@@ -256,13 +256,13 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         files = sorted(set(file_by_tensor.values()))
         outside = [name for name in files if Path(name).name != name]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DomainbertError(f"{index}: not an index of weight files: {error!r}") from error
+        raise DomainbertError(f"{index}: not an index of weight files ({error!r})") from error
     if outside:
-        raise DomainbertError(f"{index}: names {outside[0][:80]!r}; expected files in the same folder")
+        raise DomainbertError(f"{index}: names the file {outside[0][:80]!r}; expected only files in its own folder")
     tensors: dict[str, Tensor] = {}
     for name in files:
         if not (index.parent / name).is_file():
-            raise DomainbertError(f"{index}: names {name}, which is missing; expected all {len(files)} weight files")
+            raise DomainbertError(f"{index}: names {name!r}, which is missing; expected all {len(files)} weight files")
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_by_tensor.keys() - tensors.keys())
     if missing:
@@ -272,4 +272,4 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 
 def _missing_weights(names: Sequence[str]) -> str:
     """Return the problem, for an error message, that the files of a model lack weights."""
-    return f"weights are missing: {', '.join(names[:5])} ({len(names)} in all); expected a complete model"
+    return f"found no weights named {', '.join(names[:5])} ({len(names)} missing); expected a complete model"

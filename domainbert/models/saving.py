@@ -100,7 +100,7 @@ def save_with_vocabulary(
     from domainbert.models.loading import non_finite_problem
 
     if problem := non_finite_problem(tensors):
-        raise DomainbertError(f"{problem}, so nothing was saved to {path}; check the weights of {folder.path}")
+        raise DomainbertError(f"{problem}, so nothing was saved to {path}; check {folder.path} for very large weights")
     config = folder.config
     family = families.family(config)
     tensors = family.with_pad_id(tensors, config, tokenizer.pad_id)

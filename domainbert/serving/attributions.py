@@ -205,4 +205,4 @@ def _check_one_window(words: AlignedText, windows: list[NDArray[np.int64]], max_
         raise DomainbertError("attributions: the text has no words; expected at least one word")
     if len(windows) != 1 or windows[0].tolist() != words.input_ids:
         count, limit = len(words.input_ids), max_length - words.extra
-        raise DomainbertError(f"attributions: the text has {count:,} pieces; expected at most {limit:,}, one window")
+        raise DomainbertError(f"attributions: the text has {count:,} pieces; expected at most {limit:,} (one window)")

@@ -87,7 +87,7 @@ class FineTuned:
         """Raise `DomainbertError` if the model is exported or has 16 bits: explanations need exact gradients."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            raise DomainbertError(f"{self.file}: {state}; expected a model folder, loaded with precision 32-true")
+            raise DomainbertError(f"{self.file}: {state}; explanations need load_predictor(MODEL_FOLDER, '32-true')")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions; batches are not in order.

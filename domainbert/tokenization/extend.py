@@ -37,8 +37,8 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
         if len(ids) > 1 and tokenizer.unk_id not in ids:
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
-        found = f"found {count:,}, but the corpus has only {len(saved):,} words that are cut into several pieces"
-        raise DomainbertError(f"extend: {found}; expected a lower number, or more text")
+        limit = f"{len(saved):,}, the number of words of the corpus that are cut into several pieces"
+        raise DomainbertError(f"extend: found {count:,}; expected at most {limit} (or more text)")
     return sorted(saved, key=lambda word: (-saved[word], word))[:count]
 
 
@@ -90,5 +90,5 @@ def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> Domain
     for token_id, (old_token, new_token) in enumerate(zip_longest(tokenizer.tokens, new_tokens, fillvalue="")):
         if old_token != new_token:
             expected = repr(old_token) if old_token else "a vocabulary whose ids have no gaps"
-            raise DomainbertError(f"extending the vocabulary gives id {token_id} to {new_token!r}; expected {expected}")
+            raise DomainbertError(f"extend: the new vocabulary has {new_token!r} as id {token_id}; expected {expected}")
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

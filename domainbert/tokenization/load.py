@@ -272,13 +272,13 @@ def _add_tokens(
     try:
         tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
-        raise DomainbertError(f"{where}: {error}; expected ids and their tokens") from error
+        raise DomainbertError(f"{where}: cannot be read ({error}); expected ids and their tokens") from error
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     for token_id, token in sorted(tokens.items()):
         if token.content not in existing:
             backend.add_tokens([token])
         if (new_id := backend.token_to_id(token.content)) != token_id:
-            raise DomainbertError(f"{where}: {token.content!r} has id {token_id}; expected {new_id}")
+            raise DomainbertError(f"{where}: {token.content!r} has id {token_id}, but the vocabulary gives it {new_id}")
 
 
 def _max_length(folder: Path, value: Any) -> int | None:
@@ -317,4 +317,4 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
     except (KeyboardInterrupt, SystemExit):  # no errors of the file, but caught by the next line
         raise
     except BaseException as error:  # the Rust side raises a plain Exception, or a panic, which is not an Exception
-        raise DomainbertError(f"{path}: not a tokenizer.json that tokenizers can read: {error}") from error
+        raise DomainbertError(f"{path}: the package `tokenizers` cannot read it ({error}); copy it again") from error

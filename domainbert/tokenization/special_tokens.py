@@ -42,8 +42,8 @@ def special_roles(tokens: Sequence[str]) -> dict[str, str]:
     if sorted(roles) != sorted(TOKEN_NAMES) or tokens.count(OTHER_ENTRIES) > 1:
         expected = ", ".join(" or ".join(names) for names in TOKEN_NAMES.values())
         raise DomainbertError(
-            f"special_tokens: found {', '.join(tokens) or 'none'}; expected {expected}, each once, in the order of "
-            f"their ids, with at most one `{OTHER_ENTRIES}` in place of all other entries (default: at the end)"
+            f"special_tokens: found {', '.join(tokens) or 'none'}; expected five tokens in the order of their ids: "
+            f"{expected}. One `{OTHER_ENTRIES}` may mark the place of all other entries (default: at the end)"
         )
     return dict(zip(roles, (token for token in tokens if token != OTHER_ENTRIES), strict=True))
 
@@ -93,7 +93,7 @@ class Template:
             tokens = [part.token for part in parts]  # ids of special tokens are int
             if [token for token in tokens if isinstance(token, str)] != texts or tokens.index("A") != 1:
                 found = f"the tokenizer's post-processor turns {' and '.join(texts)} into {' '.join(map(str, tokens))}"
-                raise DomainbertError(f"{found}; expected the id of one special token, then A, and each text once")
+                raise DomainbertError(f"{found}; expected one special token, then text A, and each text once")
 
     def num_special_tokens(self, pair: bool = False) -> int:
         """Return the number of special tokens added to a text or a pair of texts."""
@@ -148,7 +148,7 @@ class Template:
         missing = [n for n in sorted(self.special_ids) if not 0 <= n < len(tokens) or not tokens[n]]
         if missing:
             raise DomainbertError(
-                f"the tokenizer's post-processor adds id {missing[0]}; expected an id of its {len(tokens):,} entries"
+                f"the post-processor adds id {missing[0]}; expected an id of the tokenizer's {len(tokens):,} entries"
             )
         names = {token_id: tokens[token_id] for token_id in sorted(self.special_ids)}
         state = {

@@ -32,8 +32,8 @@ def check_splitting(value: object) -> WordSplitting:
     """Return `value`, from `config.json`, if it is a word splitting; `DomainbertError` otherwise."""
     is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
     if not (is_marks or value in ("punctuation", "whitespace")):
-        marks = f"an object with the marks of some of {', '.join(PLACES)}"
-        found = f"config.json: {SPLITTING_KEY}: found {value!r:.80}"
+        marks = f"an object with text under some of the keys {', '.join(PLACES)}"
+        found = f"{SPLITTING_KEY}: found {value!r:.80}"
         raise DomainbertError(f'{found}; expected "punctuation", "whitespace" or {marks}')
     return value  # type: ignore[return-value]
 

@@ -101,7 +101,7 @@ class VocabularySize:
 
     def __post_init__(self) -> None:
         if not self.words.counts:
-            raise DomainbertError("the corpus is empty: it contains no word to train a vocabulary on")
+            raise DomainbertError("the corpus has no words; expected text to train a vocabulary on")
         if self.num_seeds > self.size:
             raise DomainbertError(
                 f"{self._description} is too small: the special tokens and the {len(self.words.alphabet):,} characters "
@@ -118,7 +118,7 @@ class VocabularySize:
         if num_entries >= self.size:
             return
         possible = num_entries // SIZE_MULTIPLE * SIZE_MULTIPLE
-        advice = f"at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
+        advice = f"a vocab_size of at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
         raise DomainbertError(
             f"the corpus is too small for {self._description}: with min_frequency {self.min_frequency} it supports "
             f"{num_entries:,} pieces; expected {advice}"

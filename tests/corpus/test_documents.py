@@ -67,7 +67,7 @@ def test_every_document_read_is_accounted_for(
             read_documents(CorpusConfig(sources, deduplicate=deduplicate, validation_fraction=0.4), report)
         )
     except DomainbertError as error:
-        assert "corpus: kept none of" in str(error)
+        assert "corpus: kept 0 of" in str(error)
     assert len(documents) == report.documents("train") + report.documents("validation")
     for counts, (texts, _) in zip(report.sources, parts, strict=True):
         assert counts.read == len(texts)
@@ -121,7 +121,7 @@ def test_near_duplicates_are_dropped_if_asked(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("texts", [[], ["", "tiny"]])
 def test_an_empty_corpus_is_refused(tmp_path: Path, texts: list[str]) -> None:
-    with pytest.raises(DomainbertError, match=rf"corpus: kept none of {len(texts)} documents"):
+    with pytest.raises(DomainbertError, match=rf"corpus: kept 0 of {len(texts)} documents"):
         read(Source(write(tmp_path, "a.jsonl", texts)))
 
 

@@ -137,7 +137,7 @@ def test_what_it_means_nothing_for_is_refused(tmp_path: Path, capsys: Any) -> No
     jsonl(tmp_path / "corpus.jsonl", ["a b c"])
     words[-1] = str(tmp_path / "corpus.jsonl")
     assert main([*words, "--corpus.exclude", "absent.jsonl"]) == 2
-    assert "exclude[0].path: absent.jsonl: no such file or folder" in capsys.readouterr().err
+    assert "exclude[0].path: found 'absent.jsonl', which neither exists" in capsys.readouterr().err
 
 
 def test_the_fed_has_no_sentence_of_stance_any_more(econ_data: Path) -> None:
@@ -177,7 +177,7 @@ def test_lines_of_plain_text_are_looked_for_and_files_of_other_kinds_are_counted
     assert [one.text for one in documents] == ["Before it. Behind it all."]
     assert report.exclusion == {"texts": [known], "num_texts": 2, "too_short": 1, "files_ignored": 2}
     assert (
-        f"exclude: 2 texts of {known} (2 files of other kinds ignored); 1 texts of fewer than 8 words"
+        f"exclude: texts of {known}: 2 (ignored files of other kinds: 2); ignored texts of fewer than 8 words: 1"
         in report.lines()[-1]
     )
     whole = Source(known, documents="blank_line")
@@ -213,11 +213,13 @@ def test_texts_to_exclude_are_counted_and_some_have_to_be_long_enough(tmp_path: 
     )
     config = CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))])
     _, report = read(config)
-    assert f"exclude: 1 texts of {test}; 1 texts of fewer than 8 words are ignored" in report.lines()
+    assert f"exclude: texts of {test}: 1; ignored texts of fewer than 8 words: 1" in report.lines()
     assert report.sources[0].changed == {}, "nothing was left out, and nothing is said"
     assert report.as_dict()["exclusion"] == {"texts": [str(test)], "num_texts": 1, "too_short": 1}
     jsonl(test, ["too short"])
-    with pytest.raises(DomainbertError, match=r"exclude: found no text of 8 words or more in .*, and 1 shorter texts"):
+    with pytest.raises(
+        DomainbertError, match=r"corpus\.exclude: found no text of 8 words or more in .* \(shorter texts: 1\)"
+    ):
         read(config)
     treebank = tmp_path / "test.conll"
     treebank.write_text("1\tIt\t_\n2\tfell\t_\n")

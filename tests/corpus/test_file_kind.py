@@ -62,15 +62,15 @@ def test_what_a_file_is_read_as(name, content, expected, said):
         ("a.txt", "1\tOne\n2\tTwo\n", TEXT, "a.txt: 2 columns separated by tabs in every line, and no tags; expected"),
         ("a.tsv", "text\tlabel\na b\tup\n", TEXT, "a.tsv: 2 columns separated by tabs in every line, and no tags"),
         ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv' and unknown content; expected lines"),
-        ("a.xml", "<a>\n", NER, "unknown suffix '.xml' and unknown content; expected CoNLL, JSONL, or `f"),
-        ("a.txt", TAGGED, CLASSES, "a.txt: looks like CoNLL; expected JSONL, CSV with a header, TSV with a header, or"),
+        ("a.xml", "<a>\n", NER, "unknown suffix '.xml' and unknown content; expected CoNLL, JSONL (or set `f"),
+        ("a.txt", TAGGED, CLASSES, "a.txt: looks like CoNLL; expected JSONL, CSV with a header, TSV with a header (or"),
         ("a.txt", "some text\n", CLASSES, "unknown suffix '.txt' and unknown content"),
     ],
 )
 def test_doubt_is_an_error(name, content, expected, message):
     with pytest.raises(DomainbertError) as error:
         detect_kind(Path(name), content.splitlines(), expected, "format")
-    assert message in str(error.value) and "`format` set to" in str(error.value)
+    assert message in str(error.value) and "set `format` to" in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_wrong_settings_are_refused(tmp_path: Path) -> None:
         Select([source], 0)
     with pytest.raises(DomainbertError, match=r"like\[0\]\.weight: found 2; expected no weight"):
         Select([Source("a.txt", weight=2)], 0.5)
-    with pytest.raises(DomainbertError, match=r"select\.like\[0\]\.path: absent\.conll: no such file or folder"):
+    with pytest.raises(DomainbertError, match=r"select\.like\[0\]\.path: found 'absent\.conll', which neither exists"):
         read(CorpusConfig([source], select=Select([Source("absent.conll")], 0.5)))
 
 
@@ -186,7 +186,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
         return type(found)(found.weights[:-1], found.kept[:-1])
 
     monkeypatch.setattr("domainbert.corpus.selection.select", grown)
-    with pytest.raises(DomainbertError, match="files have changed since `select` scored their documents"):
+    with pytest.raises(DomainbertError, match="files have changed while `select` read them"):
         read(CorpusConfig([source], select=wanted))
 
 

@@ -53,14 +53,14 @@ def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> Non
     lines = str(error.value).splitlines()
     assert lines[0] == "sources: 5 problems"
     reasons = [
-        "no such",
-        "no such",
-        "no readable file in this folder",
-        "no reader for this kind of file",
-        "no reader for its files, such",
+        "which neither exists nor matches as a glob",
+        "which neither exists nor matches as a glob",
+        "a folder without a readable file",
+        "but no reader for this kind of file",
+        "but no reader for its files, such",
     ]
     for line, number, reason in zip(lines[1:], range(5), reasons, strict=True):
-        assert f"sources[{number}].path: {folder}/{names[number]}: {reason}" in line
+        assert f"sources[{number}].path: found '{folder}/{names[number]}', {reason}" in line
 
 
 def test_hub_datasets_are_streamed_by_datasets(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

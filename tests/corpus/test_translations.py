@@ -57,10 +57,12 @@ def test_files_with_unequal_lines_are_refused_with_both_counts(tmp_path: Path) -
     source = aligned(tmp_path, PAIRS)
     with open(tmp_path / "fr.txt", "a") as file:
         file.write("Une ligne de trop.\nEt une autre.\n")
-    with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 7 lines in .*fr.txt; expected the same"):
+    with pytest.raises(
+        DomainbertError, match=r"en.txt: number of lines: found 5, but 7 in .*fr.txt; expected the same"
+    ):
         documents(source)
     (tmp_path / "fr.txt").write_text("Une seule ligne.\n")
-    with pytest.raises(DomainbertError, match=r"en.txt: found 5 lines, and 1 lines in .*fr.txt"):
+    with pytest.raises(DomainbertError, match=r"en.txt: number of lines: found 5, but 1 in .*fr.txt"):
         documents(source)
 
 
@@ -69,7 +71,7 @@ def test_both_files_are_inputs_and_have_to_be_there(tmp_path: Path) -> None:
     assert CorpusConfig([source]).input_files() == [tmp_path / "en.txt", tmp_path / "fr.txt"]
     (tmp_path / "fr.txt").unlink()
     with pytest.raises(
-        DomainbertError, match=r"sources\[0\].translation: .*fr.txt is not a file; expected two parallel files"
+        DomainbertError, match=r"sources\[0\].translation: .*fr.txt is not a file; path and translation must be"
     ):
         CorpusConfig([source]).input_files()
 
@@ -81,7 +83,7 @@ def test_settings_that_say_it_twice_are_refused(tmp_path: Path) -> None:
         Source("a.txt", translation=Path("b.txt"))
     (tmp_path / "a.txt").write_text("A text of one line, without keys.\n")
     with pytest.raises(
-        DomainbertError, match=r"a.txt: no keys or columns; expected JSONL, CSV or Parquet with translation_k"
+        DomainbertError, match=r"a.txt: has no keys, but translation_key is set; expected JSONL, CSV or Par"
     ):
         documents(Source(str(tmp_path / "a.txt"), translation_key="translation"))
     (tmp_path / "b.jsonl").write_text('{"text": "A text that lacks the other key."}\n')

@@ -90,7 +90,7 @@ def test_other_sizes_keep_groups_where_there_are_layers_for_them():
     assert groups(4, inner) == (2, 2)
     with pytest.raises(
         DomainbertError,
-        match="inner_group_num: found 2 with 3 layers; expected a number of layers that is a multiple of 2",
+        match="found 3 layers for an ALBERT encoder with inner_group_num=2; expected a multiple of 2",
     ):
         groups(3, inner)
     with pytest.raises(DomainbertError, match="num_hidden_groups: found 2; expected at most num_hidden_layers=1"):

@@ -143,5 +143,5 @@ def test_what_stands_beside_an_exported_model(head: Biaffine, tmp_path: Path) ->
     BiaffineDecoder(other).read(tmp_path)
     assert all(torch.equal(getattr(other, name), getattr(head, name)) for name in ("root", "arc", "label"))
     assert other.root.requires_grad
-    with pytest.raises(DomainbertError, match=r"arc has shape \(5, 4\); expected \(4, 3\) as config.json says"):
+    with pytest.raises(DomainbertError, match=r"'arc' has shape \(5, 4\); expected shape \(4, 3\) as in config.json"):
         BiaffineDecoder(Biaffine(HIDDEN, LABELS, 0.0, ARC - 1, LABEL + 1)).read(tmp_path)

@@ -275,15 +275,15 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"attention_head_size": 32}, "attention_head_size: found 32; expected 64"),
-        ({"pooler_hidden_size": 768}, "pooler_hidden_size: found 768; expected 1536"),
-        ({"conv_groups": 2}, "conv_groups: found 2; expected 1"),
+        ({"attention_head_size": 32}, "attention_head_size: found 32; only 64 is supported"),
+        ({"pooler_hidden_size": 768}, "pooler_hidden_size: found 768; only 1536 is supported"),
+        ({"conv_groups": 2}, "conv_groups: found 2; only 1 is supported"),
         ({**RELATIVE, "conv_kernel_size": 4}, "conv_kernel_size: found 4; expected an odd number, or 0 for none"),
         ({**RELATIVE, "pos_att_type": "p2p|c2p"}, "pos_att_type: found 'p2p|c2p'; expected c2p, p2c or c2p|p2c"),
         ({**RELATIVE, "pos_att_type": ["c2p", "c2p"]}, "pos_att_type: found 'c2p|c2p'; expected c2p, p2c or"),
         (
             {"relative_attention": True},
-            "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention",
+            "pos_att_type: found null next to relative_attention: true; expected c2p, p2c or c2p|p2c",
         ),
         (
             {"pos_att_type": "c2p"},
@@ -299,11 +299,11 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},
-            "max_relative_positions: found 64; expected more than 129 with position_buckets=256, or max_",
+            "max_relative_positions: found 64 with position_buckets=256; expected 130 or more .or set max_",
         ),
         (
             {**RELATIVE, "embedding_size": 128},
-            "embedding_size: found 128; expected hidden_size=1536, or legacy: true and",
+            "embedding_size: found 128; expected 1536, as hidden_size; any other size needs legacy: true and",
         ),
         ({"type_vocab_size": -1}, "type_vocab_size: found -1; expected an integer from 0 to"),
     ],

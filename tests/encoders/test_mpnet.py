@@ -67,14 +67,14 @@ def test_the_bias_is_made_once_for_all_layers():
     [
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 0)),
-            "the tokenizer gives padding the id 0, but mpnet .* needs the id 1; expected a vocabulary of kind roberta",
+            "the tokenizer's padding has id 0; expected 1, which mpnet needs in .* trained with kind: roberta or",
         ),
-        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer gives padding the id 3, but mpnet"),
-        (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; expected 1"),
-        (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id: found None; expected 1"),
+        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer's padding has id 3; expected 1"),
+        (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; only 1 is supported"),
+        (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id: found None; only 1 is supported"),
         (
             lambda: MPNetConfig.from_json({"relative_attention_num_buckets": 64}),
-            "relative_attention_num_buckets: found 64; expected 32",
+            "relative_attention_num_buckets: found 64; only 32 is supported",
         ),
         (lambda: MPNetConfig(max_position_embeddings=4), "max_position_embeddings: found 4; expected 5 or more"),
     ],

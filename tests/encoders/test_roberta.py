@@ -155,7 +155,7 @@ def test_another_vocabulary_moves_the_positions_with_its_padding(tmp_path):
     assert torch.equal(moved.eval()(tokens, torch.arange(18)), model(tokens, torch.arange(18)))
     table = moved.encoder.embeddings.position.weight
     assert torch.equal(table[-1], table[-2]), "a place more, which has learnt nothing of its own"
-    with pytest.raises(DomainbertError, match="the new tokenizer's padding has id 4; expected at most 1"):
+    with pytest.raises(DomainbertError, match="the new tokenizer's padding has id 4; expected an id of at most 1"):
         save_with_vocabulary(tmp_path / "no", folder, load_tensors(folder.path, folder.config), tokenizer_of(4), "")
 
 
@@ -164,7 +164,7 @@ def test_a_tokenizer_with_another_padding_is_refused(tmp_path):
     save_model(tmp_path, model, CONFIG, tokenizer_of(1), "masked_lm", "card")
     tokenizer_of(0).save(tmp_path, 18)
     with pytest.raises(
-        DomainbertError, match=r"padding has id 0, pad_token_id of config\.json is 1; expected the same id"
+        DomainbertError, match=r"padding has id 0, but pad_token_id in config\.json is 1; expected the tok.* same id"
     ):
         open_model(tmp_path).tokenizer()
 
@@ -174,16 +174,16 @@ def test_a_tokenizer_with_another_padding_is_refused(tmp_path):
     [
         (
             lambda: RobertaConfig.from_json({"pad_token_id": None}),
-            "pad_token_id: found None; expected an id well below",
+            "pad_token_id: found None; expected an integer below",
         ),
         (
             lambda: RobertaConfig.from_json({"pad_token_id": 511}),
-            "pad_token_id: found 511; expected an id well below",
+            "pad_token_id: found 511; expected an integer below",
         ),
         (lambda: RobertaConfig(max_position_embeddings=4), "max_position_embeddings: found 4; expected 5 or more"),
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 3)),
-            "max_position_embeddings: found 20, of which the first 4 are not used",
+            "the tokenizer's padding has id 3; expected an id of at most 1: a roberta encoder",
         ),
     ],
 )

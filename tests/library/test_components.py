@@ -55,7 +55,7 @@ def test_a_prepared_corpus_is_that_of_the_stage(
         (("one text",), "texts: found a single string; expected an iterable of documents, such as a list"),
         ((["a", 1],), r"texts\[1\]: found int; expected a string"),
         ((["a"], "wordpice"), "kind: found 'wordpice'; did you mean 'WordPiece'?"),
-        (([],), "the corpus is empty: it contains no word to train a vocabulary on"),
+        (([],), "the corpus has no words; expected text to train a vocabulary on"),
         ((["a b"], "wordpiece", 256), r"the corpus is too small for vocab_size 256: .* supports 109 pieces"),
     ],
 )
@@ -69,7 +69,7 @@ def test_a_corpus_that_cannot_be_prepared_is_one_sentence(folder: Path, tmp_path
     whole = CorpusConfig([Source(str(text), documents="line")], validation_fraction=0)
     with pytest.raises(DomainbertError, match="validation_fraction: found 0; expected a positive value"):
         prepare_corpus(whole, folder / "model", tmp_path / "a")
-    with pytest.raises(DomainbertError, match=r"sources\[0\].path: .*nothing.txt: no such file or folder"):
+    with pytest.raises(DomainbertError, match=r"sources\[0\].path: found '.*nothing.txt', which neither exists"):
         prepare_corpus(tmp_path / "nothing.txt", folder / "model", tmp_path / "b")
     with pytest.raises(DomainbertError, match=r"no document for validation \(1 for train"):
         prepare_corpus(text, folder / "model", tmp_path / "c")  # the file is one document

@@ -97,7 +97,7 @@ def test_a_page_of_nothing_is_not_written(make: Make, tmp_path: Path) -> None:  
         match=r"no attributions and no attention maps\n  attributions: .* 63 pieces; expected at most 62",
     ) as error:
         write_attention_report([folder], ", " * 63, str(path))
-    assert "attention: the text has 65 pieces; expected at most 64" in str(error.value)
+    assert "attention maps: the text has 65 tokens; expected at most 64" in str(error.value)
     with pytest.raises(DomainbertError, match="found an empty text; expected the text to explain"):
         write_attention_report([folder], " \n", str(path))
     with pytest.raises(DomainbertError, match="found 2 folders; expected one model folder"):

@@ -50,14 +50,16 @@ def test_a_predictor_gives_the_same_maps_as_its_folder(tmp_path, one_thread):
     folder = folder_of(tmp_path, REFERENCES["bert"]("gelu"), "sequence", **facts)
     maps = [attention_maps(one, TEXT).probabilities for one in (folder, str(folder), load_predictor(folder, "32-true"))]
     assert all(np.array_equal(one, maps[0]) for one in maps)
-    with pytest.raises(DomainbertError, match=re.escape("loaded with 16 bits; expected a model folder")):
+    with pytest.raises(
+        DomainbertError, match=re.escape("loaded with 16 bits; explanations need load_predictor(MODEL_FOLDER")
+    ):
         attention_maps(load_predictor(folder, precision="bf16-mixed"), TEXT)
 
 
 def test_a_text_may_be_as_long_as_it_is_told(tmp_path, one_thread):
     folder = folder_of(tmp_path, REFERENCES["roberta"]("gelu"))
     assert attention_maps(folder, "", longest=2).probabilities.shape == (3, 3, 2, 2)
-    with pytest.raises(DomainbertError, match="attention: the text has 17 pieces; expected at most 16"):
+    with pytest.raises(DomainbertError, match="attention maps: the text has 17 tokens; expected at most 16"):
         attention_maps(folder, TEXT, longest=16)
-    with pytest.raises(DomainbertError, match="the text has 1,002 pieces; expected at most 40"):
+    with pytest.raises(DomainbertError, match="the text has 1,002 tokens; expected at most 40"):
         attention_maps(folder, "a " * 1_000)

@@ -197,7 +197,9 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
         for texts in (loaded[0].predict_entities(natural), tagger.predict_entities(natural))
     )
     assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
-    with pytest.raises(DomainbertError, match="loaded with 16 bits; expected a model folder, loaded with precision 32"):
+    with pytest.raises(
+        DomainbertError, match=r"loaded with 16 bits; explanations need load_predictor\(MODEL_FOLDER, '32-true'"
+    ):
         domainbert.attributions(loaded[0], natural[0])
     assert domainbert.attributions(runs / "ner-pretrained", natural[0]) is not None
 

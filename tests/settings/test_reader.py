@@ -173,7 +173,7 @@ def test_a_value_alone_is_a_list_of_one(fake_stages: ModuleType) -> None:
 def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
     text = "corpus:\n  sources:\n  - path: source.txt\n  - {weight: 2,\n     path: nope}\n  - path: none\n"
     assert read(vocab, text)[1] == [
-        f"0.yaml:{line}: corpus.sources[{number}].path: {name}: no such file or folder, and no match as a glob; "
+        f"0.yaml:{line}: corpus.sources[{number}].path: found {name!r}, which neither exists nor matches as a glob; "
         "expected a file, folder, glob or hub:NAME"
         for line, number, name in [(5, 1, "nope"), (6, 2, "none")]
     ]

@@ -80,8 +80,8 @@ def test_a_corpus_in_short(text: str, options: list[tuple[str, str]], expected: 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("corpus: nope.txt", "t.yaml:1: corpus.sources[0].path: nope.txt: no such file or folder"),
-        ("corpus: [b.txt, nope.txt]", "t.yaml:1: corpus.sources[1].path: nope.txt: no such file or folder"),
+        ("corpus: nope.txt", "t.yaml:1: corpus.sources[0].path: found 'nope.txt', which neither exists"),
+        ("corpus: [b.txt, nope.txt]", "t.yaml:1: corpus.sources[1].path: found 'nope.txt', which neither exists"),
         ("corpus: []", "t.yaml:1: corpus.sources: found []; expected a list of one or more items"),
         ("corpus: ''", "corpus"),
         ("corpus: 5", "t.yaml:1: corpus: found 5; expected a mapping with the keys sources, min_characters"),

@@ -152,6 +152,6 @@ def test_a_language_that_is_left_with_nothing_is_an_error(run: Path, tmp_path: P
     config = corpus(tmp_path, 0.3)
     empty = Source(str(tmp_path / "yo.txt"), documents="line", language="yo")
     config = CorpusConfig([*config.sources, empty], languages=config.languages, validation_fraction=0.1)
-    with pytest.raises(DomainbertError, match="languages: no training text in yo; expected text in each"):
+    with pytest.raises(DomainbertError, match=r"corpus\.languages: no training text in 'yo'; add text in each"):
         prepare(tmp_path / "out", corpus=config, tokenizer=run / "run/vocab", num_workers=0)
     assert not (tmp_path / "out/prepared.json").exists()

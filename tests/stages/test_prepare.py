@@ -127,7 +127,7 @@ def test_what_is_selected_by_is_an_input(tmp_path: Path, tokenizer: Path) -> Non
     assert {name for name in before if before[name] != after[name]} == {str(tmp_path / "labelled.conll")}
     for wrong, message in (
         ({"keep": 1.5}, r"select\.keep: .*1\.5"),
-        ({"like": "absent"}, r"select\.like\[0\]\.path: absent"),
+        ({"like": "absent"}, r"select\.like\[0\]\.path: found 'absent"),
     ):
         corpus = {**text, "select": {**text["select"], **wrong}}
         read_settings(prepare, to_node({"corpus": corpus, "tokenizer": tokenizer}, "here"), problems)

@@ -185,5 +185,7 @@ def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, capsys, name, wh
     ):
         with pytest.raises(DomainbertError, match=f"{path}: is {what}; expected a regular file"):
             read(path)
-    with pytest.raises(DomainbertError, match=rf"sources\[0\].path: {path} is {what}; expected regular files"):
+    with pytest.raises(
+        DomainbertError, match=rf"sources\[0\].path: found '{path}', which is {what}; expected a regular file"
+    ):
         CorpusConfig([Source(str(path))]).input_files()

@@ -23,7 +23,7 @@ def test_the_words_that_save_most_pieces(make_tokenizer: Make) -> None:
     words = {"banks": 3, "bankers": 2, "bank": 100, "loans": 4, "unheard": 50, "bankss": 1, "bank" + "s" * 97: 9}
     assert words_to_add(make_tokenizer(PIECES), words, 3) == ["bankers", "loans", "banks"]
     assert words_to_add(make_tokenizer(PIECES), words, 4)[3:] == ["bankss"]
-    with pytest.raises(DomainbertError, match=r"extend: found 5, but the corpus has only 4 words that are cut"):
+    with pytest.raises(DomainbertError, match=r"extend: found 5; expected at most 4, the number of words of the"):
         words_to_add(make_tokenizer(PIECES), words, 5)
 
 
@@ -136,9 +136,9 @@ def test_an_entry_that_would_get_another_id_is_named(make_tokenizer: Make, monke
     monkeypatch.setattr(
         type(tokenizer.kind), "extend", lambda self, backend, model, entries: model["vocab"].update(entries)
     )
-    with pytest.raises(DomainbertError, match=r"the vocabulary gives id 9 to ''; expected '\[E1\]'"):
+    with pytest.raises(DomainbertError, match=r"the new vocabulary has '' as id 9; expected '\[E1\]'"):
         extend_tokenizer(tokenizer, ["loans"])
     state = json.loads(make_tokenizer(PIECES).backend.to_str())
     state["model"]["vocab"]["later"] = 12
-    with pytest.raises(DomainbertError, match=r"gives id 10 to .*; expected a vocabulary whose ids have no gaps"):
+    with pytest.raises(DomainbertError, match=r"has .* as id 10; expected a vocabulary whose ids have no gaps"):
         with_tokens(DomainTokenizer(Tokenizer.from_str(json.dumps(state))), ["[E1]", "[E2]"])

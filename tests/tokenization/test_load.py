@@ -225,7 +225,7 @@ def test_an_added_token_with_another_id_is_named(
     tokenizer.save(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     (tmp_path / "added_tokens.json").write_text('{"[E1]": 9}')
-    with pytest.raises(DomainbertError, match=r"added_tokens\.json: '\[E1\]' has id 9; expected 6"):
+    with pytest.raises(DomainbertError, match=r"added_tokens\.json: '\[E1\]' has id 9, but the vocabulary gives it 6"):
         load_tokenizer(tmp_path)
 
 
@@ -253,7 +253,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
         (_bpe, "the tokenizer is a BPE model; expected byte-level BPE, Unigram or WordPiece"),
         (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt:4: 'a' is also in line 2; expected each piece once"),
         (_write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"), r"has no \[SEP\] \(sep_token\), \[MASK\] \(mask_token\)"),
-        (_write("tokenizer.json", "{"), "tokenizer.json: not a tokenizer.json that tokenizers can read"),
+        (_write("tokenizer.json", "{"), "tokenizer.json: the package `tokenizers` cannot read it"),
         (_write("tokenizer_config.json", "{"), "tokenizer_config.json: not valid JSON"),
         (_write("tokenizer_config.json", "[]"), "tokenizer_config.json: found a JSON list; expected an object"),
     ],

@@ -97,5 +97,5 @@ def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
 
 @pytest.mark.parametrize("value", ["other", 3, ["-"], {"middle": "-"}, {"end": 3}])
 def test_a_broken_splitting_is_refused(value):
-    with pytest.raises(DomainbertError, match=r"^config\.json: domainbert_word_splitting.*expected"):
+    with pytest.raises(DomainbertError, match=r"^domainbert_word_splitting: found .*; expected"):
         check_splitting(value)

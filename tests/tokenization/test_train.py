@@ -159,8 +159,8 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
 @pytest.mark.parametrize(
     ("texts", "vocab_size", "message"),
     [
-        ([], 512, "the corpus is empty"),
-        (["", " \n\t\x00 "], 512, "the corpus is empty"),
+        ([], 512, "the corpus has no words"),
+        (["", " \n\t\x00 "], 512, "the corpus has no words"),
         (
             [_FEW],
             2000,
@@ -169,7 +169,7 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
         (
             [_MORE],
             500,
-            r"vocab_size 500 \(rounded to 512\): .* supports 159 pieces; expected at most 128, or more text",
+            r"vocab_size 500 \(rounded to 512\): .* supports 159 pieces; expected a vocab_size of at most 128, or",
         ),
         ([_FEW], 64, "vocab_size 64 is too small: .* 68 characters .* need 109 pieces; expected at least 128"),
         (["a \ud800"], 512, "half a surrogate pair"),

@@ -230,7 +230,7 @@ def test_layouts_have_names() -> None:
     ],
 )
 def test_a_list_without_a_token_of_each_role_is_refused(tokens: list[str]) -> None:
-    expected = r"expected \[PAD\] or <pad>, \[UNK\] or <unk>, \[CLS\] or <s>, .*, each once, in the order of their"
+    expected = r"five tokens in the order of their ids: \[PAD\] or <pad>, \[UNK\] or <unk>, \[CLS\] or <s>, .*\. One"
     with pytest.raises(DomainbertError, match=f"special_tokens: found .*; {expected}"):
         Unigram(tokens)
 
@@ -244,7 +244,7 @@ def test_sizes_that_cannot_be() -> None:
         )
     with pytest.raises(DomainbertError, match=r"too small for vocab_size 6,400: .* it supports \d+ pieces; expected"):
         train(_TEXTS, 6400)
-    with pytest.raises(DomainbertError, match="the corpus is empty"):
+    with pytest.raises(DomainbertError, match="the corpus has no words"):
         train(["", "  "], 320)
 
 

@@ -98,8 +98,8 @@ class AlbertConfig(PostNormConfig):
         num_blocks, rest = divmod(sizes.num_layers, self.inner_group_num)
         require(
             rest == 0,
-            f"inner_group_num: found {self.inner_group_num} with {sizes.num_layers} layers; expected a number of "
-            f"layers that is a multiple of {self.inner_group_num}",
+            f"found {sizes.num_layers} layers for an ALBERT encoder with inner_group_num={self.inner_group_num}; "
+            f"expected a multiple of {self.inner_group_num}",
         )
         # the base class sets `num_hidden_layers`, and checks it against the number of groups: 1 is always valid
         single_group = self.replaced(num_hidden_groups=1)

@@ -102,14 +102,14 @@ class DebertaV2Config(PostNormConfig):
         )
         require(
             self.word_width == self.hidden_size or (self.legacy and not self.position_biased_input),
-            f"embedding_size: found {self.embedding_size}; expected hidden_size={self.hidden_size}, or legacy: true "
-            "and position_biased_input: false",
+            f"embedding_size: found {self.embedding_size}; expected {self.hidden_size}, as hidden_size; any other size "
+            "needs legacy: true and position_biased_input: false",
         )
 
     def _check_relative(self) -> None:
         """Check the settings of relative positions."""
         require(
-            bool(self.terms), "pos_att_type: found null; expected c2p, p2c or c2p|p2c with relative_attention: true"
+            bool(self.terms), "pos_att_type: found null next to relative_attention: true; expected c2p, p2c or c2p|p2c"
         )
         require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
         half = self.position_buckets // 2  # buckets of a single distance; larger distances share logarithmic buckets
@@ -117,8 +117,8 @@ class DebertaV2Config(PostNormConfig):
         if has_logarithmic_buckets:
             require(
                 self.max_distance > half + 1,  # their scale, from `half` to `max_distance` - 1, must not be empty
-                f"max_relative_positions: found {self.max_distance}; expected more than {half + 1} with "
-                f"position_buckets={self.position_buckets}, or max_position_embeddings of at most {half + 1}",
+                f"max_relative_positions: found {self.max_distance} with position_buckets={self.position_buckets}; "
+                f"expected {half + 2} or more (or set max_position_embeddings to {half + 1} or less)",
             )
 
     def _check_absolute(self) -> None:
@@ -137,7 +137,7 @@ class DebertaV2Config(PostNormConfig):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
             values["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
         groups = values.get("conv_groups", 1)
-        require(groups == 1, f"conv_groups: found {groups!r}; expected 1")
+        require(groups == 1, f"conv_groups: found {groups!r}; only 1 is supported")
 
         widths = {name: values.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in values}
         config = super().from_json(values)
@@ -146,7 +146,7 @@ class DebertaV2Config(PostNormConfig):
             "pooler_hidden_size": config.hidden_size,
         }
         for name, width in widths.items():
-            require(width == supported[name], f"{name}: found {width!r}; expected {supported[name]}")
+            require(width == supported[name], f"{name}: found {width!r}; only {supported[name]} is supported")
         return config
 
     @override
@@ -162,8 +162,8 @@ class DebertaV2Config(PostNormConfig):
         """Return a copy with a selection of layers. Raises `DomainbertError` if layer 0, with a convolution, moves."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
-            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
-            "has a convolution",
+            f"student.layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only once: in the "
+            "teacher, only layer 0 has a convolution",
         )
         return super().with_layers(layers)
 

@@ -157,15 +157,15 @@ class ModernBertConfig(EncoderConfig):
         """
         require(
             layers[0] == 0 and 0 not in layers[1:],
-            f"layers: found {', '.join(map(str, layers))}; expected layer 0 first and not again: only layer 0 "
-            "has no norm before its attention",
+            f"student.layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only once: in the "
+            "teacher, only layer 0 has no norm before its attention",
         )
         types = [self.layer_types[layer] for layer in layers]
         interval = _global_interval(types, self.global_attn_every_n_layers)
         require(
             interval is not None,
-            f"layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in every "
-            f"n-th layer, and {LOCAL} in all others",
+            f"student.layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in "
+            f"every n-th layer and {LOCAL} in all others, as in the first {len(layers)} layers of the teacher",
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=interval)
 

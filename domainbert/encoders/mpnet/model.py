@@ -108,8 +108,8 @@ class MPNetFamily(Family[MPNetConfig]):
 def _check_padding(pad_id: int) -> None:
     if pad_id != PAD_ID:
         raise DomainbertError(
-            f"the tokenizer gives padding the id {pad_id}, but {MPNetConfig.model_type} in transformers needs the id "
-            f"{PAD_ID}; expected a vocabulary of kind roberta or xlm-roberta"
+            f"the tokenizer's padding has id {pad_id}; expected {PAD_ID}, which {MPNetConfig.model_type} needs in "
+            "transformers: use a tokenizer that vocab trained with kind: roberta or kind: xlm-roberta"
         )
 
 

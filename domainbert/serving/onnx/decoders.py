@@ -81,7 +81,7 @@ class CrfDecoder(Decoder):
                     raise ValueError(f"{name} has shape {tuple(values.shape)}; expected {tuple(expected)}")
                 setattr(crf, name, nn.Parameter(values))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DomainbertError(f"{path}: not the CRF of an exported tagger: {error!r}") from error
+            raise DomainbertError(f"{path}: not the CRF of an exported tagger ({error!r}); export again") from error
         self.head.crf = crf
 
 
@@ -125,7 +125,7 @@ class BiaffineDecoder(Decoder):
             shape = tensors[name].shape if name in tensors else None
             if shape != expected:
                 problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
-                raise DomainbertError(f"{path}: {name} {problem}; expected {tuple(expected)} as config.json says")
+                raise DomainbertError(f"{path}: {name!r} {problem}; expected shape {tuple(expected)} as in config.json")
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 

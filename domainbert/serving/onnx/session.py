@@ -121,4 +121,4 @@ def _open_session(file: Path) -> Any:
         return onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # the exceptions of onnxruntime have no common base class
         reason = " ".join(str(error).split())
-        raise DomainbertError(f"{file}: ONNX Runtime cannot open it: {reason}") from error
+        raise DomainbertError(f"{file}: ONNX Runtime cannot open it ({reason})") from error

@@ -220,7 +220,7 @@ def _read_vocab(path: Path) -> dict[str, int]:
         # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise DomainbertError(f"{path}: not UTF-8: {error}") from error
+        raise DomainbertError(f"{path}: not UTF-8 ({error}); expected a vocab.txt in UTF-8") from error
     vocab: dict[str, int] = {}
     for line, token in enumerate(lines, 1):
         if token in vocab:
