@@ -74,7 +74,7 @@ def test_read_from_other_post_processors() -> None:
 def test_a_text_without_a_place_is_refused(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
     backend = make_tokenizer().backend
     backend.post_processor = processors.TemplateProcessing(single="$A [SEP]", special_tokens=[("[SEP]", 3)])
-    with pytest.raises(DomainbertError, match=r"turns A into A 3; expected the id of one special token, then A"):
+    with pytest.raises(DomainbertError, match=r"turns A into A 3; expected one special token, then text A"):
         DomainTokenizer(backend)
     with pytest.raises(DomainbertError, match=r"turns A and B into 2 A B A;"):
         Template((Part(2, 0), Part("A", 0)), (Part(2, 0), Part("A", 0), Part("B", 0), Part("A", 0)))
@@ -93,7 +93,7 @@ def test_a_special_token_may_be_called_anything(name: str, tmp_path: Path) -> No
 def test_a_special_token_that_is_no_entry(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
     backend = make_tokenizer(["x"]).backend
     backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 77))
-    with pytest.raises(DomainbertError, match=r"adds id 77; expected an id of its 6 entries"):
+    with pytest.raises(DomainbertError, match=r"adds id 77; expected an id of the tokenizer's 6 entries"):
         DomainTokenizer(backend)
 
 
