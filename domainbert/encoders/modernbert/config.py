@@ -165,7 +165,7 @@ class ModernBertConfig(EncoderConfig):
         require(
             interval is not None,
             f"student.layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in "
-            f"every n-th layer and {LOCAL} in all others, as in the first {len(layers)} layers of the teacher",
+            f"every n-th layer and {LOCAL} in all others, as in layers 0 to {len(layers) - 1}",
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=interval)
 
