@@ -141,7 +141,7 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     """Return the vocabulary size; raise `DomainbertError` if it is not valid, or not above the id of the padding."""
-    size = fields.get("vocab_size")
+    size: Any = fields.get("vocab_size")
     require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
     pad = config.pad_token_id
     require(pad < size, f"pad_token_id: found {pad}; expected an id below vocab_size, which is {size:,}")
