@@ -155,7 +155,7 @@ def test_other_settings_are_refused_and_listed(work: Work, stopped: dict[str, An
         assert said in capsys.readouterr().err
     assert sorted((path, path.stat().st_mtime_ns) for path in (work / "parts").rglob("*")) == before
     assert work.run("pretrain", "parts", stopped, "--resume", "step-3") == 2
-    assert "--resume: found 'step-3'; expected auto" in capsys.readouterr().err
+    assert "--resume: found 'step-3'; expected 'auto'" in capsys.readouterr().err
 
 
 def test_other_speed_goes_on_and_what_is_done_is_done(work: Work, stopped: dict[str, Any], capsys: Any) -> None:
