@@ -21,10 +21,6 @@ from domainbert.encoders.names import from_hugging_face
 from domainbert.models.folder import SHARD_INDEX, ModelFolder, find_weights, need_weights, open_model
 
 WEIGHT_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_CONVERT = (
-    "if you trust it, convert it to safetensors: "
-    "transformers.AutoModelForMaskedLM.from_pretrained(folder).save_pretrained(folder)"
-)
 _BUFFERS = (".position_ids", ".token_type_ids")  # constants that older versions of transformers saved
 
 
@@ -243,9 +239,12 @@ def _load_file(file: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
-        raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {_CONVERT}") from error
+        raise DomainbertError(
+            f"{file}: holds more than tensors, or is damaged; if you trust it and it holds a whole model, "
+            "torch.load(FILE, weights_only=False).save_pretrained(FOLDER) writes a folder that can be loaded"
+        ) from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: is not a mapping of names to tensors; {_CONVERT}")
+        raise DomainbertError(f"{file}: is not a mapping of names to tensors; expected the state_dict() of a model")
     return content
 
 

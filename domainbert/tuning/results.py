@@ -182,6 +182,9 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
     lines.append(f"best: trial {best['trial']}, {values}; {describe_values(best['settings'])}")
     if summary["pareto_front"]:
         lines.append(f"Pareto front: trials {', '.join(map(str, summary['pareto_front']))}, in {out / 'pareto'}")
+    if best["values"][0] == 0 and summary["direction"][0] == "maximize":
+        reason = f"no trial has a {summary['objective'][0]} above 0, so none learned the task"
+        return [*lines, f"{reason}; try other values of optim.lr, or more epochs"]
     lines.append(
         f"{out / _BEST} has the settings. The validation score of the best trial is too high, "
         "because it was selected; train with these settings, and run evaluate on the test set."

@@ -57,3 +57,7 @@ def test_the_end_says_what_was_spent_and_saved() -> None:
     )
     assert lines[1] == "1 of 5 trials are left: max_hours is exceeded; run the same command to resume"
     assert lines[2] == "best: trial 2, validation/f1 0.7500; x 0.25"
+    nothing = {**summary, "pareto_front": [], "best": {**summary["best"], "values": [0.0]}}
+    assert closing_lines(nothing, Path("out"))[3].startswith(
+        "no trial has a validation/f1 above 0, so none learned the task; try"
+    )
