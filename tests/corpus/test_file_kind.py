@@ -59,7 +59,12 @@ def test_what_a_file_is_read_as(name, content, expected, said):
 @pytest.mark.parametrize(
     ("name", "content", "expected", "message"),
     [
-        ("a.txt", "1\tOne\n2\tTwo\n", TEXT, "a.txt: 2 columns separated by tabs in every line, and no tags; expected"),
+        (
+            "a.txt",
+            "1\tOne\n2\tTwo\n",
+            TEXT,
+            "a.txt: 2 columns separated by tabs in every line, and no tags; set `format`",
+        ),
         ("a.tsv", "text\tlabel\na b\tup\n", TEXT, "a.tsv: 2 columns separated by tabs in every line, and no tags"),
         ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv' and unknown content; expected lines"),
         ("a.xml", "<a>\n", NER, "unknown suffix '.xml' and unknown content; expected CoNLL, JSONL (or set `f"),

@@ -87,5 +87,5 @@ def test_settings_that_say_it_twice_are_refused(tmp_path: Path) -> None:
     ):
         documents(Source(str(tmp_path / "a.txt"), translation_key="translation"))
     (tmp_path / "b.jsonl").write_text('{"text": "A text that lacks the other key."}\n')
-    with pytest.raises(DomainbertError, match=r"b.jsonl:1: no key 'translation' \(keys .*\(translation_key\)"):
+    with pytest.raises(DomainbertError, match=r"b.jsonl:1: no key 'translation' \(keys .*; set translation_key to"):
         documents(Source(str(tmp_path / "b.jsonl"), translation_key="translation"))

@@ -299,7 +299,7 @@ RELATIVE = {"relative_attention": True, "pos_att_type": "c2p|p2c"}
         ({**RELATIVE, "position_buckets": 1}, "position_buckets: found 1; expected 2 or more, or -1 for none"),
         (
             {**RELATIVE, "position_buckets": 256, "max_relative_positions": 64},
-            "max_relative_positions: found 64 with position_buckets=256; expected 130 or more .or set max_",
+            "max_relative_positions: found 64 with position_buckets=256; expected 130 or more (or set max_",
         ),
         (
             {**RELATIVE, "embedding_size": 128},
