@@ -172,8 +172,16 @@ def check_fields(instance: object) -> None:
     problems = Problems(type(instance).__name__)
     cls: type = type(instance)
     for name, hint in field_types(cls).items():
-        for index, value, expected in type_mismatches(getattr(instance, name), hint):
-            problems.add(f"{name}{index}: found {value!r:.80}; expected {expected}")
+        with problems.collecting():
+            check_value(name, getattr(instance, name), hint)
+    problems.raise_if_any()
+
+
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Raise a `DomainbertError` that lists all parts of a value that do not match type and range."""
+    problems = Problems(name)
+    for index, found, expected in type_mismatches(value, hint):
+        problems.add(f"{name}{index}: found {found!r:.80}; expected {expected}")
     problems.raise_if_any()
 
 

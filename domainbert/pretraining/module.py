@@ -31,7 +31,7 @@ from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.fit import Steps, TrainingResult, fit
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import read_argument
 from domainbert.training.module import seeded
 from domainbert.training.throughput import throughput_callback
 
@@ -91,7 +91,9 @@ class Pretraining(RowsModule):
         if tokenizer is None and init_from is not None:
             tokenizer = open_model(Path(init_from)).tokenizer()
         super().__init__(tokenizer, objective, optim, schedule, seed)
-        self.encoder = cast("EncoderConfig | None", from_plain(EncoderConfig, encoder))
+        self.encoder: EncoderConfig | None = (
+            None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
+        )
         self.init_from, self.dropout = None if init_from is None else Path(init_from), dropout
         self.static_embeddings, self.embedding_steps = static_embeddings, embedding_steps
         self.compiles, self.activation_checkpointing = compile, activation_checkpointing

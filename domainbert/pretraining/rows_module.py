@@ -20,7 +20,7 @@ from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.pretraining.objective import Objective
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import read_argument
 from domainbert.training.module import TrainedModule
 
 _TOKENIZER_KEY = "domainbert_tokenizer"  # checkpoint key of `tokenizer.json` and the special tokens by role
@@ -48,7 +48,7 @@ class RowsModule(TrainedModule):
     ) -> None:
         super().__init__(optim, schedule, seed)
         self.tokenizer = load_tokenizer(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
-        self.objective_config = cast(ObjectiveConfig, from_plain(ObjectiveConfig, objective))
+        self.objective_config = cast(ObjectiveConfig, read_argument("objective", ObjectiveConfig, objective))
 
     @property
     def fingerprint(self) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import from_plain, read_argument
 from domainbert.training.module import seeded
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ class FineTuning(TaskModule):
     ) -> None:
         super().__init__(task, optim, schedule, seed)
         self.folder, self.init, self.dropout, self.frozen_layers = model, init, dropout, frozen_layers
-        self.encoder = cast("EncoderConfig | None", from_plain(EncoderConfig, encoder))
+        self.encoder: EncoderConfig | None = (
+            None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
+        )
         self.adversarial: AdversarialConfig | None = from_plain(AdversarialConfig, adversarial)
         self.r_drop: RDropConfig | None = from_plain(RDropConfig, r_drop)
         self.activation_checkpointing = activation_checkpointing
@@ -128,7 +130,7 @@ class FineTuning(TaskModule):
         Raise `DomainbertError` if there is no model folder.
         """
         open_model(Path(model))  # raises the error
-        return cls(model, task, **arguments)
+        return cls(model=model, task=task, **arguments)  # by name: a subclass may have other arguments first
 
     def open(self) -> ModelFolder:
         """Return the opened model folder; later calls return the same object."""

@@ -27,7 +27,7 @@ from domainbert.tasks.task import Task, build_scoring, encode_file, task_from_mo
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.data_module import Batches, TrainingData
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import read_argument
 
 if TYPE_CHECKING:
     from domainbert.data.batches import GlobalOrder
@@ -92,7 +92,7 @@ class LabelledData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        self.task = cast(TaskConfig, from_plain(TaskConfig, task))
+        self.task = cast(TaskConfig, read_argument("task", TaskConfig, task))
         self.model, self.max_length, self.seed = model, max_length, seed
         self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
         inputs = {**self._sources, "model": model}
@@ -111,12 +111,16 @@ class LabelledData(TrainingData):
         """Read the files of a stage and resolve the task, its labels and the window length.
 
         Raises:
-            DomainbertError: a missing set; an invalid file; a label that training or the model does not have; a model
-                folder without a head, unless the stage is `fit`.
+            DomainbertError: the module has another task; a missing set; an invalid file; a label that training or the
+                model does not have; a model folder without a head, unless the stage is `fit`.
         """
         if module is not None and not isinstance(module, FineTuning):
             data, found = type(self).__name__, type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with {data}; expected FineTuning with {data}")
+        if module is not None and module.task_config.name != self.task.name:
+            found = f"{type(self.task).__name__} in {type(self).__name__}"
+            found += f" and {type(module.task_config).__name__} in {type(module).__name__}"
+            raise DomainbertError(f"task: found {found}; expected the same task")
         for name in _NEEDED_SETS[stage]:
             if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")

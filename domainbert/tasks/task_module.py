@@ -34,7 +34,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY
 from domainbert.training.checkpoints import is_sharded, whole_weights
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import read_argument
 from domainbert.training.module import TrainedModule
 from domainbert.training.precision import autocast_dtype
 
@@ -84,7 +84,7 @@ class TaskModule(TrainedModule):
 
     def __init__(self, task: TaskConfig, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__(optim, schedule, seed)
-        self.task_config = cast(TaskConfig, from_plain(TaskConfig, task))
+        self.task_config = cast(TaskConfig, read_argument("task", TaskConfig, task))
         self.validation: Sequence[Any] = ()
         self.scores: dict[str, float] = {}
         self.teacher_names: tuple[str, ...] = ()
@@ -173,7 +173,7 @@ class TaskModule(TrainedModule):
         self.log_dict({f"test/{name}": value for name, value in flatten_scores(scores).items()})
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
-        """Return a JSON object for each content of a batch, as in the output of `domainbert predict`, in data order."""
+        """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
         contents, predictor = self._data.contents, self.predictor
         predictions = predictor.predict([contents[index] for index in batch["items"].tolist()])
         return [predictor.as_json(prediction) for prediction in predictions]

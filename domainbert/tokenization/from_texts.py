@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 from domainbert.base.choices import choices_of, find_choice
 from domainbert.base.errors import DomainbertError, suggest_name
+from domainbert.base.fields import PositiveInt, check_value
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.train import TrainingWords
@@ -44,6 +45,7 @@ def train_tokenizer(
     Raises:
         DomainbertError: unknown kind, no text, or too little text for the vocabulary size.
     """
+    check_value("vocab_size", vocab_size, PositiveInt)
     if isinstance(kind, TokenizerKindConfig):
         config = kind
     elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:

@@ -20,6 +20,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import BatchSize, check_value
 from domainbert.base.process import ignore_stop_signals
 from domainbert.data.batches import Share
 from domainbert.data.packing import Batch
@@ -52,8 +53,11 @@ class TrainingData(lightning.LightningDataModule):
 
     def __init__(self, batch_size: int, num_workers: int | None = None) -> None:
         super().__init__()
+        check_value("batch_size", batch_size, BatchSize)
         self.batch_size, self.num_workers = batch_size, num_workers
         self.steps_per_epoch: int | None = None
+
+    __str__ = object.__repr__  # Lightning's lists all batches
 
     @property
     def num_items(self) -> int:

@@ -12,6 +12,15 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import LISTS, field_types, is_union, renamed_fields, strip_ranges
 
 
+def read_argument(name: str, base: type, value: Any) -> Any:
+    """Convert an argument with `from_plain`; raise `DomainbertError` if it is no instance of `base`."""
+    value = from_plain(base, value)
+    if not isinstance(value, base):
+        choices = f": {', '.join(choices_of(base))}" if is_choice(base) else ""
+        raise DomainbertError(f"{name}: found {value!r:.80}; expected an instance of {base.__name__}{choices}")
+    return value
+
+
 def from_plain(hint: Any, value: Any) -> Any:
     """Convert a result of `as_plain` back to the type `hint`; return any other value unchanged.
 

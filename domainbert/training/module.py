@@ -28,7 +28,7 @@ from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import TextDraws, continue_bits, draw_by_text
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import log_step
 from domainbert.training.optimisers import build_optimizer, build_schedule
 
@@ -74,8 +74,8 @@ class TrainedModule(lightning.LightningModule):
 
     def __init__(self, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__()
-        self.optim = cast(OptimConfig, from_plain(OptimConfig, optim))
-        self.schedule = cast(ScheduleConfig, from_plain(ScheduleConfig, schedule))
+        self.optim = cast(OptimConfig, read_argument("optim", OptimConfig, optim))
+        self.schedule = cast(ScheduleConfig, read_argument("schedule", ScheduleConfig, schedule))
         self.seed, self.others = seed, nn.ModuleDict()
         self.step_loss = torch.zeros(())
         self.step_parts: dict[str, Tensor] = {}
@@ -184,7 +184,8 @@ class TrainedModule(lightning.LightningModule):
                 "trainer.max_epochs: found -1 and no max_steps; expected max_epochs or max_steps, because the "
                 "learning rate depends on the number of steps"
             )
-        if getattr(self.trainer, "fast_dev_run", False):  # it may be shorter than the warm-up
+        # fast_dev_run may be shorter than the warm-up; limit_train_batches=0 or max_steps=0 trains nothing
+        if getattr(self.trainer, "fast_dev_run", False) or steps < 1:
             steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
         return int(steps)
 

@@ -55,6 +55,7 @@ def test_a_prepared_corpus_is_that_of_the_stage(
         (("one text",), "texts: found a single string; expected an iterable of documents, such as a list"),
         ((["a", 1],), r"texts\[1\]: found int; expected a string"),
         ((["a"], "wordpice"), "kind: found 'wordpice'; did you mean 'WordPiece'?"),
+        ((["a"], "wordpiece", "128"), r"^vocab_size: found '128'; expected an integer from 1 to"),
         (([],), "the corpus has no words; expected text to train a vocabulary on"),
         ((["a b"], "wordpiece", 256), r"the corpus is too small for vocab_size 256: .* supports 109 pieces"),
     ],

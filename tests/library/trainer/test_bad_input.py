@@ -15,6 +15,7 @@ from domainbert.pretraining.module import Pretraining
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
+from domainbert.tasks.ner.config import Ner
 from domainbert.training.config import LengthPhase
 from tests.library.trainer.tiny_library import DATA, TASK, trainer
 
@@ -86,6 +87,9 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
     with pytest.raises(DomainbertError, match=r"^trainer\.fit: found LabelledData with TaskDistillation; expected Tr"):
         fit(TaskDistillation([tiny / "tagger"], TASK, [HardTargets()]), tiny.data())
 
+    with pytest.raises(DomainbertError, match=r"^task: found Classification in LabelledData and Ner in FineTuning; ex"):
+        fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", model=tiny / "model"))
+
     class Other(lightning.LightningModule):
         def training_step(self, batch, batch_idx):
             return None
@@ -97,6 +101,37 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
         DomainbertError, match=r"^trainer\.fit: found Other next to LabelledData; expected a module such as"
     ):
         fit(Other(), tiny.data(model=tiny / "model"))
+
+
+@pytest.mark.parametrize(
+    ("build", "found"),
+    [
+        (lambda: LabelledData("Ner"), r"^task: found 'Ner'; expected an instance of TaskConfig: Class.*, Ner, "),
+        (lambda: FineTuning("model", Ner), r"^task: found <class '.*\.Ner'>; expected an instance of TaskConfig: Cl"),
+        (
+            lambda: FineTuning("model", TASK, optim="adamw"),
+            r"^optim: found 'adamw'; expected an instance of OptimConfig$",
+        ),
+        (lambda: FineTuning("model", TASK, encoder="small"), r"^encoder: found 'small'; expected an instance of Encod"),
+        (
+            lambda: Pretraining("small"),
+            r"^encoder: found 'small'; expected an instance of EncoderConfig: AlbertConfig, ",
+        ),
+        (lambda: Pretraining(BertConfig(), None, "mlm"), r"^objective: found 'mlm'; expected an instance of Objective"),
+        (
+            lambda: LabelledData(TASK, batch_size="16"),
+            r"^batch_size: found '16'; expected an integer from 1 to 1,000,000$",
+        ),
+        (lambda: PretrainingData("rows", batch_size=0), r"^batch_size: found 0; expected an integer from 1 to 1,000,"),
+    ],
+)
+def test_arguments_of_another_type(build, found):
+    with pytest.raises(DomainbertError, match=found):
+        build()
+
+
+def test_data_are_printed_without_being_read(tiny):
+    assert str(tiny.data()).startswith("<domainbert.tasks.labelled_data.LabelledData object")
 
 
 def test_lengths(tiny):

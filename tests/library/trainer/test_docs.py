@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file
 
+from domainbert.tasks.labelled_data import LabelledData
 from tests.library.test_without_experiment import BLOCK
-from tests.library.trainer.tiny_library import DATA
+from tests.library.trainer.tiny_library import DATA, trainer
 
 ROOT = Path(__file__).parents[3]
 SMALLER = {
@@ -59,6 +62,18 @@ def test_fine_tuning_and_testing(place):
     assert "test/f1" in said and "test/per_type/LOC/f1" in said
     assert (place / "runs" / "tagger" / "config.json").is_file()
     assert "entities" in run(snippet("tested"), place)
+
+
+def test_a_subclass(place, monkeypatch, tmp_path):
+    monkeypatch.chdir(place)
+    names: dict[str, Any] = {}
+    exec(snippet("subclass"), names)
+    keeps = ModelCheckpoint(tmp_path, filename="last")
+    trainer(tmp_path, [keeps], max_steps=1, enable_checkpointing=True).fit(
+        names["module"], LabelledData(names["Ner"](), "train.conll")
+    )
+    loaded = names["Regularised"].load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    assert loaded.penalty == 0.01 and loaded.hparams == names["module"].hparams
 
 
 def shorter(code: str) -> str:

@@ -59,6 +59,12 @@ def test_without_an_end_is_refused(tiny):
         fitted(tiny, max_epochs=-1)
 
 
+@pytest.mark.parametrize("limit", [{"limit_train_batches": 0}, {"max_steps": 0}, {"max_epochs": 0}])
+def test_no_training_steps(tiny, limit):
+    module, run = fitted(tiny, **{"max_epochs": 1, **limit})
+    assert module.is_built and run.global_step == 0
+
+
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_accumulate_grad_batches_divides_the_batch_and_changes_no_result(tiny, accumulate):
     whole, parts = Steps(), Steps()
