@@ -109,7 +109,7 @@ def write_text(path: Path, text: str) -> None:
 _BLOCK_BYTES = 1 << 20
 _ENTRY_LENGTH = 5  # of an entry of the cache: the 4 numbers of a quick look, and a hash; other entries are ignored
 _NOT_HASHED = {"manifest.json", "status.json", "README.md"}  # describe the run and the model; no stage reads them
-RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json"}
+RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json", "report.html"}
 """Files in a stage folder that describe the run; no other stage reads them."""
 RUN_FOLDERS = {"logs", "checkpoints"}
 """Subfolders of a stage folder that no other stage reads."""

@@ -51,6 +51,7 @@ def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Pa
     for name in ("logs/metrics.jsonl", "training.json"):
         (tmp_path / "seed-1" / name).write_text("other")
     (tmp_path / "running.lock").unlink()
+    (tmp_path / "seed-1/report.html").write_text("a page of `domainbert report`")
     assert hashes() == made
     (tmp_path / "seed-1/config.json").write_text("other")
     assert set(hashes()).isdisjoint(made)
