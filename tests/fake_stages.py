@@ -109,6 +109,8 @@ def make(out: Path, settings: Make) -> dict[str, Any]:
         raise RuntimeError("crash")
     if "stop" in words:
         os.kill(os.getpid(), signal.SIGTERM)
+    if "ctrl-c" in words:
+        os.kill(os.getpid(), signal.SIGINT)
     return {"count": len(words)}
 
 

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import TypeVar
@@ -104,7 +105,8 @@ def _encode_in_workers(
                 documents, future = pending.popleft()
                 pending_characters -= sum(len(document.text) for document in documents)
                 yield EncodedBatch(documents, *future.result())
-            pending.append((batch, pool.submit(_encode_in_worker, [document.sides for document in batch])))
+            with _block_ctrl_c():  # `submit` starts the workers
+                pending.append((batch, pool.submit(_encode_in_worker, [document.sides for document in batch])))
             pending_characters += size
         for documents, future in pending:
             yield EncodedBatch(documents, *future.result())
@@ -115,6 +117,17 @@ def _encode_in_workers(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _block_ctrl_c() -> Iterator[None]:
+    """Block SIGINT in this thread and in processes that it starts inside the context: from their first moment, only the
+    parent handles Ctrl-C, and stops its workers."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
@@ -170,10 +183,9 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Prepare a worker process: set its tokenizer and its signals, and let it end with its parent."""
+    """Prepare a worker process: set its tokenizer, and let it end with its parent."""
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and stops its workers
     allow_imports(",".join(allowed) or None)  # a user package may define the kind of the tokenizer
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _tokenizer = DomainTokenizer(Tokenizer.from_str(backend), special_tokens)

@@ -59,7 +59,7 @@ def claim_folder(
         DomainbertError: an error of the stage, with a message for the user. Files that cannot be used any more are
             removed.
         FolderTaken: another process is writing the folder, or (`FolderFinished`) has finished it.
-        TrainingStopped: the error of the stage, with the command that resumes it.
+        TrainingStopped: a signal or Ctrl-C has stopped the stage; with the command that resumes it.
     """
     is_new = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
@@ -84,10 +84,11 @@ def claim_folder(
             write_status("running")
             (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
             yield check_not_removed
-        except TrainingStopped as stop:
+        except (TrainingStopped, KeyboardInterrupt) as stop:
+            reason = str(stop) or "stopped by SIGINT"  # Ctrl-C before, after or without a training
             with suppress(OSError):
-                write_status("stopped", str(stop))
-            raise TrainingStopped(f"{job.out}: {stop}; to resume: {resume_command}") from stop
+                write_status("stopped", reason)
+            raise TrainingStopped(f"{job.out}: {reason}; to resume: {resume_command}") from stop
         except Exception as error:
             check_not_removed()
             disk_full = _disk_full_error(job, error, resume_command)

@@ -7,7 +7,9 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -313,6 +315,25 @@ def test_a_dead_worker_is_an_error_and_not_a_wait(tokenizer: Path) -> None:
     with pytest.raises(DomainbertError, match="a worker process died: "):
         list(encode_documents(slow_documents(500, killed), load_tokenizer(tokenizer), num_workers=2))
     assert killed and not multiprocessing.active_children()
+
+
+def test_workers_are_started_with_ctrl_c_blocked(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They inherit the mask, so that their imports are not interrupted."""
+    masks = []
+
+    class Pool(ThreadPoolExecutor):
+        def __init__(self, *arguments: object, initializer: object, initargs: tuple[object, ...]) -> None:
+            super().__init__(1)
+
+        def submit(self, *arguments: Any) -> Any:  # type: ignore[override]
+            masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(parallel_encoding, "ProcessPoolExecutor", Pool)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    with pytest.raises(KeyboardInterrupt):
+        list(encode_documents(make_documents(1), load_tokenizer(tokenizer), num_workers=1))
+    assert masks == [before | {signal.SIGINT}] and signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 
 
 @pytest.mark.usefixtures("small_batches")

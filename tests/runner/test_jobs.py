@@ -93,14 +93,15 @@ def test_an_error_leaves_the_place_as_it_was(fake_stages: ModuleType) -> None:
     assert list(Path("empty").iterdir()) == []
 
 
+@pytest.mark.parametrize(("word", "name"), [("stop", "SIGTERM"), ("ctrl-c", "SIGINT")])
 def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
-    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], word: str, name: str
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert main(["make", "--words", "[stop]", "--out", "out"]) == 75
-    assert "out: stopped by SIGTERM; to resume: domainbert make" in capsys.readouterr().err
+    assert main(["make", "--words", f"[{word}]", "--out", "out"]) == 75
+    assert f"out: stopped by {name}; to resume: domainbert make" in capsys.readouterr().err
     status = json.loads(Path("out/status.json").read_text())
-    assert (status["state"], status["reason"]) == ("stopped", "stopped by SIGTERM")
+    assert (status["state"], status["reason"]) == ("stopped", f"stopped by {name}")
     assert not Path("out/manifest.json").exists() and signal.getsignal(signal.SIGTERM) == before
     assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0, "as the message says"
     assert Path("out/words.txt").read_text() == "a a"
