@@ -138,15 +138,20 @@ def _check_stages(stages: Node, problems: Problems) -> None:
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
-    """Add a problem for each option `--stages.check-NAME.KEY` if the recipe lists no stage `check-NAME`."""
+    """Add a problem for each option `--stages.NAME.KEY` if the recipe lists no stage NAME, and the options add none."""
     stages = tree.value["stages"].value if "stages" in tree.value else None
+    if not isinstance(stages, dict):
+        return
+    added = {*STAGES, *(key.split(".")[1] for key, _ in options if key.count(".") == 1 or key.endswith(".stage"))}
     for key, _ in options:
         _, name, *setting = key.split(".")  # stages, name of the stage, key of the setting
-        if setting and isinstance(stages, dict) and name not in stages and _CHECK_NAME.fullmatch(name):
-            problems.add(
-                f"--{key}: the recipe has no stage '{name}'; to change the automatic checks, use "
-                f"--check.{'.'.join(setting)}"
-            )
+        if name in stages or not setting:
+            continue
+        missing = f"--{key}: the recipe has no stage '{name}'"
+        if _CHECK_NAME.fullmatch(name):
+            problems.add(f"{missing}; to change the automatic checks, use --check.{'.'.join(setting)}")
+        elif name not in added:
+            problems.add(f"{missing}; {suggest_name(name, list(stages))}")
 
 
 @dataclass

@@ -63,6 +63,14 @@ def test_a_null_counts_if_it_is_new_not_if_it_is_gone() -> None:
     assert Freshness({"x": {"y": 1}}).changes({"x": None}) == {"x.y": "x.y was not set, is now 1"}
 
 
+def test_a_key_of_a_mapping_whose_order_counts_is_reported_once() -> None:
+    now = Freshness({"models": ["a", "c"], "models.a": "x", "models.c": "z"})
+    before = {"models": ["a", "b"], "models.a": "x", "models.b": "y"}
+    assert now.changes(before) == {"models": "models: new c; dropped b; kept a"}
+    changed = {"models": "models: new c; kept a", "models.a": "models.a was y, is now x"}
+    assert now.changes({"models": ["a"], "models.a": "y"}) == changed
+
+
 def test_a_record_tells_why_its_result_is_not_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_TOKEN", "secret-of-mine")
     now, path = Freshness({"url": "https://x?secret-of-mine", "lr": 1}), tmp_path / "record.json"

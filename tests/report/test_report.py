@@ -175,6 +175,7 @@ def test_a_long_table_says_how_many_rows_it_has() -> None:
         ([], "report: expected the folder of a run"),
         (["nowhere"], "nowhere: no such folder; expected an output folder of domainbert run"),
         (["empty"], "empty: contains no stage; expected an output folder of domainbert run"),
+        (["runs"], "runs: found a folder of runs; expected a single run, such as 'runs/law'"),
         (["a", "b"], "report: found 2 runs without --out; expected --out FILE"),
         (["a", "--deep", "1"], "--deep: no such option of report"),
         (["a", "-c", "run.yaml"], "-c: no such option of report"),
@@ -182,6 +183,8 @@ def test_a_long_table_says_how_many_rows_it_has() -> None:
 )
 def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) -> None:
     Path("empty").mkdir()
+    stage(Path("runs/single"), "prepare")
+    put(Path("runs/law/recipe.json"), {"command": "domainbert run law.yaml", "stages": {}})
     with pytest.raises(DomainbertError, match=message):
         report(typed(*words))
 

@@ -561,6 +561,7 @@ def test_broken_recipes(fake_stages: ModuleType, text: str, expected: str) -> No
     [
         (("stages.make", "1"), "^--stages.make: found 1; expected a mapping of settings"),
         (("stages.a/b.stage", "make"), "stages: found name 'a/b'; expected letters"),
+        (("stages.mak.size", "3"), "--stages.mak.size: the recipe has no stage 'mak'; did you mean 'make'?"),
         (("stages.", "1"), "expected letters|found 1; expected a mapping"),
     ],
 )
