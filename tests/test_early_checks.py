@@ -102,7 +102,8 @@ def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture
         assert main(command) == 2
         told = [line.strip() for line in capsys.readouterr().err.splitlines()]
         assert told[0] == "domainbert: recipe.yaml: 5 problems"
-        assert told[1] == "train.conll:7: 3 columns separated by tabs; expected 2 as in line 1"
+        where = "recipe.yaml:5: stages.vocab.labelled[0]"
+        assert told[1] == f"train.conll:7: 3 columns separated by tabs; expected 2 as in line 1 ({where})"
         wandb = "needs wandb; run pip install 'domainbert[wandb]'"
         assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
         longest = "expected at most 512, the number of positions of the encoder"
@@ -120,8 +121,9 @@ def test_labels_that_training_does_not_have(capsys: pytest.CaptureFixture[str]) 
     Path("recipe.yaml").write_text(text)
     assert problems_of() == [
         "validation.conll:1: label 'place' (count 1, first here) was not in training; expected a training label: "
-        "'x', 'y'",
-        "test.conll:3: label 'time' (count 1, first here) was not in training; expected a training label: 'x', 'y'",
+        "'x', 'y' (recipe.yaml:17: stages.tagger.validation)",
+        "test.conll:3: label 'time' (count 1, first here) was not in training; expected a training label: 'x', 'y' "
+        "(recipe.yaml:25: stages.result.test)",
     ]
 
 
@@ -148,13 +150,14 @@ def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch
     write_tagger(Path("done"), "x")
     Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))
     problem = "train.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: 'x'"
-    assert problems_of() == [problem]
+    assert problems_of() == [f"{problem} (recipe.yaml:26: stages.result.test)"]
     assert parsed == [Path("train.conll")]
 
 
 def test_labels_that_a_model_folder_does_not_have() -> None:
     write_tagger(Path("model"), "x")
     expected = "test.conll:4: label 'y' (count 1, first here) was not in training; expected a training label: 'x'"
+    expected = f"{expected} (recipe.yaml:26: stages.result.test)"
     assert problems_of(("stages.result.models", "{ours: model}")) == [expected]
     changes = ("stages.result.task", "Classification"), ("stages.result.train", "null")
     wrong = problems_of(("stages.result.models", "{ours: model}"), *changes)
@@ -332,7 +335,7 @@ def test_what_a_stage_that_is_done_has_written_is_read(
     write_record(out / "manifest.json", {**facts, "made_from": job.freshness.facts})
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (count 1, first here) was not in training; expected a training "
-        "label: 'x'"
+        "label: 'x' (recipe.yaml:10: stages.tagger.validation)"
     ]
     done = "does not exist, but its stage is done; expected a file or folder that the stage has written"
     assert main(["run", "typo.yaml", "--dry-run"]) == 2

@@ -95,8 +95,12 @@ def _summary(messages: Sequence[str]) -> list[str]:
 
 
 def format_names(names: Iterable[str]) -> str:
-    """Return the first ten names of columns, keys or labels as "'a', 'b'" for a message; "none" without names."""
-    return ", ".join(map(reprlib.repr, islice(names, _MAX_NAMES))) or "none"
+    """Return the first ten names of columns, keys or labels as "'a', 'b'" for a message, and "..." if there are more;
+    "none" without names."""
+    some = [reprlib.repr(name) for name in islice(names, _MAX_NAMES + 1)]
+    if len(some) > _MAX_NAMES:
+        some[-1] = "..."
+    return ", ".join(some) or "none"
 
 
 class ErrorsFound(DomainbertError):

@@ -17,7 +17,7 @@ from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.rows import Rows
 
 Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv", "rows"]
-TextFormat = Literal["auto", "lines", "jsonl", "conll"]
+TextFormat = Literal["auto", "lines", "jsonl", "conll", "csv", "tsv"]
 
 _NAMES: dict[Kind, str] = {
     "lines": "lines of text",
@@ -125,8 +125,10 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
         raise DomainbertError(f"{path}: {found}; {advice}")
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
+    may_be_two_files = setting == "format.kind" and "csv" in expected and not evident
+    two_files = ", or {text: FILE, label: FILE}, a file of texts and a file of labels" if may_be_two_files else ""
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    raise DomainbertError(f"{path}: {found}; expected {names}{f' (or {advice})' if setting else ''}")
+    raise DomainbertError(f"{path}: {found}; expected {names}{f' (or {advice})' if setting else ''}{two_files}")
 
 
 def _is_enough(content: Sequence[str]) -> bool:

@@ -157,4 +157,6 @@ def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError
     """Return the error for a file that cannot be opened or decompressed; `where` is " after line 3" or the like."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
+    if isinstance(error, IsADirectoryError):
+        expected = "; expected a file"
     return DomainbertError(f"{path}: cannot be read{where} ({reason}){expected}")

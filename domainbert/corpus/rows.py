@@ -158,11 +158,18 @@ def object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
+def csv_rows(
+    path: Path,
+    delimiter: str,
+    problems: Problems,
+    quoted: bool = True,
+    numbered_lines: Iterable[tuple[int, str]] | None = None,
+) -> Iterator[tuple[int, list[str]]]:
     """Yield `(line number, columns)` of the header and of each row of a CSV file; skip blank lines.
 
     The delimiter is a semicolon if the header has semicolons and no comma. With `quoted` False a quote is an ordinary
-    character; otherwise quoted fields may contain line breaks.
+    character; otherwise quoted fields may contain line breaks. `numbered_lines` are the lines of the file, if
+    they are already read.
 
     Problems are rows of a wrong width, and broken quoting, which ends the reading. In TSV, a quoted field over several
     lines is a problem, too, if each of the lines would be a valid row: in a file without quoting, a text that begins
@@ -170,7 +177,7 @@ def csv_rows(path: Path, delimiter: str, problems: Problems, quoted: bool = True
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
     lines: list[str] = []  # lines of the current row, appended while `csv` reads them
-    file_lines = _yield_and_append(path, lines)
+    file_lines = _yield_and_append(read_lines(path) if numbered_lines is None else numbered_lines, lines)
     header = next(file_lines, "")
     if delimiter == "," and ";" in header and "," not in header:
         delimiter = ";"
@@ -205,8 +212,8 @@ def _num_joined_rows(lines: list[str], width: int) -> int:
     return len(non_blank) if len(non_blank) > 1 and would_be_rows else 0
 
 
-def _yield_and_append(path: Path, lines: list[str]) -> Iterator[str]:
-    """Yield the lines of a file, and append each to `lines`."""
-    for _, line in read_lines(path):
+def _yield_and_append(numbered_lines: Iterable[tuple[int, str]], lines: list[str]) -> Iterator[str]:
+    """Yield the lines with their line breaks, and append each to `lines`."""
+    for _, line in numbered_lines:
         lines.append(line)
         yield line + "\n"

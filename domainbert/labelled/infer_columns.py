@@ -118,6 +118,9 @@ def row_keys(sample: Sample) -> RowKeys | None:
     """
     if not sample.rows:
         return None
+    if len(sample.rows[0]) == 1:  # of a table, probably another delimiter
+        expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
+        raise DomainbertError(f"{sample.path}: a single key, {format_names(sample.rows[0])}; {expected}")
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
     labels = LabelValues(key, _present_values(sample, key))

@@ -29,6 +29,10 @@ from domainbert.labelled.row_values import (
 from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
 _DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
+_SEPARATED: dict[Kind, str] = {
+    "csv": "commas or semicolons (for tabs, set format.kind to tsv)",
+    "tsv": "tabs (for commas or semicolons, set format.kind to csv)",
+}
 _ANSWER_KEY, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
 
 
@@ -38,17 +42,27 @@ def has_json_values(kind: Kind) -> bool:
 
 
 def iterate_rows(
-    path: Path | Rows, kind: Kind, keys: Sequence[str], problems: Problems, quoted: bool = True, hint: str = ""
+    path: Path | Rows,
+    kind: Kind,
+    keys: Sequence[str],
+    problems: Problems,
+    quoted: bool = True,
+    hint: str = "",
+    lines: Iterable[tuple[int, str]] | None = None,
 ) -> Iterator[tuple[int, Row]]:
     """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV, or of rows in memory.
 
     With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header does
-    not name each of `keys` exactly once; `hint` ends the message.
+    not name each of `keys` exactly once; `hint` ends the message. `lines` are the numbered lines of the file, if
+    they are already read.
     """
     if has_json_values(kind) or isinstance(path, Rows):
-        return json_rows(path, problems)
-    rows = csv_rows(path, _DELIMITERS[kind], problems, quoted)
+        return json_rows(path, problems, lines)
+    rows = csv_rows(path, _DELIMITERS[kind], problems, quoted, lines)
     line, header = next(rows, (1, []))
+    if len(header) == 1 < len(keys):  # probably another delimiter
+        found = f"a single column, {format_names(header)}"
+        raise DomainbertError(f"{path}:{line}: {found}; expected columns separated by {_SEPARATED[kind]}")
     wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"

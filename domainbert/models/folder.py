@@ -100,7 +100,9 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
     file = folder / "config.json"
     check_outputs_unchanged(folder, "config.json")
     if not file.is_file():
-        raise DomainbertError(f"{folder}: no config.json; expected a model folder")
+        models = sorted({*folder.glob("*/config.json"), *folder.glob("*/seeds.json")})
+        inner = f", such as {models[0].parent}" if models else ""
+        raise DomainbertError(f"{folder}: no config.json; expected a model folder{inner}")
 
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))

@@ -142,9 +142,13 @@ def add_early_problems(
         arguments.check_declared(stage.settings)
         if stage.check is not None:
             stage.check(arguments)
+    known = {*problems.messages, *(message.rpartition(" (")[0] for message in problems.messages)}
     for key, problem in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
         location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
-        message = problem if _STARTS_WITH_LINE.match(problem) else f"{location}: {problem}"
-        if message not in problems.messages:
+        in_file = _STARTS_WITH_LINE.match(problem) is not None
+        where = f" ({location})" if prefix else ""  # of several stages, the first that reads the file
+        message = f"{problem}{where}" if in_file else f"{location}: {problem}"
+        if message not in known and not (in_file and problem in known):
             problems.add(message)
+        known |= {message, problem} if in_file else {message}

@@ -13,11 +13,12 @@ from typing import Any
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, detect_kind, first_lines
 from domainbert.corpus.files import read_lines
-from domainbert.corpus.rows import json_rows
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.contents import Content, text_of
+from domainbert.labelled.row_values import Row
+from domainbert.labelled.rows import iterate_rows
 
-_KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll")
+_KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll", "csv", "tsv")
 
 ContentOf = Callable[[dict[str, Any], str], Content]
 """Function of a row and the key of its text that returns the input of the model."""
@@ -31,8 +32,9 @@ def read_texts(
 ) -> tuple[FileKind, Iterator[Item]]:
     """Return the kind of a file, and an iterator over its rows, each with the input of the model.
 
-    A row is the object of JSONL with all its keys, or {`text_key`: text}. The input is `content_of(row, text_key)`, or
-    the list of words of CoNLL. The file is opened once and read from beginning to end, so that it may be a stream.
+    A row is the object of JSONL or the row of a table with all its keys, or {`text_key`: text}. The input is
+    `content_of(row, text_key)`, or the list of words of CoNLL. The file is opened once and read from beginning to end,
+    so that it may be a stream.
 
     Raises:
         DomainbertError: the kind of the file is unknown, or the file cannot be read; from the iterator: a broken line.
@@ -46,9 +48,11 @@ def read_texts(
         kind = FileKind(format)
     if kind.kind == "conll":
         return kind, (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
-    if kind.kind == "jsonl":
-        return kind, _json_rows(path, lines, text_key, content_of)
-    return kind, _text_rows(path, lines, text_key, content_of)
+    if kind.kind == "lines":
+        return kind, _text_rows(path, lines, text_key, content_of)
+    problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
+    rows = iterate_rows(path, kind.kind, (), problems, lines=lines)
+    return kind, _row_items(path, rows, problems, text_key, content_of)
 
 
 def iterate_chunks(items: Iterator[Item], max_items: int) -> Iterator[list[Item]]:
@@ -100,10 +104,11 @@ def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, cont
             raise DomainbertError(f"{path}:{number}: {error}") from error
 
 
-def _json_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    """Yield the object of each numbered line of JSONL, and its input of the model; raise the first problem."""
-    problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
-    for number, row in json_rows(path, problems, lines):
+def _row_items(
+    path: Path, rows: Iterator[tuple[int, Row]], problems: Problems, text_key: str, content_of: ContentOf
+) -> Iterator[Item]:
+    """Yield each numbered row and its input of the model; raise the first problem."""
+    for number, row in rows:
         try:
             content = content_of(row, text_key)
             # only tries it: predictions are written with all keys of the row

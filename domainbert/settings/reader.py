@@ -348,7 +348,8 @@ class _Reader:
             return path
         if not path.exists():
             hub_name = "" if on_hub is None else suggest_hub_name(value, on_hub.repo_type)
-            return self.add_missing(node, key, f"'{value}' does not exist; expected a file or folder{hub_name}")
+            expected = "a file" if key in self.streams else f"a file or folder{hub_name}"
+            return self.add_missing(node, key, f"'{value}' does not exist; expected {expected}")
         self.settings.inputs.append(path)
         return path
 

@@ -219,7 +219,8 @@ def _leak_line(finding: Finding) -> str:
 
 def _error_line(finding: Finding) -> str:
     rule = finding.rule
-    return f"{rule}: {finding.message}; correct the data, or set ignore: {{{rule}: your reason}} for check"
+    ignore = "" if rule == "unreadable" else f", or set ignore: {{{rule}: your reason}} for check"  # no rule reads it
+    return f"{rule}: {finding.message}; correct the data{ignore}"
 
 
 def check_arguments(arguments: StageArguments) -> None:

@@ -1,4 +1,4 @@
-"""The stage `predict`: read text, JSONL or CoNLL and write labels, offsets and scores, as JSONL by default."""
+"""The stage `predict`: read text, JSONL, CoNLL or a table and write labels, offsets and scores, as JSONL by default."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ class Predict:
     are written as their texts arrive."""
 
     format: TextFormat = "auto"
-    """Format of the input: `lines` (a text per line), `jsonl` or `conll`. `auto` detects the format from the first
-    lines (JSON objects, or columns with a column of tags), then from the suffix: .txt is lines, .jsonl is JSONL, and
-    .conll, .conllu, .bio, .iob and .tsv are CoNLL. The stage prints the detected format."""
+    """Format of the input: `lines` (a text per line), `jsonl`, `conll`, or `csv` or `tsv` with a header. `auto` detects
+    the format from the first lines (JSON objects, or columns with a column of tags), then from the suffix: .txt is
+    lines, .jsonl is JSONL, .csv is CSV, and .conll, .conllu, .bio, .iob and .tsv are CoNLL. The stage prints the
+    detected format."""
 
     text_key: str = "text"
-    """Key of the text in JSONL (questions use the keys `question` and `context`). The output keeps all keys of the
-    object; a key of the prediction that exists already gets the prefix `predicted_`."""
+    """Key of the text in JSONL, or its column in CSV and TSV (questions use the keys `question` and `context`). The
+    output keeps all keys and columns; a key of the prediction that exists already gets the prefix `predicted_`."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL: number or name."""
@@ -80,7 +81,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     content_of = partial(predictor.task.inputs.content_of, predictor.task)
     text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")
-    count, writer_of = 0, prediction_writer(predictor.task.name, settings.output_format)
+    count, blank, writer_of = 0, 0, prediction_writer(predictor.task.name, settings.output_format)
     chunks_of = iterate_available if stream_kind(input) else iterate_chunks
     with writer_of(out, text_key) as writer, Progress("predict", unit="texts") as progress:
         try:
@@ -91,6 +92,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
                     writer.write(row, predictor.as_json(prediction))
                 writer.flush()
                 count += len(chunk)
+                blank += sum(isinstance(content, str) and not content.strip() for _, content in chunk)
                 progress.advance(len(chunk))
         except DomainbertError as error:
             if not count:
@@ -101,6 +103,8 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
         raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
     for (key, name), rows in sorted(writer.renamed.items()):
         print(f"texts with a key {key!r}, which is kept: {rows:,}; the prediction is under {name!r}")
+    if blank:
+        print(f"texts without a character other than white space: {blank:,}; predicted like the others")
     print(f"texts: {count:,} -> {writer.path}")
     return {"texts": count}
 
@@ -118,6 +122,6 @@ def check_arguments(arguments: StageArguments) -> None:
     if task := arguments.task_of_model(arguments["model"]):
         with arguments.record_problems("output_format"):
             prediction_writer(task, arguments["output_format"])
-    if arguments.is_ready(arguments["input"]) and arguments["input"].is_file():
+    if arguments.is_ready(arguments["input"]) and not stream_kind(arguments["input"]):
         with arguments.record_problems("input"):
             read_texts(arguments["input"], arguments["format"], arguments["text_key"], arguments["token_column"])

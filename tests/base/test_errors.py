@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, format_names
 
 
 def told(*messages: str) -> list[str]:
@@ -36,3 +36,9 @@ def test_settings_are_told_one_by_one() -> None:
     """What differs in the key, not only in what was found, is not alike."""
     keys = [f"a.yaml:{line}: stages.s{line}.{key}: found 'x'" for line, key in enumerate("abcde")]
     assert told(*keys) == ["test: 5 problems", *keys]
+
+
+def test_names_that_are_left_out_are_told() -> None:
+    ten = [f"a{number}" for number in range(10)]
+    assert format_names(ten) == ", ".join(map(repr, ten))
+    assert format_names([*ten, "b"]) == f"{format_names(ten)}, ..."

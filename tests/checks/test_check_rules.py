@@ -114,6 +114,7 @@ def test_files_that_cannot_be_read_are_findings_and_the_others_are_looked_at(tmp
     labelled = {name: str(path) for name, path in paths.items()}
     result = check(tmp_path / "out", labelled=labelled, task="Classification")
     assert result["findings"] == {"unreadable": 2, "broken-characters": 1}
+    assert result["errors"][0].endswith("cannot be read: 2 problems; correct the data"), "no advice to ignore the rule"
     first = json.loads((tmp_path / "out/check.json").read_text())["findings"][0]
     assert [place["line"] for place in first["places"]] == [7, 8] and first["severity"] == "error"
 

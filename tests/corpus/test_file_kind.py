@@ -10,7 +10,7 @@ from domainbert.corpus.file_kind import detect_kind, first_lines, read_first_lin
 from domainbert.corpus.report import SourceReport
 from domainbert.corpus.sources import read_source
 
-TEXT, NER, CLASSES = ("lines", "jsonl", "conll"), ("conll", "jsonl"), ("jsonl", "csv", "tsv")
+TEXT, NER, CLASSES = ("lines", "jsonl", "conll", "csv", "tsv"), ("conll", "jsonl"), ("jsonl", "csv", "tsv")
 
 TAGGED = "The DT O\ndrug NN B-chemical\n. . O\n"
 TABBED = TAGGED.replace(" ", "\t")
@@ -50,6 +50,7 @@ ROW = '{"text": "a"}\n'
         ("a.tsv", "The\tDT\ncat\tNN\n", NER, "CoNLL (2 columns)"),
         ("a.tsv", "text\tlabel\nThe cat\tup\n", CLASSES, "TSV with a header"),
         ("a.csv", "text,label\nThe cat,up\n", CLASSES, "CSV with a header"),
+        ("a.csv", "text\na\n", TEXT, "CSV with a header"),
     ],
 )
 def test_what_a_file_is_read_as(name, content, expected, said):
@@ -66,7 +67,6 @@ def test_what_a_file_is_read_as(name, content, expected, said):
             "a.txt: 2 columns separated by tabs in every line, and no tags; set `format`",
         ),
         ("a.tsv", "text\tlabel\na b\tup\n", TEXT, "a.tsv: 2 columns separated by tabs in every line, and no tags"),
-        ("a.csv", "text\na\n", TEXT, "a.csv: unknown suffix '.csv' and unknown content; expected lines"),
         ("a.xml", "<a>\n", NER, "unknown suffix '.xml' and unknown content; expected CoNLL, JSONL (or set `f"),
         ("a.txt", TAGGED, CLASSES, "a.txt: looks like CoNLL; expected JSONL, CSV with a header, TSV with a header (or"),
         ("a.txt", "some text\n", CLASSES, "unknown suffix '.txt' and unknown content"),

@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.corpus.file_kind import TextFormat
 from domainbert.serving.texts import read_texts
 
 
@@ -39,3 +40,16 @@ def test_any_line_is_a_text(tmp_path: Path) -> None:
         "c\x01\x0b\ufeff\r",
         " \x85",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "comma"), [("a.csv", "auto", ","), ("a.csv", "auto", ";"), ("a", "tsv", "\t")]
+)
+def test_the_header_and_the_labels_of_a_table_are_no_texts(
+    tmp_path: Path, name: str, format: TextFormat, comma: str
+) -> None:
+    """Read as lines, the header was a text, and each text ended with its label."""
+    path = tmp_path / name
+    path.write_text(f'\ufefftext{comma}label\n"a\nb"{comma}up\n\n{comma}down\n', encoding="utf-8")
+    texts = [(row, content) for row, content in read_texts(path, format, "text", 0)[1]]
+    assert texts == [({"text": "a\nb", "label": "up"}, "a\nb"), ({"text": "", "label": "down"}, "")]

@@ -128,10 +128,11 @@ def test_keys_of_the_input_are_kept_beside_the_prediction_and_it_is_said(runs, r
     )
 
 
-def test_a_file_of_empty_texts(run, tmp_path):
+def test_a_file_of_empty_texts(run, tmp_path, capsys):
     (tmp_path / "a.jsonl").write_text('{"text": ""}\n{"text": " \\u200b"}\n')
     assert [row["entities"] for row in run(tmp_path / "a.jsonl")] == [[], []]
     assert len(run(tmp_path / "a.jsonl", "classification-pretrained")) == 2
+    assert "texts without a character other than white space: 1; predicted like the others" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_file_of_empty_texts(run, tmp_path):
         ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
         ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "text\na\n", {}, r"a.csv: unknown suffix '.csv' and unknown content; expected lines of"),
+        ("a.csv", "txt,label\na,b\n", {}, "a.csv:2: no string under 'text'"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
         ("a.conll", "a O\n", {"token_column": 5}, "a.conll: token_column: no column 5"),
     ],
@@ -165,6 +166,8 @@ def test_a_model_without_a_trained_head_is_named(run, tmp_path):
         run(tmp_path / "a.txt", "pretrain")
     with pytest.raises(DomainbertError, match=r"vocab: no config.json; expected a model folder"):
         run(tmp_path / "a.txt", "vocab")
+    with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder, such as .*/[\w-]+$"):
+        run(tmp_path / "a.txt", "")
 
 
 def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
@@ -172,4 +175,10 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
     words = ["--model", str(runs / "ner-pretrained"), "--input", str(tmp_path / "a.jsonl")]
     assert main(["predict", *words, "--out", str(tmp_path / "out")]) == 2
     assert f"{tmp_path / 'a.jsonl'}:6: not JSON" in capsys.readouterr().err
+    for path, problem in (
+        ("", "cannot be read (Is a directory); expected a file"),
+        ("no.txt", "does not exist; expected a file\n"),
+    ):
+        assert main(["predict", *words[:3], str(tmp_path / path), "--out", str(tmp_path / "out")]) == 2
+        assert problem in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

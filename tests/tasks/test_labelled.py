@@ -233,7 +233,23 @@ def test_labels_have_the_same_names_in_all_rows(write):
         ("a.csv", "text,label\na,b\nc\n", ":3: 1 column; expected 2 as in the header"),
         ("a.csv", 'text,label\n"a"b,c\n', ":2: broken CSV ("),
         ("a.csv", "text,lable\na,b\n", ":1: no column 'label'; the header names 'text', 'lable'"),
+        (
+            "a.csv",
+            "text|label\na|b\n",
+            ":1: a single column, 'text|label'; expected columns separated by commas or semi",
+        ),
+        (
+            "a.tsv",
+            "text,label\na,b\n",
+            ":1: a single column, 'text,label'; expected columns separated by tabs (for commas",
+        ),
         ("a.csv", "", ": no texts"),
+        (
+            "a.txt",
+            "a\n",
+            ": unknown suffix '.txt' and unknown content; expected JSONL, CSV with a header, TSV with a header "
+            "(or set `format.kind` to jsonl or csv or tsv), or {text: FILE, label: FILE}, a file of texts",
+        ),
         ("a.xml", "", ": unknown suffix '.xml'"),
     ],
 )

@@ -126,8 +126,13 @@ def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     file = jsonl(tmp_path / "a.jsonl", *rows)
     assert refused(file) == f"{file}: the label may be under 'label', 'topic'; choose one with --label_key KEY"
     assert told(file, label_key="label").reason == "texts under 'text', 2 names under 'label'"
+    expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
     bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
-    assert refused(bare) == f"{bare}: no key with labels (found 'text'); choose one with --label_key KEY"
+    assert refused(bare) == f"{bare}: a single key, 'text'; {expected}"
+    (table := tmp_path / "c.csv").write_text("text|label\na b|up\nc d|down\n")
+    assert refused(table) == f"{table}: a single key, 'text|label'; {expected}"
+    neither = jsonl(tmp_path / "d.jsonl", *({"text": text, "of": {"a": 1}} for text, _ in CLASSES))
+    assert refused(neither) == f"{neither}: no key with labels (found 'text', 'of'); choose one with --label_key KEY"
 
 
 def test_what_an_annotator_answered_is_no_label(tmp_path):
