@@ -120,8 +120,8 @@ class SampleData:
                 if is_labelled:
                     self._labelled_sentences.add(text)
                 return sentence
-        expected = "expected smaller sizes: train_sentences, train_texts, corpus_documents and so on"
-        raise DomainbertError(f"no more different sentences of the kind {rule!r} for so many texts; {expected}")
+        expected = "expected smaller numbers of sentences, texts and documents, such as train_texts"
+        raise DomainbertError(f"cannot write more sentences of the kind {rule!r} that all differ; {expected}")
 
 
 def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:

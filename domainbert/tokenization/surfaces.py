@@ -94,7 +94,7 @@ def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
     model = type(backend.model).__name__
-    raise DomainbertError(f"the tokenizer is a {model} model; expected {expected_kinds('BPE with ▁')}")
+    raise DomainbertError(f"the tokenizer is a {model} model; expected {expected_kinds('BPE with ▁ before words')}")
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
