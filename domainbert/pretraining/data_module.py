@@ -198,9 +198,7 @@ class PretrainingData(TrainingData):
         reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language() if self._by_language else {}
         if duplicates := sorted(languages.keys() & held_out.keys()):
-            raise DomainbertError(
-                f"held_out: a language of the corpus has the name {duplicates[0]!r}, too; rename the set"
-            )
+            raise DomainbertError(f"held_out: a language of the corpus has the name {duplicates[0]!r}; rename the set")
         readers = [*(languages.values() or [reader])]
         for name, other in held_out.items():
             try:

@@ -109,7 +109,7 @@ def test_a_held_out_text_is_not_called_like_a_language(run: Path, tmp_path: Path
     from domainbert.encoders.bert.config import BertConfig
 
     encoder = BertConfig(**ENCODER["init_args"])
-    with pytest.raises(DomainbertError, match="held_out: a language of the corpus has the name 'fr', too; rename"):
+    with pytest.raises(DomainbertError, match="held_out: a language of the corpus has the name 'fr'; rename"):
         pretrain(
             tmp_path,
             prepared=[run / "run/prepare"],

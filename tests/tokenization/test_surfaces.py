@@ -98,6 +98,6 @@ def test_loaded_from_a_folder(tmp_path: Path) -> None:
     byte_level().save(str(tmp_path / "tokenizer.json"))
     assert load_vocabulary(tmp_path).tokens == Vocabulary(byte_level()).tokens
     Tokenizer(WordLevel({"a": 0}, "a")).save(str(tmp_path / "tokenizer.json"))
-    expected = "expected byte-level BPE, Unigram, WordPiece or BPE with \u2581"
+    expected = "expected byte-level BPE, Unigram, WordPiece or BPE with \u2581 before words"
     with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer is a WordLevel model; {expected}"):
         load_vocabulary(tmp_path)
