@@ -60,7 +60,7 @@ SIZES = [path for path in CONFIGS if path.parent.name == "encoders"]
 RECIPES = [path for path in CONFIGS if path not in SIZES and "\nstages:" in path.read_text(encoding="utf-8")]
 
 NOT_HERE = re.compile(
-    r"does not exist; expected a file or folder|neither exists nor matches as a glob"
+    r"does not exist; expected a file|neither exists nor matches as a glob"
     r"|no installed Python package has the name|cannot be downloaded from the hub|needs huggingface_hub"
 )
 NAMED = re.compile(r"# ([\w-]+\.yaml)(?:, for ([\w-]+))?\n")

@@ -121,7 +121,7 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
         return FileKind(evident, _num_columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
-        found = f"{width} columns separated by tabs in every line, and no tags"
+        found = f"the format is not evident from {width} columns separated by tabs, without tags"
         raise DomainbertError(f"{path}: {found}; {advice}")
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)

@@ -156,7 +156,7 @@ class RemoteFiles:
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but one file of the corpus has {size / 1e9:g} gigabytes"
             raise DomainbertError(
-                f"cache.gigabytes: found {sizes}; expected more, for 2 x `window` parts (`window` of the stage `merge`)"
+                f"cache.gigabytes: found {sizes}; expected room for twice as many files as the `window` of stage merge"
             )
         copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes

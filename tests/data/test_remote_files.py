@@ -223,7 +223,7 @@ def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
     assert files.path(FILES[0]).stat().st_size == 2_500
     with pytest.raises(
         DomainbertError,
-        match=r"^cache.gigabytes: found 3e-06, but one file of the corpus has 3.001e-06 gigabytes; expected more, for",
+        match=r"^cache.gigabytes: found 3e-06, but one file of the corpus has 3.001e-06 gigabytes; expected room for",
     ):
         files.path(FILES[3])
     assert names(files) == {FILES[0].name}

@@ -268,7 +268,9 @@ def test_what_is_missing_is_asked_for(tmp_path, capsys):
     assert refused(capsys, *model, "--out", "") == "--out: found ''; expected a file that ends in .yaml"
     assert refused(capsys, *model, "--out", ".") == "--out: found '.'; expected a file that ends in .yaml"
     assert refused(capsys, *model, "--run_folder", " ").startswith("--run_folder: found ''; expected the folder")
-    assert refused(capsys, "--labelled", file, "--corpus", "none").startswith("--corpus: none: ")
+    assert refused(capsys, "--labelled", file, "--corpus", "none").startswith(
+        "--corpus: found 'none', which neither exists"
+    )
     assert refused(capsys, *model, "--task", "NER") == "--task: no task 'NER'; did you mean 'Ner'?"
     (tmp_path / "empty.jsonl").write_text("")
     said = refused(capsys, "--labelled", tmp_path / "empty.jsonl", "--model", "m")

@@ -102,10 +102,8 @@ class SentencePairsObjective(MaskedLMObjective):
         )
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
-            raise DomainbertError(
-                f"prepared: too little text in a split (texts that can be cut in two: {paired.num_pairs:,}, documents: "
-                f"{split.num_documents:,}); expected texts of 4+ tokens, and 2 documents with objective.relation: next"
-            )
+            needed = "2 documents for objective.relation: next" if paired.num_pairs else "texts of 4 or more tokens"
+            raise DomainbertError(f"prepared: a split has too little text; expected {needed}")
         return paired
 
     @override
