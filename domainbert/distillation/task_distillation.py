@@ -242,8 +242,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         self.set_losses(weighted)
 
     def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit over which the task
-        averages it."""
+        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit (such as a token or text)
+        that has a softmax, over which the divergence is averaged."""
         self.set_teachers_and_losses(teachers, losses)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):

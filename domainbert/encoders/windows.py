@@ -81,7 +81,8 @@ class _BlocksWithWindows(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Add the gradients of all copies of a state: (heads * n, D, k) -> (heads, length, D).
+        """Add the gradients of all copies of a state: (heads * n, D, k) -> (heads, length, D), with n blocks of b
+        states per head (b is `ctx.size`) and k keys per block.
 
         `summed` has the states of all heads, after the window before the first block: block i has the keys from row
         i * b on. Keys beyond the end of a head have gradient 0, because the mask hides them.
@@ -90,7 +91,7 @@ class _BlocksWithWindows(torch.autograd.Function):
         # the k keys of each block, divided into parts of b keys
         parts = gradient.transpose(1, 2).split(ctx.size, dim=1)  # each (heads * n, b or less, D)
         summed = gradient.new_zeros(total_length + (len(parts) - 1) * ctx.size, width)
-        for index, part in enumerate(parts):
+        for index, part in enumerate(parts):  # the part of block i has the rows of block i + index
             blocks = summed[index * ctx.size :][:total_length].view(-1, ctx.size, width)
             blocks[:, : part.shape[1]] += part
         return summed[ctx.window :][:total_length].view(ctx.shape), None, None

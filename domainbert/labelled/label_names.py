@@ -128,8 +128,8 @@ class LabelReader:
 
     def __init__(self, key: str, names: Sequence[str] | None) -> None:
         self.key, self.names = key, names
-        # names "1" to "5", as of stars: a string "1" may be the name of label 0 or the number of the label "2"
-        self._names_look_numeric = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
+        # whether a name is also the number of another label: of the names "1" to "5", "1" is label 0, but 1 is "2"
+        self._is_ambiguous = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
 
     @property
@@ -173,7 +173,7 @@ class LabelReader:
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
             return f"unknown label {shown(value)}; expected one of the label_names {names}, or its index from 0"
-        if self._names_look_numeric and not is_whole_number(value):
+        if self._is_ambiguous and not is_whole_number(value):
             problem = f"label {shown(value)} may be a name or an index from 0, because label_names are {names}"
             return f"{problem}; expected label_names that are not numbers, or no label_names if the labels are names"
         return ""

@@ -236,7 +236,11 @@ class _Reader:
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
-        """Read an instance of `cls`. If `default` is an instance of `cls`, its values are the defaults."""
+        """Read an instance of `cls`. If `default` is an instance of `cls`, its values are the defaults.
+
+        Return `WRONG`, with problems, if a value is wrong. For a template that is only printed, in which required
+        values are missing, return a mapping with None for them.
+        """
         defaults = defaults_of(cls)
         if type(default) is cls:
             defaults = {name: getattr(default, name) for name in defaults}
@@ -245,7 +249,7 @@ class _Reader:
         if values is None:
             return WRONG
         all_values = {**defaults, **values}
-        if dataclasses.MISSING in all_values.values():  # a template, which is only printed
+        if dataclasses.MISSING in all_values.values():  # only in a template
             return _missing_as_none(all_values)
         return self.instantiate(node, cls, key, all_values)
 

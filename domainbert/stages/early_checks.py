@@ -194,12 +194,13 @@ class StageArguments:
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model.
 
-        A tokenizer that a pending stage `vocab` trains is not; a tokenizer of another pending stage, or one that cannot
-        be read, counts as the same.
+        Return False if a pending stage `vocab` trains the tokenizer; True if another pending stage writes it, or if the
+        tokenizer or the model cannot be read.
         """
         pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
         if pending is not None:
-            return "vocab_size" not in pending.arguments  # a setting of `vocab`
+            trains_tokenizer = "vocab_size" in pending.arguments  # a setting of `vocab` alone
+            return not trains_tokenizer
         with suppress(DomainbertError):  # other checks report unreadable tokenizers
             tokenizer = self.inputs.tokenizer(self["tokenizer"])
             return folder is None or folder.tokenizer().fingerprint == tokenizer.fingerprint

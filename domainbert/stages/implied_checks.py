@@ -119,14 +119,15 @@ def _add_test_set(
     A key of `groups` is ((type of the task, settings for reading), training set, validation set). If the test set is
     read with other settings than the training sets, add a group with the settings of the evaluation.
     """
-    scored = _referred_stages(evaluation.node.value["models"])
-    exports = [stages[name].node.value["model"] for name in scored if stages[name].function == "export"]
-    scored = scored.union(*map(_referred_stages, exports))
+    models = _referred_stages(evaluation.node.value["models"])
+    exported = [stages[name].node.value["model"] for name in models if stages[name].function == "export"]
+    scored = models.union(*map(_referred_stages, exported))
     task_type, reading = _reading_key(evaluation.settings.task)
     for ((group_type, _), *sets), group in list(groups.items()):
         if group_type is not task_type or not scored & set(group.stages):
             continue
         node = Node({**group.node.value, "task": evaluation.node.value["task"]}, group.node.where)
+        # `group` itself if test and training sets are read with equal settings
         group_of_test = groups.setdefault(((task_type, reading), *sets), _Group(list(group.stages), node))
         test = evaluation.node.value["test"]
         if test.plain() not in [other.plain() for other in group_of_test.tests]:

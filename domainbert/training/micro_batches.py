@@ -36,7 +36,8 @@ class LargestMicroBatch(Callback):
     """
 
     def __init__(self, batch_size: int, validate_every: int, heaviest: Sequence[int] = (0,)) -> None:
-        self.batch_size, self.validate_every, self.trial_steps = batch_size, validate_every, heaviest[::-1]
+        self.batch_size, self.validate_every = batch_size, validate_every
+        self.trial_steps = heaviest[::-1]  # the step with the longest rows first: too large sizes fail soonest there
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""

@@ -103,6 +103,7 @@ def make_plan(
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
     num_seeds = len(plain["seeds"]) if plain.get("seeds") else 1
     trains_once = len(outs) == 1 and num_seeds == 1
+    # there is an evaluation per epoch; several trainings have several last evaluations
     last_evaluation = plain.get("max_epochs") if trains_once else None
     return TrialPlan(commands, outs, cost_file, stream, last_evaluation)
 

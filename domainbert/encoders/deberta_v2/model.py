@@ -159,8 +159,8 @@ class DebertaV2Family(Family[DebertaV2Config]):
 
     @override
     def canonical_name(self, name: str, config: DebertaV2Config) -> str:
-        """Return the name in transformers of a parameter of Microsoft's checkpoints, whose `config.json` has no
-        `legacy`; other names are unchanged."""
+        """Return the name in transformers of a parameter of Microsoft's checkpoints. Their `config.json` has no
+        `legacy`, which is true by default. Other names are unchanged."""
         if not config.legacy or not name.startswith(_MICROSOFT):
             return name
         rest = name.removeprefix(_MICROSOFT)
