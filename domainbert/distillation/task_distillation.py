@@ -242,7 +242,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         self.set_losses(weighted)
 
     def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit (such as a token or text)
+        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit (a token or a text)
         that has a softmax, over which the divergence is averaged."""
         self.set_teachers_and_losses(teachers, losses)
         for loss in losses.terms:
