@@ -166,12 +166,12 @@ class CorpusConfig:
         for index, source in enumerate(self.sources):
             where = f"sources[{index}]"
             if self.languages is None and source.language is not None:
-                found = f"found {source.language!r} without corpus.languages"
-                problems.add(f"{where}.language: {found}; set corpus.languages: {{alpha: 0.3}} or remove this key")
+                found = f"found {source.language!r} without languages"
+                problems.add(f"{where}.language: {found}; set languages: {{alpha: 0.3}} next to sources or no language")
             elif self.languages is not None and source.language is None:
-                problems.add(f"{where}.language: missing with corpus.languages; expected the language of {source.path}")
+                problems.add(f"{where}.language: missing with languages; expected the language of {source.path}")
             elif self.languages is not None and source.weight != 1:
-                found = f"found {source.weight:g} next to corpus.languages, which sets the share of each language"
+                found = f"found {source.weight:g} next to languages, which sets the share of each language"
                 problems.add(f"{where}.weight: {found}; expected no weight")
         problems.raise_if_any()
 

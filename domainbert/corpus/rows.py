@@ -193,8 +193,8 @@ def csv_rows(
             elif delimiter == "\t" and (joined := _num_joined_rows(lines, width)):
                 found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
-                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts; if quotes are ordinary "
-                    "characters, set format.quoting to none in the task"
+                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts, or for a task whose "
+                    "files have quotes as ordinary characters, format.quoting: none"
                 )
             elif columns:
                 yield begin, columns

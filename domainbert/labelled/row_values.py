@@ -44,10 +44,10 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False,
     return "" if is_unicode(value) else f"{key!r} {HALF_SURROGATE}"
 
 
-def problem_with_list(row: dict[str, Any], key: str) -> str:
-    """Return the reason why `row[key]` is not a list; "" if it is one."""
+def problem_with_list(row: dict[str, Any], key: str, option: str = "") -> str:
+    """Return the reason why `row[key]` is not a list; "" if it is one. The option `option` has the key."""
     if key not in row:
-        return f"no key {key!r}; found {format_names(row)}"
+        return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 

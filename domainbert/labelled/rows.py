@@ -66,7 +66,7 @@ def iterate_rows(
     wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
     for key in wrong:
         count = f"{header.count(key) or 'no'} column{'s' if key in header else ''} {key!r}"
-        problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}{hint}")
+        problems.add(f"{path}:{line}: {count}; the header names {format_names(header)}{'' if key in header else hint}")
     if wrong:
         problems.raise_if_any()
     return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)

@@ -100,7 +100,7 @@ class Run:
 def perform(typed: ParsedArguments) -> int:
     """Print the list of runs and return exit code 0; raise `DomainbertError` if the folder does not exist."""
     if unknown := [*typed.words[1:], *(f"--{name}" for name, _ in typed.options), *typed.files]:
-        raise DomainbertError(f"runs: found '{unknown[0]}'; expected at most one folder, and perhaps --json")
+        raise DomainbertError(f"runs: found '{unknown[0]}'; expected at most one folder, and optionally --json")
     folder = Path(typed.words[0] if typed.words else "runs")
     runs, unreadable = list_runs(folder)
     if "json" in typed.flags:

@@ -266,7 +266,7 @@ class LabelledData(TrainingData):
         """Return the task of the training set; raise `DomainbertError` if the model was built for other labels."""
         if self._sources["train"] is None:
             raise DomainbertError(
-                "model: found a tokenizer, no train set; expected a fine-tuned model, or LabelledData(..., train=...)"
+                "model: found only a tokenizer; expected a fine-tuned model, or LabelledData(..., train=...)"
             )
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)

@@ -67,5 +67,5 @@ def _subclass(base: type, name: str) -> type:
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:
         names = ", ".join(sorted(cls.__name__ for cls in concrete_subclasses(base)))
-        raise DomainbertError(f"class_path: found {name[:80]!r}; expected a {base.__name__}: {names}")
+        raise DomainbertError(f"class_path: found {name[:80]!r}; expected a subclass of {base.__name__}: {names}")
     return matches[0]

@@ -66,7 +66,8 @@ class Parameter:
         elif not self.low < self.high:
             raise DomainbertError(f"high: found {self.high}; expected more than {self.low}, the value of low")
         elif self.log and (self.low <= 0 or self.step is not None):
-            raise DomainbertError(f"log: found low {self.low} and step {self.step}; log needs low above 0 and no step")
+            found = f"found with low {self.low:g} and {'no' if self.step is None else 'a'} step"
+            raise DomainbertError(f"log: {found}; expected low above 0 and no step")
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
     if changes and not extend:
         raise DomainbertError(
             f"study '{study.study_name}': was started with other settings or inputs ({format_examples(changes)}); "
-            "undo the change, or use --extend to go on with the new settings and keep the earlier trials"
+            "undo the change, or use --extend to resume with the new settings and keep the earlier trials"
         )
     old, new = old_terms["objective"], new_terms["objective"]  # directions by name
     if old != new:

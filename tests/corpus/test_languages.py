@@ -48,15 +48,15 @@ def test_languages_and_sources_have_to_fit() -> None:
     french = Source("fr.txt", language="fr")
     CorpusConfig([french], languages=Languages(1.0))
     with pytest.raises(
-        DomainbertError, match=r"sources\[0\].language: found 'fr' without corpus.languages; set corpus.lang"
+        DomainbertError, match=r"sources\[0\].language: found 'fr' without languages; set languages"
     ):
         CorpusConfig([french])
     with pytest.raises(
-        DomainbertError, match=r"sources\[1\].language: missing with corpus.languages; expected .* of en.txt"
+        DomainbertError, match=r"sources\[1\].language: missing with languages; expected .* of en.txt"
     ):
         CorpusConfig([french, Source("en.txt")], languages=Languages(0.3))
     heavy = Source("en.txt", language="en", weight=2.0)
-    with pytest.raises(DomainbertError, match=r"sources\[1\].weight: found 2 next to corpus.languages, which sets"):
+    with pytest.raises(DomainbertError, match=r"sources\[1\].weight: found 2 next to languages, which sets"):
         CorpusConfig([french, heavy], languages=Languages(0.3))
     with pytest.raises(DomainbertError, match=r"like\[0\].language: found 'fr'; expected no language in like"):
         Select([french], 0.5)

@@ -214,7 +214,7 @@ def test_layers_of_a_student_stay_of_their_kind(student, types):
     [
         ((3, 4), "student.layers: found 3, 4; expected layer 0 first, and only once"),
         ((0, 1, 0), r"layers: found \[0, 1, 0\]; expected each layer once"),
-        ((0, 1, 3, 6), "layers: found 0, 1, 3, 6 of types .*; expected full_attention in every n-th layer"),
+        ((0, 1, 3, 6), "student: found layers 0, 1, 3, 6 of types .*; expected full_attention in every n-th layer"),
     ],
 )
 def test_layers_that_make_no_encoder(layers, message):

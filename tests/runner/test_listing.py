@@ -282,8 +282,8 @@ def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) 
 def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     for words, told in {
         ("none",): "'none': no such folder; expected a run, or a folder that contains runs",
-        ("a", "b"): "runs: found 'b'; expected at most one folder, and perhaps --json",
-        ("--sort", "time"): "runs: found '--sort'; expected at most one folder, and perhaps --json",
+        ("a", "b"): "runs: found 'b'; expected at most one folder, and optionally --json",
+        ("--sort", "time"): "runs: found '--sort'; expected at most one folder, and optionally --json",
     }.items():
         assert main(["runs", *words]) == 2
         assert capsys.readouterr().err == f"domainbert: {told}\n"

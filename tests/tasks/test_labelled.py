@@ -131,7 +131,7 @@ def test_a_file_without_quoting_is_read_as_it_stands(write):
         assert [(item.text, item.label, item.line) for item in read.items] == [
             (*row, line) for line, row in enumerate(rows, 2)
         ]
-    with pytest.raises(DomainbertError, match=r"inside quoted texts; .* set format\.quoting to none"):
+    with pytest.raises(DomainbertError, match=r"inside quoted texts, or .*, format\.quoting: none"):
         read_classification(Classification(), write("a.tsv", 'text\tlabel\n"I love it\tpos\nHe hates this "\tneg\n'))
 
 

@@ -66,7 +66,7 @@ def test_another_space_has_to_be_asked_for(fake: Any) -> None:
     assert (code, said) == (
         2,
         "domainbert: study 'study': was started with other settings or inputs (space.x.high was 1.0, is now 2.0); undo "
-        "the change, or use --extend to go on with the new settings and keep the earlier trials\n",
+        "the change, or use --extend to resume with the new settings and keep the earlier trials\n",
     )
     code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
     assert code == 0 and "extended (space.x.high was 1.0, is now 2.0)" in said

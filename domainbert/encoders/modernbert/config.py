@@ -164,7 +164,7 @@ class ModernBertConfig(EncoderConfig):
         interval = _global_interval(types, self.global_attn_every_n_layers)
         require(
             interval is not None,
-            f"student.layers: found {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in "
+            f"student: found layers {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in "
             f"every n-th layer and {LOCAL} in all others, as in layers 0 to {len(layers) - 1}",
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=interval)

@@ -68,7 +68,7 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
         """Return the line and the row with its list of labels; raise `DomainbertError` if the row is invalid."""
         if not has_json_values(kind):
             row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
-        raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key))
+        raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key, "format.label_key"))
         return line, row
 
     labels = LabelReader(format.label_key, names)

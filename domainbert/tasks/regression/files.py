@@ -82,7 +82,7 @@ def _parse_number(column: str) -> float | str:
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
     """Return the reason why `row[key]` is not a valid target; "" if it is valid."""
     if key not in row:
-        return f"no key {key!r}; found {format_names(row)}"
+        return f"no key {key!r}; found {format_names(row)} (set format.label_key)"
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"{key!r} is {shown(value)}; expected a number"

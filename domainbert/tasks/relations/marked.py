@@ -83,7 +83,7 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
         DomainbertError: no text; a single entity; offsets outside the text or not aligned with words; entities that
             overlap without nesting; missing or duplicate markers.
     """
-    raise_problems(problem_with_text(dict(row), text_key))
+    raise_problems(problem_with_text(dict(row), text_key, option="text_key"))
     text, keys = row[text_key], (format.head_key, format.tail_key)
     if not any(key in row for key in keys):
         return find_markers(text, format.markers)

@@ -160,7 +160,7 @@ def test_pretraining_without_a_start_or_a_test_set(tiny):
 
 
 def test_a_class_that_a_checkpoint_names_is_looked_up_and_never_imported(tiny):
-    with pytest.raises(DomainbertError, match=r"^class_path: found 'os\.system'; expected a TaskConfig: Cl"):
+    with pytest.raises(DomainbertError, match=r"^class_path: found 'os\.system'; expected a subclass of TaskConfig"):
         FineTuning(tiny / "model", {"class_path": "os.system", "init_args": {}})
     with pytest.raises(DomainbertError, match=r"^OptimConfig: found the key 'learning_rate'; expected one of name, lr"):
         FineTuning(tiny / "model", TASK, optim={"learning_rate": 1.0})
