@@ -47,13 +47,9 @@ def test_a_language_without_text_and_an_alpha_out_of_range_are_refused() -> None
 def test_languages_and_sources_have_to_fit() -> None:
     french = Source("fr.txt", language="fr")
     CorpusConfig([french], languages=Languages(1.0))
-    with pytest.raises(
-        DomainbertError, match=r"sources\[0\].language: found 'fr' without languages; set languages"
-    ):
+    with pytest.raises(DomainbertError, match=r"sources\[0\].language: found 'fr' without languages; set languages"):
         CorpusConfig([french])
-    with pytest.raises(
-        DomainbertError, match=r"sources\[1\].language: missing with languages; expected .* of en.txt"
-    ):
+    with pytest.raises(DomainbertError, match=r"sources\[1\].language: missing with languages; expected .* of en.txt"):
         CorpusConfig([french, Source("en.txt")], languages=Languages(0.3))
     heavy = Source("en.txt", language="en", weight=2.0)
     with pytest.raises(DomainbertError, match=r"sources\[1\].weight: found 2 next to languages, which sets"):
