@@ -83,7 +83,7 @@ class Freshness:
         names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         # the keys of some mappings are a fact, too, such as the names of `models`: it reports new and dropped keys
         lists = [name for name in names if isinstance(old.get(name), list) and isinstance(new.get(name), list)]
-        names = [name for name in names if name in lists or (name in old and name in new) or not is_below(name, *lists)]
+        names = [name for name in names if (name in old and name in new) or not is_below(name, *lists)]
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
     def stale_reason(self, before: Any) -> str:

@@ -118,7 +118,7 @@ def row_keys(sample: Sample) -> RowKeys | None:
     """
     if not sample.rows:
         return None
-    if len(sample.rows[0]) == 1:  # of a table, probably another delimiter
+    if len({key for row in sample.rows for key in row}) == 1:  # of a table, probably another delimiter
         expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
         raise DomainbertError(f"{sample.path}: a single key, {format_names(sample.rows[0])}; {expected}")
     text, pair = _text_keys(sample)

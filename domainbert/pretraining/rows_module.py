@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -48,7 +48,7 @@ class RowsModule(TrainedModule):
     ) -> None:
         super().__init__(optim, schedule, seed)
         self.tokenizer = load_tokenizer(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
-        self.objective_config = cast(ObjectiveConfig, read_argument("objective", ObjectiveConfig, objective))
+        self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
 
     @property
     def fingerprint(self) -> str | None:

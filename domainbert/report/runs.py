@@ -145,9 +145,8 @@ def _read_run(folder: Path, name: str) -> Run:
     run = replace(run, command=str(recipe.get("command", "")))
     recipe_stages = recipe.get("stages")
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
-    runs = [] if recipe or _is_stage(folder) else sorted(path.parent for path in folder.glob(f"*/{_RECIPE}"))
-    if runs:
-        raise DomainbertError(f"{folder}: found a folder of runs; expected a single run, such as '{runs[0]}'")
+    if not recipe and not _is_stage(folder) and (runs := sorted(folder.glob(f"*/{_RECIPE}"))):
+        raise DomainbertError(f"{folder}: found a folder of runs; expected a single run, such as '{runs[0].parent}'")
     for path in paths:
         if recipe_stages and path.name not in recipe_stages:
             run.missing.append(f"{path}: not a stage of the last recipe of this run; it is left out")

@@ -146,9 +146,10 @@ def add_early_problems(
     for key, problem in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
         location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
-        in_file = _STARTS_WITH_LINE.match(problem) is not None
-        where = f" ({location})" if prefix else ""  # of several stages, the first that reads the file
-        message = f"{problem}{where}" if in_file else f"{location}: {problem}"
-        if message not in known and not (in_file and problem in known):
+        if _STARTS_WITH_LINE.match(problem):  # of several stages, the first that reads the file is told
+            fact, message = problem, f"{problem} ({location})" if prefix else problem
+        else:
+            fact = message = f"{location}: {problem}"
+        if fact not in known:
             problems.add(message)
-        known |= {message, problem} if in_file else {message}
+            known.add(fact)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import DataLoader, Dataset
@@ -92,7 +92,7 @@ class LabelledData(TrainingData):
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        self.task = cast(TaskConfig, read_argument("task", TaskConfig, task))
+        self.task: TaskConfig = read_argument("task", TaskConfig, task)
         self.model, self.max_length, self.seed = model, max_length, seed
         self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
         inputs = {**self._sources, "model": model}

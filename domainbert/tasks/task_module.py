@@ -84,7 +84,7 @@ class TaskModule(TrainedModule):
 
     def __init__(self, task: TaskConfig, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__(optim, schedule, seed)
-        self.task_config = cast(TaskConfig, read_argument("task", TaskConfig, task))
+        self.task_config: TaskConfig = read_argument("task", TaskConfig, task)
         self.validation: Sequence[Any] = ()
         self.scores: dict[str, float] = {}
         self.teacher_names: tuple[str, ...] = ()

@@ -74,8 +74,8 @@ class TrainedModule(lightning.LightningModule):
 
     def __init__(self, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__()
-        self.optim = cast(OptimConfig, read_argument("optim", OptimConfig, optim))
-        self.schedule = cast(ScheduleConfig, read_argument("schedule", ScheduleConfig, schedule))
+        self.optim: OptimConfig = read_argument("optim", OptimConfig, optim)
+        self.schedule: ScheduleConfig = read_argument("schedule", ScheduleConfig, schedule)
         self.seed, self.others = seed, nn.ModuleDict()
         self.step_loss = torch.zeros(())
         self.step_parts: dict[str, Tensor] = {}

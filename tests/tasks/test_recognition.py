@@ -129,6 +129,8 @@ def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
     bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
     assert refused(bare) == f"{bare}: a single key, 'text'; {expected}"
+    partly = jsonl(tmp_path / "e.jsonl", {"text": CLASSES[0][0]}, *rows, times=1)
+    assert told(partly, label_key="label").reason.startswith("texts under 'text', "), "the first row has no label"
     (table := tmp_path / "c.csv").write_text("text|label\na b|up\nc d|down\n")
     assert refused(table) == f"{table}: a single key, 'text|label'; {expected}"
     neither = jsonl(tmp_path / "d.jsonl", *({"text": text, "of": {"a": 1}} for text, _ in CLASSES))
