@@ -64,6 +64,13 @@ def test_pretraining_that_is_stopped_twice_gives_the_same(runs: Any, work: Work,
     assert manifest["resumed"] and [row["step"] for row in manifest["metrics"]["history"]][-1] == 12
 
 
+def test_ctrl_c_before_the_first_step_of_a_training(runs: Any, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning answers it with `sys.exit(1)`."""
+    monkeypatch.setattr(TrainedModule, "on_fit_start", lambda *_: signal.raise_signal(signal.SIGINT))
+    assert work.run("pretrain", "out", pretraining(runs / "prepare")) == 75
+    assert status(work / "out")["reason"] == "stopped by SIGINT"
+
+
 def test_a_training_in_phases_that_is_stopped_before_at_and_after_a_boundary_gives_the_same(
     runs: Any, work: Work
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -156,8 +157,14 @@ def fit(
     print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
     # train
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
-    with reraise_worker_error():
-        trainer.fit(module, datamodule=data)
+    try:
+        with reraise_worker_error():
+            trainer.fit(module, datamodule=data)
+    except SystemExit as error:
+        if not isinstance(error.__context__, KeyboardInterrupt):
+            raise
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores further Ctrl-C, and exits with 1
+        raise error.__context__ from None
     # metrics of the weights to keep
     kept_metrics = history.last
     if best is not None:
