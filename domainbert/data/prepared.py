@@ -62,7 +62,7 @@ def open_prepared(
     for folder, content in zip(folders, facts, strict=True):
         if content["tokenizer_fingerprint"] != expected:
             problems.add(f"{folder}: prepared with another tokenizer; run `prepare` again with {whose}")
-        alpha, first_alpha = _language_alpha(content), _language_alpha(facts[0])
+        alpha, first_alpha = (str(_language_alpha(part)).replace("None", "null") for part in (content, facts[0]))
         if alpha != first_alpha:
             problems.add(f"{folder}: has corpus.languages.alpha {alpha}; expected {first_alpha}, as in {folders[0]}")
         check_files(folder, content, problems)

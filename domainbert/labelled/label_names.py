@@ -89,7 +89,7 @@ def _check_names(names: Any, source: str) -> list[str]:
         raise DomainbertError(f"{source}: the label names are {found}; {_EXPECTED}")
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{source}: label name {shown(name)}; expected a string of visible characters")
+            raise DomainbertError(f"{source}: found label name {shown(name)}; expected a string of visible characters")
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
         raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
     return names

@@ -221,7 +221,7 @@ def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.e
     visible = visible_gpus(environment)
     if gpus and visible is not None and max(gpus) >= len(visible):
         raise DomainbertError(
-            f"gpus: found index {max(gpus)}; expected less than {len(visible)}, the number of GPUs in {VISIBLE_GPUS}"
+            f"gpus: found {max(gpus)}; expected indices below the number of GPUs in {VISIBLE_GPUS}: {len(visible)}"
         )
 
 

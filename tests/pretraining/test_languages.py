@@ -190,7 +190,7 @@ def test_folders_together_have_the_shares_of_all_their_text(tokenizer: Path, rea
     prepare(tmp_path / "none", corpus=corpus(tmp_path, None), tokenizer=tokenizer, num_workers=0)
     with pytest.raises(DomainbertError, match=r"other: has corpus.languages.alpha 0.5; expected 0.3, as in .*en-sw"):
         open_prepared([parts[0], tmp_path / "other"])
-    with pytest.raises(DomainbertError, match=r"none: has corpus.languages.alpha None; expected 0.3"):
+    with pytest.raises(DomainbertError, match=r"none: has corpus.languages.alpha null; expected 0.3"):
         open_prepared([parts[0], tmp_path / "none"])
     plain = open_prepared([tmp_path / "none"]).train
     reader = PackedRowsReader(plain, readers[0].objective, LENGTH)

@@ -80,7 +80,7 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
         ),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
         ({"tags": [0, 0], "label_names": "O"}, {}, 'the label names are "O"; expected a list of names, or an'),
-        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "label name 1; expected a string of visible characters"),
+        ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found label name 1; expected a string of visible"),
         (
             {"tags": ["O"], "ner_tags": ["O"]},
             {},
@@ -171,7 +171,7 @@ def test_digits_that_may_be_a_name_or_a_number_are_refused(tmp_path: Path) -> No
         ('{"a": 0, "b": 1.0}', "found 1.0 as the index of a label"),
         ('{"a": 0, "b": "x"}', 'found "x" as the index of a label'),
         (f'{{"{"9" * 5000}": "a"}}', 'found "a" as the index of a label'),
-        ('{"0": ["a"]}', "label name a JSON list"),
+        ('{"0": ["a"]}', "found label name a JSON list"),
         ("{}", "the label names are empty"),
         ("3", "the label names are 3"),
     ],

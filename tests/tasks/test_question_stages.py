@@ -184,7 +184,7 @@ def test_settings_that_cannot_be_are_refused_early(asked_of: Path, tmp_path: Pat
     assert main([*words, "--losses", "[LogitMSE]", "--max_length", "67"]) == 2
     said = capsys.readouterr().err
     assert (
-        "which leaves no room for the context after a question of max_question_length 64; expected at least 68, or"
+        "which leaves no room for the context after a question of max_question_length 64; expected more than 67, or"
         in said
     )
 

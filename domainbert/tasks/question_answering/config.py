@@ -98,8 +98,8 @@ class QuestionAnswering(TaskConfig):
         if max_length <= self.max_question_length + _NUM_SPECIAL:
             raise DomainbertError(
                 f"max_length: found {max_length}, which leaves no room for the context after a question of "
-                f"max_question_length {self.max_question_length}; expected at least "
-                f"{self.max_question_length + _NUM_SPECIAL + 1}, or a smaller max_question_length"
+                f"max_question_length {self.max_question_length}; expected more than "
+                f"{self.max_question_length + _NUM_SPECIAL}, or a smaller max_question_length"
             )
 
     @property
