@@ -27,14 +27,14 @@ def test_gpus_are_among_those_that_the_worker_was_given(monkeypatch: pytest.Monk
     check_gpus((0, 1))
     assert slot_environment(1, 2, (0, 1))["CUDA_VISIBLE_DEVICES"] == seen
     assert slot_environment(1, 2, None)["CUDA_VISIBLE_DEVICES"] == outer
-    with pytest.raises(DomainbertError, match="gpus: found 2; expected indices below the number of GPUs in .*: 2"):
+    with pytest.raises(DomainbertError, match=r"gpus: found 2; expected indices below the number of GPUs .*: 2"):
         check_gpus((0, 2))
 
 
 def test_without_an_outer_choice_gpus_are_those_of_the_machine() -> None:
     check_gpus((7,), {})
     for hidden in ("", "-1", "-1,0"):
-        with pytest.raises(DomainbertError, match="gpus: found 0; expected indices below the number of GPUs in .*: 0"):
+        with pytest.raises(DomainbertError, match=r"gpus: found 0; expected indices below the number of GPUs .*: 0"):
             check_gpus((0,), {"CUDA_VISIBLE_DEVICES": hidden})
 
 
