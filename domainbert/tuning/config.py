@@ -66,8 +66,7 @@ class Parameter:
         elif not self.low < self.high:
             raise DomainbertError(f"high: found {self.high}; expected more than {self.low}, the value of low")
         elif self.log and (self.low <= 0 or self.step is not None):
-            found = f"found with low {self.low:g} and {'no' if self.step is None else 'a'} step"
-            raise DomainbertError(f"log: {found}; expected low above 0 and no step")
+            raise DomainbertError(f"log: found low {self.low:g}{' and step' * bool(self.step)}; expected low above 0 and no step")
 
 
 @dataclass(frozen=True)

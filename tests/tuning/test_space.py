@@ -68,7 +68,7 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ({"space": {"x": {"low": 1, "high": 1}}}, "space.x.high: found 1.0; expected more than 1.0, the value of low"),
         (
             {"space": {"x": {"low": 0, "high": 1, "log": True}}},
-            "space.x.log: found with low 0 and no step; expected low above 0 and no step",
+            "space.x.log: found low 0; expected low above 0 and no step",
         ),
         ({"space": {"x": {"low": 0}}}, "space.x: found neither choices nor both low and high; expected"),
         ({"space": {"x": {"low": 0, "choices": [1]}}}, "space.x.choices: found together with low, high, step or log"),
