@@ -66,7 +66,7 @@ class Parameter:
         elif not self.low < self.high:
             raise DomainbertError(f"high: found {self.high}; expected more than {self.low}, the value of low")
         elif self.log and (self.low <= 0 or self.step is not None):
-            raise DomainbertError(f"log: found low {self.low:g}{' and step' * bool(self.step)}; expected low above 0 and no step")
+            raise DomainbertError(f"log: found low {self.low:g}; expected low above 0 and no step")
 
 
 @dataclass(frozen=True)
