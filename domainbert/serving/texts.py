@@ -51,7 +51,7 @@ def read_texts(
     if kind.kind == "lines":
         return kind, _text_rows(path, lines, text_key, content_of)
     problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
-    rows = iterate_rows(path, kind.kind, (), problems, lines=lines)
+    rows = iterate_rows(path, kind.kind, (text_key,), problems, hint=" (set text_key)", lines=lines)
     return kind, _row_items(path, rows, problems, text_key, content_of)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -117,10 +117,8 @@ class LabelledData(TrainingData):
         if module is not None and not isinstance(module, FineTuning):
             data, found = type(self).__name__, type(module).__name__
             raise DomainbertError(f"trainer.{stage}: found {found} with {data}; expected FineTuning with {data}")
-        if module is not None and module.task_config.name != self.task.name:
-            found = f"{type(self.task).__name__} in {type(self).__name__}"
-            found += f" and {type(module.task_config).__name__} in {type(module).__name__}"
-            raise DomainbertError(f"task: found {found}; expected the same task")
+        if module is not None:
+            self._check_same_task(module)
         for name in _NEEDED_SETS[stage]:
             if self._sources[name] is None:
                 raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
@@ -195,6 +193,19 @@ class LabelledData(TrainingData):
     def tokenizer_name(self) -> str:
         """Return the folder of the model or tokenizer, for messages."""
         return str(getattr(self.model, "path", self.model))  # `model` may be a path, too
+
+    def _check_same_task(self, module: FineTuning) -> None:
+        """Raise `DomainbertError` if a module has another task, or other settings than the format of files."""
+        ours, theirs = self.task, module.task_config
+        names = [field.name for field in fields(ours) if field.name != "format"]
+        if type(ours) is not type(theirs):
+            key, values = "task", [type(task).__name__ for task in (ours, theirs)]
+        elif different := [name for name in names if getattr(ours, name) != getattr(theirs, name)]:
+            key, values = f"task.{different[0]}", [repr(getattr(task, different[0])) for task in (ours, theirs)]
+        else:
+            return
+        found = f"{values[0]} in {type(self).__name__} and {values[1]} in {type(module).__name__}"
+        raise DomainbertError(f"{key}: found {found}; expected the same")
 
     def _open_tokenizer(self, module: FineTuning | None) -> None:
         """Set `tokenizer` from `model`, or from the folder of the module; do nothing if it is set."""

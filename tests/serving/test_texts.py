@@ -53,3 +53,10 @@ def test_the_header_and_the_labels_of_a_table_are_no_texts(
     path.write_text(f'\ufefftext{comma}label\n"a\nb"{comma}up\n\n{comma}down\n', encoding="utf-8")
     texts = [(row, content) for row, content in read_texts(path, format, "text", 0)[1]]
     assert texts == [({"text": "a\nb", "label": "up"}, "a\nb"), ({"text": "", "label": "down"}, "")]
+
+
+def test_a_table_without_the_column_of_the_texts(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,body\n1,a\n")
+    with pytest.raises(DomainbertError, match=r"a\.csv:1: no column 'text'; .* names 'id', 'body' \(set text_key\)"):
+        read_texts(path, "auto", "text", 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import lightning
 import pytest
 
@@ -89,6 +91,12 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
 
     with pytest.raises(DomainbertError, match=r"^task: found Classification in LabelledData and Ner in FineTuning; ex"):
         fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", model=tiny / "model"))
+
+    crf = LabelledData(replace(TASK, head="crf"), DATA / "train.conll", model=tiny / "model")
+    with pytest.raises(
+        DomainbertError, match=r"^task\.head: found 'crf' in LabelledData and 'linear' in FineTuning; e"
+    ):
+        fit(tiny.module(), crf)
 
     class Other(lightning.LightningModule):
         def training_step(self, batch, batch_idx):
