@@ -48,7 +48,7 @@ class StudentConfig:
         check_fields(self)
         selectors = [name for name in ("layers", "every_nth_layer", "first_layers") if getattr(self, name) is not None]
         if len(selectors) > 1:
-            raise DomainbertError(f"{selectors[1]}: found next to {selectors[0]}; expected only one of the two")
+            raise DomainbertError(f"{selectors[1]}: found next to {selectors[0]!r}; expected only one of these keys")
         if self.encoder is not None and self.family is not None:
             raise DomainbertError("family: found next to encoder, which sets the family; expected only one of the two")
         if self.layers is not None and len(set(self.layers)) < len(self.layers):

@@ -194,8 +194,8 @@ class StageArguments:
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model.
 
-        Return False if a pending stage `vocab` trains the tokenizer; True if another pending stage writes it, or if the
-        tokenizer or the model cannot be read.
+        Return False only if the tokenizer is known to differ: a pending stage `vocab` trains it, or the fingerprints
+        differ. Return True if this cannot be told yet, because another pending stage writes it or a file is unreadable.
         """
         pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
         if pending is not None:

@@ -89,6 +89,10 @@ def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> Domain
     new_tokens = tokens_by_id(backend)[: tokenizer.vocab_size]
     for token_id, (old_token, new_token) in enumerate(zip_longest(tokenizer.tokens, new_tokens, fillvalue="")):
         if old_token != new_token:
-            expected = repr(old_token) if old_token else "a vocabulary whose ids have no gaps"
-            raise DomainbertError(f"extend: the new vocabulary has {new_token!r} as id {token_id}; expected {expected}")
+            if not old_token:
+                raise DomainbertError(
+                    f"extend: the vocabulary has no entry with id {token_id}; expected ids without gaps"
+                )
+            found = f"the new vocabulary has {new_token!r} as id {token_id}"
+            raise DomainbertError(f"extend: {found}; expected {old_token!r}")
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

@@ -281,7 +281,7 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     [
         (
             lambda: StudentConfig(every_nth_layer=2, first_layers=1),
-            "first_layers: found next to every_nth_layer; expected only one of the two",
+            "first_layers: found next to 'every_nth_layer'; expected only one of these keys",
         ),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: found next to encoder"),
         (

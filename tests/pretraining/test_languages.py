@@ -205,5 +205,5 @@ def test_an_objective_that_mixes_languages_in_a_row_is_refused(readers: list[Pac
     mixed = type(split)(split.files, split.sampling)
     mixed.languages = None
     plan = objective.layout_rows(mixed, LENGTH)
-    with pytest.raises(DomainbertError, match="with languages, which this objective would mix in a row"):
+    with pytest.raises(DomainbertError, match="with languages; the objective would put several"):
         RowLanguages.of(split, plan)

@@ -136,7 +136,7 @@ def test_two_names_and_similar_names_are_errors(
 def test_an_error_in_the_value_is_reported_at_its_line_by_the_new_name() -> None:
     with pytest.warns(FutureWarning):
         assert read("student:\n  layers: [0]\n  every: 2\n")[1] == [
-            "a.yaml:3: student.every_nth_layer: found next to layers; expected only one of the two"
+            "a.yaml:3: student.every_nth_layer: found next to 'layers'; expected only one of these keys"
         ]
 
 

@@ -82,10 +82,12 @@ class MarkerReading:
         all_ids = tokenizer.encode(self.markers)
         for marker, ids in zip(self.markers, all_ids, strict=True):
             is_split = self.kind == "tokens" and len(ids) > 1  # an added marker is one token
-            if is_split or tokenizer.unk_id in ids or all_ids.count(ids) > 1:
+            is_unknown = is_split or tokenizer.unk_id in ids
+            if is_unknown or all_ids.count(ids) > 1:
+                found = "is not in the vocabulary" if is_unknown else "has the same tokens as another marker"
                 raise DomainbertError(
-                    f"markers: {marker!r} is not in the vocabulary, or has the tokens of another marker; "
-                    "expected other format.head_markers and format.tail_markers, or markers: tokens, which adds tokens"
+                    f"markers: {marker!r} {found}; expected other format.head_markers and format.tail_markers, "
+                    "or `markers: tokens`, which adds tokens to the vocabulary"
                 )
         problems = {
             index: f"the text contains {token!r}, which the model adds as a marker; expected a text without it"
