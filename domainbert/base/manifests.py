@@ -97,7 +97,7 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
     if not is_of_domainbert:
         if accept_foreign:
             return None
-        raise DomainbertError(f"{path}: lacks the key 'stage', 'key' or 'made_from'; expected {expected}")
+        raise DomainbertError(f"{path}: found no key 'stage', 'key' or 'made_from'; expected {expected}")
     malformed = [name for name, kind in _TYPES.items() if not isinstance(manifest.get(name), kind)]
     malformed += [] if recorded_facts(manifest) else ["made_from"]
     if malformed:

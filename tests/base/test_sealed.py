@@ -124,7 +124,7 @@ def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1, 2]", "lacks the key 'stage', 'key' or 'made_from'; expected a manifest of domainbert"),
+        (b"[1, 2]", "found no key 'stage', 'key' or 'made_from'; expected a manifest of domainbert"),
         (b"7", "expected a manifest of domainbert: remove"),
         (b'{"stage": "make"', "not valid JSON"),
         (b"\xff\xfe{}", "not valid JSON"),

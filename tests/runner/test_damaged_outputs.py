@@ -152,7 +152,7 @@ def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[1]", "runs/make/manifest.json: lacks the key 'stage', 'key' or 'made_from'; expected a manifest"),
+        ("[1]", "runs/make/manifest.json: found no key 'stage', 'key' or 'made_from'; expected a manifest"),
         ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
         (
             '{"stage": "make", "key": 7, "seal": "x"}',
