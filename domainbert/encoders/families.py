@@ -96,7 +96,7 @@ def family(config: EncoderConfig) -> Family[Any]:
     except ModuleNotFoundError as error:
         if error.name != f"{package}.model":
             raise
-        raise DomainbertError(f"{package}: no model.py; expected model.py with the encoder beside {module}") from error
+        raise DomainbertError(f"{package}: no model.py beside config.py; expected the encoder in model.py") from error
     if not isinstance(value, Family):
         raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a domainbert.encoders.family.Family()")
     return value

@@ -91,7 +91,7 @@ def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> Domain
         if old_token != new_token:
             if not old_token:
                 raise DomainbertError(
-                    f"extend: the vocabulary has no entry with id {token_id}; expected ids without gaps"
+                    f"extend: the ids of the vocabulary have a gap at {token_id}; expected ids without gaps"
                 )
             found = f"the new vocabulary has {new_token!r} as id {token_id}"
             raise DomainbertError(f"extend: {found}; expected {old_token!r}")

@@ -276,7 +276,7 @@ def test_a_family_of_ones_own_has_to_be_laid_out_as_one(own_families):
         family(module.WrongConfig())
     with pytest.raises(
         DomainbertError,
-        match=r"mypkg\.wrong: no model\.py; expected model\.py with the encoder beside mypkg\.wrong\.config",
+        match=r"mypkg\.wrong: no model\.py beside config\.py; expected the encoder in model\.py",
     ):
         family(module.LoneConfig())
 
