@@ -146,7 +146,7 @@ def add_early_problems(
     for key, problem in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
         location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
-        if _STARTS_WITH_LINE.match(problem):  # of several stages, the first that reads the file is told
+        if _STARTS_WITH_LINE.match(problem):  # of several stages, the first that reads the file is named
             fact, message = problem, f"{problem} ({location})" if prefix else problem
         else:
             fact = message = f"{location}: {problem}"
