@@ -73,7 +73,7 @@ def test_counts_are_those_of_the_training_split(toy_corpus: Any, toy_tokenizer: 
     plain = MaskedLM().build(toy_tokenizer)
     assert plain.for_training(toy_corpus) is plain
     with pytest.raises(
-        DomainbertError, match=r"^masking\.frequency_power: found 0\.5; expected 0, because the obj does not"
+        DomainbertError, match=r"^masking\.frequency_power: found 0\.5; expected 0, because the objective does not"
     ):
         corpus_readers(toy_corpus, config.build(toy_tokenizer), 24)[0].batch(Key(0, 0, rows[:1], rows[:1]))
 

@@ -98,7 +98,12 @@ def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], word: str, name: str
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    assert main(["make", "--words", f"[{word}]", "--out", "out"]) == 75
+    # a job that a script starts in the background ignores SIGINT, and so would the tests
+    ignored_or_not = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["make", "--words", f"[{word}]", "--out", "out"]) == 75
+    finally:
+        signal.signal(signal.SIGINT, ignored_or_not)
     assert f"out: stopped by {name}; to resume: domainbert make" in capsys.readouterr().err
     status = json.loads(Path("out/status.json").read_text())
     assert (status["state"], status["reason"]) == ("stopped", f"stopped by {name}")

@@ -155,7 +155,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"files": "c.txt"}, "learn: files: 'c.txt' does not exist; expected a file or folder"),
+        ({"files": "c.txt"}, "learn: files: 'c.txt' does not exist; expected a file"),
         ({"files": []}, None),
         ({"out": ""}, "out: found ''; expected a folder"),
         ({"out": None}, "out: found None; expected a folder"),

@@ -143,7 +143,7 @@ def test_a_file_of_empty_texts(run, tmp_path, capsys):
         ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
         ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
         ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "txt,label\na,b\n", {}, "a.csv:2: no string under 'text'"),
+        ("a.csv", "txt,label\na,b\n", {}, "a.csv:1: no column 'text'; the header names 'txt', 'label'"),
         ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
         ("a.conll", "a O\n", {"token_column": 5}, "a.conll: token_column: no column 5"),
     ],

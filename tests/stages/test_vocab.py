@@ -133,7 +133,7 @@ def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: 
 
 
 def test_a_corpus_without_words_for_the_size(corpus: CorpusConfig, tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match=r"too small for vocab_size 65,536: .* expected at most"):
+    with pytest.raises(DomainbertError, match=r"too small for vocab_size 65,536: .* expected a vocab_size of at most"):
         vocab(_folder(tmp_path / "out"), corpus=corpus, vocab_size=65_536)
     assert list((tmp_path / "out").iterdir()) == []
 

@@ -42,7 +42,7 @@ def check_message(error: DomainbertError, path: Path) -> None:
     for problem in error.problems:
         problem.encode()
         assert re.match(re.escape(str(path)) + rf"(:\d+: |{WHOLE_FILE})", problem), problem[:300]
-        assert re.search("; (expected|found|the header names|the file has)", problem), problem[:300]
+        assert re.search("; (expected|found|set text_key|the header names|the file has)", problem), problem[:300]
 
 
 def check_ner(path: Path, raw: bytes, base: Base, harmless: bool) -> str:

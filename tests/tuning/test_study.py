@@ -76,7 +76,7 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
 
 def test_a_setting_that_is_null_now_is_a_change(tmp_path: Path) -> None:
     opened(tmp_path, {**terms(), "settings": {"stop": 3}})
-    with pytest.raises(DomainbertError, match=r"other settings \(settings.optim.warmup_steps changed\)"):
+    with pytest.raises(DomainbertError, match=r"other settings or inputs \(settings.optim.warmup_steps changed\)"):
         opened(tmp_path, {**terms(), "settings": {"stop": 3, "optim": {"warmup_steps": None}}})
 
 
