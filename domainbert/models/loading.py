@@ -239,10 +239,8 @@ def _load_file(file: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
-        raise DomainbertError(
-            f"{file}: holds more than tensors, or is damaged; if you trust it and it holds a whole model, "
-            "torch.load(FILE, weights_only=False).save_pretrained(FOLDER) writes a folder that can be loaded"
-        ) from error
+        expected = "expected only tensors: the state_dict() of a model, or model.safetensors"
+        raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {expected}") from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise DomainbertError(f"{file}: is not a mapping of names to tensors; expected the state_dict() of a model")
     return content

@@ -195,7 +195,7 @@ class StageArguments:
         """Return whether the argument `tokenizer` is the tokenizer of a model.
 
         Return False only if the tokenizer is known to differ: a pending stage `vocab` trains it, or the fingerprints
-        differ. Return True if this cannot be told yet, because another pending stage writes it or a file is unreadable.
+        differ. Return True if it is not known yet, because another pending stage writes it or a file is unreadable.
         """
         pending, folder = self.pending_stage(self["tokenizer"]), self.readable_model(model)
         if pending is not None:
