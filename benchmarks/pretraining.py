@@ -81,7 +81,7 @@ def train(
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
     from domainbert.training.callbacks import History, ProgressLines
-    from domainbert.training.config import Runtime, ScheduleConfig
+    from domainbert.training.config import ScheduleConfig, Training
     from domainbert.training.throughput import throughput_callback
     from domainbert.training.trainer import build_trainer
 
@@ -112,16 +112,16 @@ def train(
     data.steps_per_epoch = num_steps
     adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
-    runtime = Runtime(out, "auto", None, num_workers, ("jsonl", "tensorboard"), arguments)
+    training = Training(trainer=arguments)
     flops_per_token = module.objective.flops_per_token(module.models, settings.length)
-    throughput = throughput_callback({0: flops_per_token}, runtime)
+    throughput = throughput_callback({0: flops_per_token}, training)
     callbacks = [
         History(),
         throughput,
         ProgressLines("pretrain", num_steps),
         AfterStep(),
     ]
-    trainer = build_trainer(runtime, num_steps, settings.rows, num_steps, callbacks)
+    trainer = build_trainer(training, out, num_steps, settings.rows, num_steps, callbacks)
     trainer.fit(module, datamodule=data)
     arithmetic = {"flops_per_token": flops_per_token, "peak_flops": throughput.peak_flops}
     return facts_of_training(AfterStep.losses, module, str(trainer.precision)) | arithmetic

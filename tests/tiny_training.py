@@ -24,7 +24,7 @@ from domainbert.pretraining.objective import ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import MicroBatchSize, OptimConfig, ScheduleConfig, Training
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
 
@@ -94,6 +94,12 @@ class SplitInMemory(PreparedSplit):
         return self.starts[start:stop]
 
 
+def cpu_training(micro_batch_size: MicroBatchSize = None) -> Training:
+    """The settings of a training on one CPU, in full precision and without loggers."""
+    trainer = {"accelerator": "cpu", "devices": 1}
+    return Training(precision="32-true", micro_batch_size=micro_batch_size, loggers=(), trainer=trainer)
+
+
 def masked_lm_module(
     reader: PackedRowsReader,
     model: EncoderWithHead,
@@ -136,9 +142,8 @@ def pretrain(reader: PackedRowsReader, make_model, tmp_path: Path) -> Callable[.
         schedule = ScheduleConfig(warmup_steps=2)
         texts = [ValidationText("", 0.5, {"unigram_entropy": 2.5})]
         module = masked_lm_module(reader, make_model("masked_lm"), optim, schedule, texts)
-        runtime = Runtime(tmp_path, "32-true", micro_batch_size, 0, [], {"accelerator": "cpu", "devices": 1})
         losses = Losses()
-        trainer = build_trainer(runtime, num_steps, BATCH_SIZE, num_steps, [losses])
+        trainer = build_trainer(cpu_training(micro_batch_size), tmp_path, num_steps, BATCH_SIZE, num_steps, [losses])
         order = GlobalOrder(reader.plan.num_rows, BATCH_SIZE, seed=0)
         data = ReadyBatches(
             lambda share, steps: TrainRows(reader, order, share, steps),

@@ -28,7 +28,7 @@ from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.checkpoints import whole_weights
-from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig, Training
 from domainbert.training.data_module import SPARE
 from domainbert.training.fit import Steps, TrainingResult, fit
 from domainbert.training.hparams import read_argument
@@ -263,12 +263,11 @@ def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
 
 
 def fit_rows(
-    label: str, module: RowsModule, data: PretrainingData, steps: Steps, runtime: Runtime
+    label: str, module: RowsModule, data: PretrainingData, steps: Steps, settings: Training, out: Path
 ) -> tuple[TrainingResult, Throughput]:
     """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
-    Data and module must be resolved; `label`, `steps` and `runtime` are passed to `fit`. Return the result of the
-    training, and its throughput.
+    Data and module must be resolved; see `fit`. Return the result of the training, and its throughput.
     """
     phases = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in phases}
@@ -276,6 +275,6 @@ def fit_rows(
         start: reader.objective.flops_per_token(module.models, reader.plan.row_length)
         for start, reader in readers.items()
     }
-    throughput = throughput_callback(flops, runtime)
+    throughput = throughput_callback(flops, settings)
     print(*summary_lines(phases), sep="\n")
-    return fit(label, module, data, steps, runtime, monitor="validation/loss", watch=[throughput]), throughput
+    return fit(label, module, data, steps, settings, out, monitor="validation/loss", watch=[throughput]), throughput

@@ -92,7 +92,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     models = (module.model, *module.teachers)
     num_parameters, *teacher_parameters = (sum(weight.numel() for weight in model.parameters()) for model in models)
     print(", ".join(f"teacher: {count:,} parameters" for count in teacher_parameters) or "no teacher")
-    fitted, throughput = fit_rows("distill", module, data, steps, settings.runtime(out))
+    fitted, throughput = fit_rows("distill", module, data, steps, settings, out)
     last = fitted.validation
     print(f"validation: {', '.join(f'{name} {last[name]:.4f}' for name in ('loss', *weighted.names))}")
     warnings = distillation_warnings(fitted.history)

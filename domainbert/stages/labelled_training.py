@@ -217,7 +217,7 @@ def fit_labelled(
     data.resolve(module, "fit")
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, data.num_items)
     best = KeepBest(headline, settings.patience) if keeps_best else None
-    fitted = fit(label, module, data, steps, settings.runtime(out), best, watch=settings.averages(steps.total))
+    fitted = fit(label, module, data, steps, settings, out, best, watch=settings.averages(steps.total))
     scores = fitted.validation
     if scores["step"] in module.unusable:
         raise divergence_error(f"{label}: the logits after step {scores['step']:,} are not finite")

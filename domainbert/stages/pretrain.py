@@ -129,7 +129,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     train, objective = data.plan(steps.total), module.objective
     languages, language_warnings = passes_by_language(train)
     print_warnings(language_warnings)
-    fitted, throughput = fit_rows("pretrain", module, data, steps, settings.runtime(out))
+    fitted, throughput = fit_rows("pretrain", module, data, steps, settings, out)
     _print_losses(fitted, list(settings.held_out or {}))
     facts, warnings = objective.judge(data.corpus, fitted.validation)
     print_warnings(warnings)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems, needs_package
@@ -211,19 +210,6 @@ def check_logger_installed(name: LoggerName) -> None:
         raise DomainbertError(f"loggers: {needs_package(name, name)}")
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """Output folder, precision, devices and loggers of a training. They change its result only by rounding."""
-
-    out: Path
-    precision: Precision
-    micro_batch_size: MicroBatchSize
-    num_workers: int | None
-    loggers: Sequence[LoggerName]
-    trainer: Mapping[str, Any]
-    checkpoint_every: int | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """Settings of every training. Stages that train inherit them, and override docstrings where the meaning differs."""
@@ -261,18 +247,6 @@ class Training:
         size = self.micro_batch_size
         if isinstance(size, int) and batch_size % size:
             raise DomainbertError(f"micro_batch_size: found {size}; expected a divisor of batch_size, {batch_size}")
-
-    def runtime(self, out: Path) -> Runtime:
-        """Return the `Runtime` of a training that writes to `out`."""
-        return Runtime(
-            out=out,
-            precision=self.precision,
-            micro_batch_size=self.micro_batch_size,
-            num_workers=self.num_workers,
-            loggers=self.loggers,
-            trainer=self.trainer or {},
-            checkpoint_every=self.checkpoint_every,
-        )
 
 
 @dataclass(frozen=True)

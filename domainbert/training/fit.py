@@ -6,13 +6,14 @@ import math
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import lightning
 
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import CorpusTraining, LengthPhase, Runtime, rows_per_step, steps_of_phases
+from domainbert.training.config import CorpusTraining, LengthPhase, Training, rows_per_step, steps_of_phases
 from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
@@ -124,7 +125,8 @@ def fit(
     module: TrainedModule,
     data: TrainingData,
     steps: Steps,
-    runtime: Runtime,
+    settings: Training,
+    out: Path,
     best: KeepBest | None = None,
     monitor: str | None = None,
     watch: Sequence[lightning.Callback] = (),
@@ -134,7 +136,9 @@ def fit(
 
     Args:
         label: prefix of progress lines.
-        module, data, steps, runtime: model, batches, length and devices of the training; module and data are resolved.
+        module, data, steps: model, batches and length of the training; module and data are resolved.
+        settings: precision, devices, loggers and checkpoints.
+        out: output folder.
         best: early stopping and selection of the best validation; None keeps the last weights.
         monitor: validation metric, lower is better, whose best checkpoint is kept; None keeps only the newest.
         watch: further callbacks.
@@ -144,12 +148,14 @@ def fit(
         TrainingStopped: a signal ended the training; the state is saved.
     """
     data.steps_per_epoch = steps.total  # the whole training is one epoch of Lightning
-    history, numbers = History(), NumberWatch(runtime.out, data.describe)
+    history, numbers = History(), NumberWatch(out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
-    checkpoints = Checkpoints(runtime.out, runtime.checkpoint_every, monitor)
+    checkpoints = Checkpoints(out, settings.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
-    trainer = build_trainer(runtime, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest)
+    trainer = build_trainer(
+        settings, out, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest
+    )
     # print the numbers of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")

@@ -12,20 +12,20 @@ from torch import nn
 from domainbert.encoders.heads import EncoderWithHead, MaskedLMHead
 from domainbert.encoders.layers import Attention
 from domainbert.training.callbacks import Throughput
-from domainbert.training.config import Runtime
+from domainbert.training.config import Training
 from domainbert.training.precision import autocast_dtype, trains_on_gpu
 
 _SIZES = (256, 512, 1024, 2048, 4096, 8192)  # rows and columns of the measured matrices
 
 
-def throughput_callback(flops_per_token: Mapping[int, float], runtime: Runtime) -> Throughput:
+def throughput_callback(flops_per_token: Mapping[int, float], settings: Training) -> Throughput:
     """Return a callback that measures tokens per second and model FLOP utilisation on the device of a run.
 
     `flops_per_token` maps the first step (from 0) of each phase to the FLOPs of a token.
     """
-    accelerator = runtime.trainer.get("accelerator")
+    accelerator = (settings.trainer or {}).get("accelerator")
     device = torch.device("cuda" if trains_on_gpu(accelerator) else "cpu")
-    dtype = autocast_dtype(runtime.precision, accelerator) or torch.float32
+    dtype = autocast_dtype(settings.precision, accelerator) or torch.float32
     return Throughput(flops_per_token, measured_peak_flops(device, dtype))
 
 

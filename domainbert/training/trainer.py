@@ -19,7 +19,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.training.config import LoggerName, Runtime, check_logger_installed
+from domainbert.training.config import LoggerName, Training, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
@@ -29,7 +29,8 @@ _NO_LIMIT = 2**31 - 1
 
 
 def build_trainer(
-    runtime: Runtime,
+    settings: Training,
+    out: Path,
     num_steps: int,
     batch_size: int,
     validate_every: int,
@@ -38,14 +39,15 @@ def build_trainer(
 ) -> lightning.Trainer:
     """Return the Trainer of a stage with `num_steps` optimiser steps of `batch_size` rows or examples over all devices.
 
-    It validates every `validate_every` steps. `heaviest` has the step that needs the most memory, for each batch shape.
+    `out` is the output folder. The Trainer validates every `validate_every` steps. `heaviest` has the step that needs
+    the most memory, for each batch shape.
 
     Raises:
         DomainbertError: the batch size is not divisible into micro-batches, or a logger is not installed;
             `micro_batch_size: auto` with `strategy: fsdp`.
     """
-    micro_batch_size = runtime.micro_batch_size
-    sharded = runtime.trainer.get("strategy") == "fsdp"
+    micro_batch_size, given_arguments = settings.micro_batch_size, settings.trainer or {}
+    sharded = given_arguments.get("strategy") == "fsdp"
     automatic: list[lightning.Callback] = []  # callbacks that set the micro-batch size
     if micro_batch_size == "auto":
         if sharded:
@@ -55,18 +57,18 @@ def build_trainer(
     silence_lightning()
     _keep_freed_memory()
     strategy = {"strategy": FullySharded()} if sharded else {}
-    arguments = {**runtime.trainer, **strategy, **_processes_of_launcher()}
-    loggers = [_build_logger(name, runtime.out / "logs") for name in runtime.loggers]
+    arguments = {**given_arguments, **strategy, **_processes_of_launcher()}
+    loggers = [_build_logger(name, out / "logs") for name in settings.loggers]
     try:
         trainer = lightning.Trainer(
             **arguments,
             plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else None,
-            default_root_dir=runtime.out,
+            default_root_dir=out,
             max_steps=num_steps,
             max_epochs=-1,
             check_val_every_n_epoch=None,
             num_sanity_val_steps=0,
-            precision=resolve_precision(runtime.precision, runtime.trainer.get("accelerator")),
+            precision=resolve_precision(settings.precision, given_arguments.get("accelerator")),
             callbacks=[*automatic, *callbacks],
             logger=loggers,
             use_distributed_sampler=False,

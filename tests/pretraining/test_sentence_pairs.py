@@ -47,10 +47,10 @@ from domainbert.pretraining.objectives.sentence_pairs.plan import PairPlan
 from domainbert.pretraining.objectives.sentence_pairs.sentences import SentenceMarks
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
-from tests.tiny_training import Losses
+from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -500,9 +500,8 @@ def test_golden_loss_curves(made: Any, corpus: Any, tmp_path: Path, settings: Se
     held = PackedRowsReader(corpus.validation, reader.objective.for_validation(), LENGTH)
     how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
     module = pretraining(reader.objective, {"model": model}, *how)
-    runtime = Runtime(tmp_path, "32-true", None, 0, [], {"accelerator": "cpu", "devices": 1})
     losses = Losses()
-    trainer = build_trainer(runtime, 10, 8, 10, [losses])
+    trainer = build_trainer(cpu_training(), tmp_path, 10, 8, 10, [losses])
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
     train = lambda share, steps: TrainRows(reader, order, share, steps)  # noqa: E731
     validation = lambda share: ValidationRows(held, 8, share)  # noqa: E731

@@ -25,10 +25,10 @@ from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
-from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, pretraining
-from tests.tiny_training import Losses
+from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
 QUIET = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -79,8 +79,7 @@ def trained(
     how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
     module = pretraining(reader.objective, models, *how)
     losses = Losses()
-    runtime = Runtime(out, "32-true", None, 0, [], {"accelerator": "cpu", "devices": 1})
-    trainer = build_trainer(runtime, num_steps, BATCH, num_steps, [losses])
+    trainer = build_trainer(cpu_training(), out, num_steps, BATCH, num_steps, [losses])
     order = GlobalOrder(reader.plan.num_rows, BATCH, seed=0)
     train = lambda share, steps: TrainRows(reader, order, share, steps)  # noqa: E731
     held_out = lambda share: ValidationRows(validation, BATCH, share)  # noqa: E731

@@ -14,10 +14,10 @@ from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, averaging_coefficient
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import AveragingConfig, OptimConfig, Runtime
+from domainbert.training.config import AveragingConfig, OptimConfig
 from domainbert.training.fit import Steps, fit
 from tests.ready_made import ReadyBatches
-from tests.tiny_training import masked_lm_module
+from tests.tiny_training import cpu_training, masked_lm_module
 
 STEPS, EVERY = 8, 2
 EMA, LAST = AveragingConfig("ema", decay=0.7), AveragingConfig("last", fraction=0.5)
@@ -65,9 +65,9 @@ def train(reader, make_model, tmp_path_factory):
             [lambda share: ValidationRows(reader, 8, share)],
             STEPS,
         )
-        runtime = Runtime(tmp_path_factory.mktemp("run"), "32-true", 4, 0, [], {"accelerator": "cpu", "devices": 1})
         watch = [noted] + ([] if config is None else [Averaging(config, STEPS)])
-        fitted = fit("tiny", module, data, Steps(STEPS, 8, reader.plan.num_rows, EVERY), runtime, best, watch=watch)
+        steps, out = Steps(STEPS, 8, reader.plan.num_rows, EVERY), tmp_path_factory.mktemp("run")
+        fitted = fit("tiny", module, data, steps, cpu_training(4), out, best, watch=watch)
         return module, noted, fitted
 
     return run

@@ -13,8 +13,8 @@ from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.metrics.headline import Headline
 from domainbert.training import callbacks
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, Throughput
-from domainbert.training.config import Runtime
 from domainbert.training.trainer import build_trainer
+from tests.tiny_training import cpu_training
 
 F1 = Headline("f1", "macro F1")
 
@@ -42,8 +42,7 @@ class Scored(lightning.LightningModule):
 
 def fit(tmp_path, module, callback_list, num_steps=12, every=2, accumulation=1):
     """Trains one step after another; the micro-batches of a step weigh 1 together, and it has 100 tokens."""
-    runtime = Runtime(tmp_path, "32-true", 4 // accumulation, 0, [], {"accelerator": "cpu", "devices": 1})
-    trainer = build_trainer(runtime, num_steps, 4, every, callback_list)
+    trainer = build_trainer(cpu_training(4 // accumulation), tmp_path, num_steps, 4, every, callback_list)
     parts = range(num_steps * accumulation)
     batches = [{"weight": torch.ones(()), "num_tokens": 100, "step": part // accumulation} for part in parts]
     train, validation = (DataLoader(data, batch_size=None) for data in (batches, [{"weight": torch.ones(())}]))

@@ -9,10 +9,10 @@ from domainbert.data.batches import GlobalOrder
 from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
-from domainbert.training.config import Budget, CorpusTraining, OptimConfig, Runtime
+from domainbert.training.config import Budget, CorpusTraining, OptimConfig
 from domainbert.training.fit import Steps, fit
 from tests.ready_made import ReadyBatches
-from tests.tiny_training import masked_lm_module
+from tests.tiny_training import cpu_training, masked_lm_module
 
 
 def test_steps_of_epochs_validate_after_each() -> None:
@@ -45,10 +45,9 @@ def test_the_kept_validation_is_that_of_the_weights_that_stay(reader, make_model
         at[module.global_step] = {name: tensor.clone() for name, tensor in module.model.state_dict().items()}
 
     module.on_validation_epoch_end = note
-    runtime = Runtime(tmp_path, "32-true", 4, 0, [], {"accelerator": "cpu", "devices": 1})
     steps = Steps(6, 8, reader.plan.num_rows, validate_every=2, validate_first=True)
     highest = KeepBest(replace(LOSS, direction="maximize"), None) if keeps_best else None
-    fitted = fit("tiny", module, data, steps, runtime, highest)
+    fitted = fit("tiny", module, data, steps, cpu_training(4), tmp_path, highest)
     assert [row["step"] for row in fitted.history] == [0, 2, 4, 6] and fitted.micro_batch_size == 4
     losses = [row["loss"] for row in fitted.history]
     assert losses[0] == max(losses) > losses[-1], "the untrained model has the highest loss"

@@ -21,7 +21,7 @@ from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed
 from domainbert.training import micro_batches
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import MicroBatchSize, OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import MicroBatchSize, OptimConfig, ScheduleConfig, Training
 from domainbert.training.data_module import share_of
 from domainbert.training.micro_batches import divisors_descending
 from domainbert.training.module import TrainedModule
@@ -79,8 +79,8 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         arguments = {"accelerator": "cpu", "devices": 1}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         out.mkdir()
-        runtime = Runtime(out, "32-true", size, 0, [], arguments)
-        trainer = build_trainer(runtime, STEPS, ROWS, 100, [Checkpoints(out, every=2)], starts)
+        training = Training(precision="32-true", micro_batch_size=size, loggers=(), trainer=arguments)
+        trainer = build_trainer(training, out, STEPS, ROWS, 100, [Checkpoints(out, every=2)], starts)
         trainer.fit(module, datamodule=ReadyBatches(Rows, [], STEPS, batch_size=ROWS))
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
         return module, share_of(trainer).micro_batch_size(ROWS)
@@ -171,6 +171,6 @@ def test_the_processes_take_what_fits_all(train: Trained, monkeypatch: pytest.Mo
 
 
 def test_sharded_devices_compute_together(tmp_path: Path) -> None:
-    runtime = Runtime(tmp_path, "32-true", "auto", 0, [], {"accelerator": "cpu", "strategy": "fsdp"})
+    training = Training(micro_batch_size="auto", trainer={"accelerator": "cpu", "strategy": "fsdp"})
     with pytest.raises(DomainbertError, match=r"micro_batch_size: found auto with trainer\.strategy: fsdp"):
-        build_trainer(runtime, 10, ROWS, 10, [])
+        build_trainer(training, tmp_path, 10, ROWS, 10, [])

@@ -19,10 +19,11 @@ from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import OptimConfig, Runtime, ScheduleConfig
+from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
 from domainbert.training.trainer import build_trainer
+from tests.tiny_training import cpu_training
 
 NAN, INF = float("nan"), float("inf")
 NUM_STEPS = 8
@@ -99,8 +100,7 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         module.set_models(model)
         numbers, watched = NumberWatch(tmp_path, lambda step: {"rows": [10 * step, 10 * step + 1]}), Watched()
         callbacks = [numbers, watched, *([Checkpoints(tmp_path, every=1)] if checkpoints else [])]
-        runtime = Runtime(tmp_path, "32-true", 4 // accumulation, 0, [], {"accelerator": "cpu", "devices": 1})
-        trainer = build_trainer(runtime, num_steps, 4, 10_000, callbacks)
+        trainer = build_trainer(cpu_training(4 // accumulation), tmp_path, num_steps, 4, 10_000, callbacks)
         batches = micro_batches(num_steps, accumulation, **changes)
         trainer.fit(module, DataLoader(batches[first * accumulation :], batch_size=None))
         return module, numbers, watched, trainer

@@ -12,7 +12,7 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.mpnet.config import MPNetConfig
 from domainbert.encoders.packed import Packed
 from domainbert.training import throughput
-from domainbert.training.config import Runtime
+from domainbert.training.config import Training
 from domainbert.training.throughput import flops_per_token, measured_peak_flops, throughput_callback
 
 CONFIG = BertConfig(
@@ -74,8 +74,8 @@ def test_matrices_grow_until_a_product_takes_fifty_milliseconds(monkeypatch):
 def test_the_callback_knows_the_arithmetic_and_the_device(monkeypatch, tmp_path):
     seen = []
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
-    runtime = Runtime(tmp_path, "bf16-mixed", None, 0, [], {})
-    callback = throughput_callback({0: 30.0}, runtime)
+    training = Training(precision="bf16-mixed", loggers=())
+    callback = throughput_callback({0: 30.0}, training)
     assert (callback.flops_per_token, callback.peak_flops) == ({0: 30.0}, 1e9)
     assert [dtype for _, dtype in seen] == [torch.bfloat16]
 
@@ -85,5 +85,5 @@ def test_the_peak_is_that_of_the_device_that_trains(monkeypatch, tmp_path, accel
     seen = []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(throughput, "measured_peak_flops", lambda *a: seen.append(a) or 1e9)
-    throughput_callback({0: 30.0}, Runtime(tmp_path, "32-true", None, 0, [], accelerator))
+    throughput_callback({0: 30.0}, Training(precision="32-true", loggers=(), trainer=accelerator))
     assert [one.type for one, _ in seen] == [device]

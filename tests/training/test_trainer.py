@@ -4,15 +4,18 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.training import trainer as module
-from domainbert.training.config import Runtime
+from domainbert.training.config import Training
 from domainbert.training.trainer import build_trainer
 
 
 def build(tmp_path, micro_batch_size=None, batch_size=32, loggers=(), **arguments):
-    runtime = Runtime(
-        tmp_path, "32-true", micro_batch_size, 0, loggers, {"accelerator": "cpu", "devices": 1, **arguments}
+    training = Training(
+        precision="32-true",
+        micro_batch_size=micro_batch_size,
+        loggers=loggers,
+        trainer={"accelerator": "cpu", "devices": 1, **arguments},
     )
-    return build_trainer(runtime, 100, batch_size, 10, [])
+    return build_trainer(training, tmp_path, 100, batch_size, 10, [])
 
 
 @pytest.mark.parametrize(("micro_batch_size", "accumulation"), [(None, 1), (32, 1), (8, 4), (1, 32)])
