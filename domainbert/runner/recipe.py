@@ -24,7 +24,7 @@ from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.jobs import Job, make_job, verified_state
 from domainbert.runner.recipe_run import Recipe, Selection
-from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages, stage_of
+from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import (
     check_variables_read,
@@ -34,10 +34,10 @@ from domainbert.settings.tree import (
     with_options,
 )
 from domainbert.settings.yaml_files import Node, load_yaml
+from domainbert.stages.implied_checks import REFERENCE, RecipeStage, implied_checks, stages_in
 from domainbert.stages.stage import Inputs
 
 _RECIPE_KEYS = ("out", "vars", "check", "stages")
-_REFERENCE = re.compile(r"@[\w-]+(/.*)?")
 _NAME = re.compile(r"\w[\w-]*")
 _CHECK_NAME = re.compile(r"check(-.+)?")
 
@@ -104,7 +104,7 @@ def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozense
     needed = set(selection.select(list(stages)))
     for name, node in reversed(list(stages.items())):  # a stage refers only to earlier stages
         if name in needed:
-            needed |= {stage_of(text) for text in node.texts() if _REFERENCE.fullmatch(text)}
+            needed |= stages_in(node)
     return frozenset(needed)
 
 
@@ -174,8 +174,6 @@ class _RecipeReader:
 
     def add_checks(self, stages: Mapping[str, Node], settings: Node | None) -> None:
         """Add the automatic checks to the jobs, each before the first stage that needs it."""
-        from domainbert.stages.implied_checks import RecipeStage, implied_checks
-
         jobs = self.recipe.jobs
         recipe_stages = {
             name: RecipeStage(job.stage.name, stages[name], job.settings.instance) for name, job in jobs.items()
@@ -245,9 +243,10 @@ class _RecipeReader:
 
         Other texts are returned unchanged.
         """
-        if not _REFERENCE.fullmatch(node.value):
+        match = REFERENCE.fullmatch(node.value)
+        if match is None:
             return node
-        stage = stage_of(node.value)
+        stage = match[1]
         if stage not in earlier_names:
             hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first of the recipe"
             self.problems.add(f"{node.where}: found '{node.value}', but no earlier stage is named '{stage}'; {hint}")

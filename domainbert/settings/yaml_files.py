@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -78,12 +78,16 @@ class Node:
             return replace(self, value=[node.with_texts(change) for node in self.value])
         return change(self) if isinstance(self.value, str) else self
 
+    def leaves(self) -> list[Node]:
+        """Return all scalars in the tree, without keys."""
+        if not isinstance(self.value, (dict, list)):
+            return [self]
+        children = self.value.values() if isinstance(self.value, dict) else self.value
+        return [leaf for child in children for leaf in child.leaves()]
+
     def texts(self) -> list[str]:
         """Return all texts in the tree, without keys."""
-        if isinstance(self.value, (dict, list)):
-            nodes = self.value.values() if isinstance(self.value, dict) else self.value
-            return [text for node in nodes for text in node.texts()]
-        return [self.value] if isinstance(self.value, str) else []
+        return [leaf.value for leaf in self.leaves() if isinstance(leaf.value, str)]
 
     def short_text(self) -> str:
         """Return the value for a message, on one line: at most 80 characters, "a mapping" or "a list"."""
@@ -114,10 +118,8 @@ class Node:
     def stage_paths(self, finished: bool = True) -> set[str]:
         """Return the paths in folders of earlier stages, in the whole tree; with `finished=False`, only the paths in
         folders of unfinished stages."""
-        children: Iterable[Node] = self.value.values() if isinstance(self.value, dict) else ()
-        children = self.value if isinstance(self.value, list) else children
-        paths = set() if self.reference is None or (self.stage_finished and not finished) else {str(self.value)}
-        return paths.union(*(child.stage_paths(finished) for child in children))
+        paths = (leaf for leaf in self.leaves() if leaf.reference is not None)
+        return {leaf.value for leaf in paths if finished or not leaf.stage_finished}
 
 
 def to_node(value: Any, where: str) -> Node:

@@ -14,7 +14,8 @@ _UNLABELLED_TRAININGS = ("pretrain", "distill")
 _LABELLED_TRAININGS = ("finetune", "distill-task")
 _TRAININGS = (*_UNLABELLED_TRAININGS, *_LABELLED_TRAININGS)
 _MAX_CHARACTERS = 50_000_000  # characters of the corpus to read, in less than a minute for a corpus of any size
-_REFERENCE = re.compile(r"@([\w-]+)(/.*)?")
+REFERENCE = re.compile(r"@([\w-]+)(/.*)?")
+"""Text in the YAML of a recipe that is replaced by the folder of an earlier stage, or by a path in it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
         node = Node(corpus_settings | _labelled_settings(group, stages_before) | overrides, group.node.where)
-        reads_only_before = _referred_stages(node).issubset(stages_before)
+        reads_only_before = stages_in(node).issubset(stages_before)
         yield _implied_check(stages, name, training if reads_only_before else group.stages[0], node, group.stages)
     if not groups and corpus_settings:
         node = Node(corpus_settings | overrides, stages[training].node.where)
@@ -119,9 +120,9 @@ def _add_test_set(
     A key of `groups` is ((type of the task, settings for reading), training set, validation set). If the test set is
     read with other settings than the training sets, add a group with the settings of the evaluation.
     """
-    models = _referred_stages(evaluation.node.value["models"])
+    models = stages_in(evaluation.node.value["models"])
     exported = [stages[name].node.value["model"] for name in models if stages[name].function == "export"]
-    scored = models.union(*map(_referred_stages, exported))
+    scored = models.union(*map(stages_in, exported))
     task_type, reading = _reading_key(evaluation.settings.task)
     for ((group_type, _), *sets), group in list(groups.items()):
         if group_type is not task_type or not scored & set(group.stages):
@@ -154,7 +155,7 @@ def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str,
     settings = {"task": training["task"], "labelled": Node(sets, group.node.where)}
     if "max_length" in training:
         settings["max_length"] = training["max_length"]
-    if "model" in training and _referred_stages(training["model"]).issubset(stages_before):
+    if "model" in training and stages_in(training["model"]).issubset(stages_before):
         settings["tokenizer"] = training["model"]
     return settings
 
@@ -171,10 +172,7 @@ def _corpus_settings(stages: Mapping[str, RecipeStage], stages_before: Sequence[
     return {key: prepared[0][key] for key in ("corpus", "tokenizer")} | {"max_characters": max_characters}
 
 
-def _referred_stages(node: Node) -> set[str]:
-    """Return the names of the stages that a value, or a value in it, refers to (`@NAME` or `@NAME/path`)."""
-    if isinstance(node.value, (dict, list)):
-        children = node.value.values() if isinstance(node.value, dict) else node.value
-        return set().union(*map(_referred_stages, children))
-    match = _REFERENCE.fullmatch(node.value) if isinstance(node.value, str) else None
-    return {match[1]} if match else set()
+def stages_in(node: Node) -> set[str]:
+    """Return the names of the stages that the texts in a tree refer to."""
+    matches = map(REFERENCE.fullmatch, node.texts())
+    return {match[1] for match in matches if match is not None}
