@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -124,28 +124,23 @@ class SampleData:
         raise DomainbertError(f"cannot write more sentences of the kind {rule!r} that all differ; {expected}")
 
 
-def entity_strings(abstracts: list[Abstract]) -> dict[str, list[str]]:
-    """Return the lowercase text of all entity mentions by entity type, in order of appearance, with repetitions."""
-    strings: dict[str, list[str]] = {}
-    for sentence in (sentence for abstract in abstracts for sentence in abstract):
+def entity_strings(abstracts: list[Abstract]) -> list[tuple[str, str]]:
+    """Return (entity type, lowercase text) of each entity mention, in order of appearance."""
+    strings: list[tuple[str, str]] = []
+    for sentence in chain.from_iterable(abstracts):
         for start, token in enumerate(sentence):
             if token.tag.startswith("B-"):
                 following = takewhile(lambda token: token.tag.startswith("I-"), sentence[start + 1 :])
                 words = [token.word, *(token.word for token in following)]
-                entity_type = token.tag.removeprefix("B-")
-                strings.setdefault(entity_type, []).append(" ".join(words).lower())
+                strings.append((token.tag.removeprefix("B-"), " ".join(words).lower()))
     return strings
 
 
 def unseen_strings(train: list[Abstract], other: list[Abstract]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
     """Return two sets of (entity type, text), both only of `HELD_OUT_TYPES`: the entities of `other`, and the entities
     of `other` that do not occur in `train`."""
-    in_train, in_other = (
-        {(entity_type, text) for entity_type, texts in entity_strings(abstracts).items() for text in texts}
-        for abstracts in (train, other)
-    )
-    entities = {(entity_type, text) for entity_type, text in in_other if entity_type in HELD_OUT_TYPES}
-    return entities, entities - in_train
+    entities = {(entity_type, text) for entity_type, text in entity_strings(other) if entity_type in HELD_OUT_TYPES}
+    return entities, entities.difference(entity_strings(train))
 
 
 def write_conll(path: Path, abstracts: Iterable[Iterable[Sentence]]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -72,45 +72,39 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
     for split in SPLITS:
         write_conll(out / "ner" / f"{split}.conll", ner[split])
         write_jsonl(out / "classification" / f"{split}.jsonl", map(asdict, classification[split]))
-    corpus = _CorpusRows()
-    write_jsonl(out / "corpus.jsonl", corpus.rows(data, settings.corpus_documents))
-    facts = _statistics(ner, classification, corpus)
+    sizes, entities = Counter[str](), set[tuple[str, str]]()
+    write_jsonl(out / "corpus.jsonl", _corpus_rows(data, settings.corpus_documents, sizes, entities))
+    facts = {**sizes, **_statistics(ner, classification, entities)}
     write_text(out / "README.md", _readme(settings.seed, sentences, texts, facts))
     print("These data are synthetic, from studies that never happened: scores do not predict scores on real text.")
     return facts
 
 
-class _CorpusRows:
-    """Rows of the corpus, with statistics that are counted during writing."""
+def _corpus_rows(
+    data: SampleData, documents: int, sizes: Counter[str], entities: set[tuple[str, str]]
+) -> Iterator[dict[str, str]]:
+    """Yield a row for each of `documents` abstracts; count documents and words in `sizes`, and add (entity type, text)
+    of the entities to `entities`."""
+    with Progress("sample", documents) as progress:
+        for number, abstract in enumerate(data.corpus(documents), start=1):
+            sizes.update(documents=1, words=sum(map(len, abstract)))
+            entities.update(entity_strings([abstract]))
+            yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
+            progress.advance()
 
-    def __init__(self) -> None:
-        self.documents = self.words = 0
-        self.entities: set[tuple[str, str]] = set()  # (type, words)
 
-    def rows(self, data: SampleData, documents: int) -> Iterator[dict[str, str]]:
-        """Yield a row for each of `documents` abstracts, and count its words and entities."""
-        with Progress("sample", documents) as progress:
-            for number, abstract in enumerate(data.corpus(documents), start=1):
-                self.documents += 1
-                self.words += sum(map(len, abstract))
-                by_type = entity_strings([abstract])
-                self.entities |= {(entity_type, words) for entity_type, strings in by_type.items() for words in strings}
-                yield {"id": f"synthetic-{number:06}", "text": " ".join(map(natural_text, abstract))}
-                progress.advance()
-
-    def num_entities_by_type(self) -> dict[str, int]:
-        """Return the number of distinct entity strings of each type."""
-        return dict(sorted(Counter(entity_type for entity_type, _ in self.entities).items()))
+def _count_by_type(entities: Iterable[tuple[str, str]]) -> dict[str, int]:
+    return dict(sorted(Counter(entity_type for entity_type, _ in entities).items()))
 
 
 def _statistics(
-    ner: dict[str, list[Abstract]], classification: dict[str, list[LabelledText]], corpus: _CorpusRows
+    ner: dict[str, list[Abstract]],
+    classification: dict[str, list[LabelledText]],
+    in_corpus: set[tuple[str, str]],
 ) -> dict[str, Any]:
     test, unseen = unseen_strings(ner["train"], ner["test"])
     return {
-        "documents": corpus.documents,
-        "words": corpus.words,
-        "distinct_entity_strings": corpus.num_entities_by_type(),
+        "distinct_entity_strings": _count_by_type(in_corpus),
         "ner": {split: _ner_statistics(abstracts) for split, abstracts in ner.items()},
         "classification": {
             split: dict(sorted(Counter(example.label for example in examples).items()))
@@ -118,7 +112,7 @@ def _statistics(
         },
         "test_entity_strings": len(test),
         "test_entity_strings_unseen_in_train": len(unseen) / max(len(test), 1),
-        "unseen_test_entity_strings_in_corpus": len(unseen & corpus.entities) / max(len(unseen), 1),
+        "unseen_test_entity_strings_in_corpus": len(unseen & in_corpus) / max(len(unseen), 1),
     }
 
 
@@ -128,7 +122,7 @@ def _ner_statistics(abstracts: list[Abstract]) -> dict[str, Any]:
         "abstracts": len(abstracts),
         "sentences": len(sentences),
         "words": sum(map(len, sentences)),
-        "entities": {entity_type: len(strings) for entity_type, strings in sorted(entity_strings(abstracts).items())},
+        "entities": _count_by_type(entity_strings(abstracts)),
     }
 
 
