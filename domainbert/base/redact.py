@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 HIDDEN = "***"
@@ -42,18 +43,22 @@ def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
     """Replace secrets with `***` in a text, or in all keys and values of nested mappings and lists; return other values
     unchanged. `environment` has the variables whose values may be secrets; None is `os.environ`."""
     secrets = _secrets(os.environ if environment is None else environment)
-    return _redacted(value, secrets)
+    return map_texts(value, partial(_redacted_text, secrets), with_keys=True)
 
 
-def _redacted(value: Any, secrets: list[str]) -> Any:
+def map_texts(value: Any, change: Callable[[str], str], with_keys: bool = False) -> Any:
+    """Return nested mappings and lists with `change` applied to each text and, if `with_keys`, to each key."""
     if isinstance(value, Mapping):
-        return {_redacted(key, secrets): _redacted(item, secrets) for key, item in value.items()}
+        return {
+            change(key) if with_keys and isinstance(key, str) else key: map_texts(item, change, with_keys)
+            for key, item in value.items()
+        }
     if isinstance(value, (list, tuple)):
-        return [_redacted(item, secrets) for item in value]
-    return _redacted_text(value, secrets) if isinstance(value, str) else value
+        return [map_texts(item, change, with_keys) for item in value]
+    return change(value) if isinstance(value, str) else value
 
 
-def _redacted_text(text: str, secrets: list[str]) -> str:
+def _redacted_text(secrets: list[str], text: str) -> str:
     for secret in secrets:
         text = text.replace(secret, HIDDEN)
     for pattern in _PATTERNS:

@@ -17,6 +17,7 @@ import yaml
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path
+from domainbert.base.redact import map_texts
 
 CARD = "README.md"
 _FENCE = "---"
@@ -153,7 +154,8 @@ def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str
 def join_card(head: Mapping[str, Any], body: str) -> str:
     """Return the text of a card from header and body; each value of the header is one line, so that no value can end
     the YAML."""
-    text = yaml.safe_dump(_single_lines(head), sort_keys=False, allow_unicode=True, width=math.inf)
+    single_lines = map_texts(head, lambda text: " ".join(text.split()))
+    text = yaml.safe_dump(single_lines, sort_keys=False, allow_unicode=True, width=math.inf)
     return f"{_FENCE}\n{text}{_FENCE}\n\n{body}"
 
 
@@ -208,12 +210,3 @@ def _hub_name(folder: Path) -> str | None:
     """Return the name on the hub, without a revision, of a model in the hub's cache; None for other folders."""
     name = model_name(folder)
     return name.removeprefix("hub:").partition("@")[0] if name.startswith("hub:") else None
-
-
-def _single_lines(value: Any) -> Any:
-    """Return nested mappings and lists with each text on one line."""
-    if isinstance(value, Mapping):
-        return {key: _single_lines(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_single_lines(item) for item in value]
-    return " ".join(value.split()) if isinstance(value, str) else value

@@ -14,7 +14,8 @@ from domainbert.base.fields import ORDERED, SPEED_ONLY, renamed_fields
 from domainbert.base.files import HASHES, FileHashes, hash_json
 from domainbert.base.freshness import INPUT_FILES, Freshness, flatten, is_below
 from domainbert.base.process import launch_id, launched_world_size
-from domainbert.settings.reader import Settings, replace_strings
+from domainbert.base.redact import map_texts
+from domainbert.settings.reader import Settings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
@@ -51,7 +52,8 @@ def stage_facts(
     # settings, with the content of input files in place of their paths
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
     contents = {path: f"{Path(path).name} {digest}" for path, digest in digests.items()}
-    config = replace_strings(settings.plain, {**contents, **settings.references})
+    replacements = {**contents, **settings.references}
+    config = map_texts(settings.plain, lambda text: replacements.get(text, text))
 
     # facts: settings that are not only for speed, further inputs (files of a folder or glob), keys of earlier stages
     speed_only = {*fields_with_metadata(cls, SPEED_ONLY), *(f"trainer.{name}" for name in TRAINER_SPEED_ONLY)}

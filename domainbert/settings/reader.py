@@ -30,7 +30,7 @@ from domainbert.base.fields import (
     type_mismatches,
 )
 from domainbert.base.paths import OnHub, check_hub_name, is_on_hub, resolve_path, stream_kind, suggest_hub_name
-from domainbert.base.redact import redact
+from domainbert.base.redact import map_texts, redact
 from domainbert.settings.schema import (
     defaults_of,
     describe,
@@ -92,22 +92,14 @@ def read_settings(
     all_values = {**defaults, **settings.arguments}
     if values is not None and not template:
         settings.instance = reader.instantiate(node, cls, "", all_values)
-    plain = as_plain(_missing_as_none(all_values))
-    settings.plain = redact(replace_strings(plain, reader.original_paths))  # paths as the user has written them
+    paths = reader.original_paths  # as the user has written them
+    plain = map_texts(as_plain(_missing_as_none(all_values)), lambda text: paths.get(text, text))
+    settings.plain = redact(plain)
     return settings
 
 
 def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
-
-
-def replace_strings(value: Any, replacements: Mapping[str, str]) -> Any:
-    """Return plain values with every string that is a key of `replacements` replaced; mapping keys stay unchanged."""
-    if isinstance(value, dict):
-        return {key: replace_strings(item, replacements) for key, item in value.items()}
-    if isinstance(value, list):
-        return [replace_strings(item, replacements) for item in value]
-    return replacements.get(value, value) if isinstance(value, str) else value
 
 
 class _Reader:
