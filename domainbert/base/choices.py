@@ -171,7 +171,10 @@ def find_choice(base: type, name: str) -> type | None:
         cls = by_lowercase.get(name.replace("_", "")) or choices.get(name)
     else:
         cls = ({class_path(cls): cls for cls in choices.values()} | choices).get(name)
-    return _import_class(base, name) if cls is None and is_user_class(name) else cls
+    if cls is None and is_user_class(name):
+        module, _, attribute = name.rpartition(".")
+        return _checked_class(getattr(_import(module), attribute, None), base, name)
+    return cls
 
 
 def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
@@ -201,11 +204,6 @@ def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
     if not isinstance(implementation, type) or base not in map(class_path, implementation.__mro__):
         raise DomainbertError(f"{module.__name__}: no class {name}; expected a class of this name that inherits {base}")
     return implementation
-
-
-def _import_class(base: type, name: str) -> type:
-    module, _, attribute = name.rpartition(".")
-    return _checked_class(getattr(_import(module), attribute, None), base, name)
 
 
 def _checked_class(cls: object, base: type, name: str) -> type:

@@ -25,13 +25,11 @@ _LINE_SEPARATORS = frozenset("\r\x85\u2028\u2029")  # without the line feed
 _PREFIX = "tag:yaml.org,2002:"
 PLAIN_TAGS = frozenset(_PREFIX + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null"))
 MERGE_TAG = _PREFIX + "merge"
-_FLOAT = re.compile(
-    r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-)
 _SCALARS = {
-    "bool": re.compile("true|True|TRUE|false|False|FALSE"),
-    "int": re.compile("[-+]?[0-9][0-9_]*"),
-    "float": _FLOAT,
+    "bool": "true|True|TRUE|false|False|FALSE",
+    "int": "[-+]?[0-9][0-9_]*",
+    "float": r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
 }
 _MAX_SHORT_TEXT = 80  # characters of a value in a message
 _QUOTE_OR_TAG = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
@@ -330,9 +328,8 @@ def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
     }
     target.yaml_implicit_resolvers = resolvers
     for tag, pattern in _SCALARS.items():
-        full_pattern = re.compile(f"^(?:{pattern.pattern})$")
         first_characters = list("tTfF" if tag == "bool" else "-+.0123456789")
-        target.add_implicit_resolver(_PREFIX + tag, full_pattern, first_characters)
+        target.add_implicit_resolver(_PREFIX + tag, re.compile(f"^(?:{pattern})$"), first_characters)
 
 
 _use_yaml_1_2_scalars(Loader)

@@ -291,7 +291,7 @@ def _model_config(model: str) -> EncoderConfig:
 def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
     """Return the number of tokens of each training text, without special tokens, and whether they were counted."""
     if model is None:
-        return [sizes.estimated_tokens(len(words)) for words in labelled.texts], False
+        return [round(sizes.TOKENS_PER_WORD * len(words)) for words in labelled.texts], False
     from domainbert.models.folder import open_model
 
     tokenizer = open_model(resolve_path(model)).tokenizer()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
-_TOKENS_PER_WORD = 1.3  # with punctuation; 1.154 without it in docs/results.md
+TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without it in docs/results.md
 _WINDOWS = (128, 256, 512)
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
@@ -190,8 +190,3 @@ def seeds(items: int) -> Choice:
     if items < 50_000:
         return Choice([1, 2, 3], "the confidence intervals include the spread between seeds")
     return Choice([1], f"{items:,} items: seeds differ little, and a training is long; use [1, 2, 3] for intervals")
-
-
-def estimated_tokens(words: int) -> int:
-    """Return the estimated number of tokens of a number of words, before a vocabulary exists."""
-    return round(_TOKENS_PER_WORD * words)
