@@ -207,6 +207,15 @@ def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     return state
 
 
+def finished_manifest(job: Job, hashes: FileHashes) -> dict[str, Any] | None:
+    """Return the manifest of an up-to-date folder; None for any other folder, such as one with foreign files."""
+    try:
+        state = verified_state(job, hashes)
+    except DomainbertError:  # `make_plan` reports it for a stage that has to run
+        return None
+    return state.manifest if state.done else None
+
+
 def _version_suffix(manifest: Mapping[str, Any]) -> str:
     """Return ", by domainbert VERSION" if another version wrote the manifest, otherwise ""."""
     recorded = manifest.get("versions", {}).get("domainbert")

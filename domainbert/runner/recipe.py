@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Problems, suggest_name
+from domainbert.base.errors import Problems, suggest_name
 from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
-from domainbert.runner.jobs import Job, make_job, verified_state
+from domainbert.runner.jobs import Job, finished_manifest, make_job
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages
 from domainbert.settings.reader import read_settings
@@ -224,19 +224,12 @@ class _RecipeReader:
             return None
 
         job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)
-        if self.is_done(job):
+        if finished_manifest(job, self.recipe.hashes) is not None:
             return job
         if needed:
             add_early_problems(stage, settings, node, problems, self.inputs, prefix, self.pending)
         self.pending[name] = job
         return job
-
-    def is_done(self, job: Job) -> bool:
-        """Return whether the folder of a job is up to date."""
-        try:
-            return verified_state(job, self.recipe.hashes).done
-        except DomainbertError:
-            return False  # `make_plan` reports the problem of the folder
 
     def resolve_reference(self, node: Node, earlier_names: Sequence[str]) -> Node:
         """Return the node of a reference such as `@vocab` with the folder of the earlier stage `vocab` as its value.

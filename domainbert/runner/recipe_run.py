@@ -16,6 +16,7 @@ from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.jobs import (
     FolderState,
     Job,
+    finished_manifest,
     follow_job,
     make_job,
     raise_data_errors,
@@ -215,8 +216,8 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         if step.selected and step.name in manifests:
             raise_data_errors(manifests[step.name], step.job.out)
 
-    # all stages that are up to date now, in order
-    all_manifests = {step.name: manifests.get(step.name) or _new_manifest(step, recipe.hashes) for step in plan}
+    # all stages that are up to date now, in order; another process may have finished some since the plan was made
+    all_manifests = {step.name: manifests.get(step.name) or finished_manifest(step.job, recipe.hashes) for step in plan}
     known_manifests = {name: manifest for name, manifest in all_manifests.items() if manifest is not None}
     page_is_stale = any(step.run for step in plan) or not (recipe.out / FILE).is_file()
     return _report_results(recipe.out, known_manifests, with_page=bool(known_manifests) and page_is_stale)
@@ -232,17 +233,6 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
                 f"restore the files, or use --force {step.name} to run this stage and its dependents again"
             )
     problems.raise_if_any()
-
-
-def _new_manifest(step: PlannedStage, hashes: FileHashes) -> dict[str, Any] | None:
-    """Return the manifest of a stage that another process finished after the plan was made; None otherwise."""
-    if step.state.damaged:  # this command runs the stage again in any case
-        return None
-    try:
-        state = verified_state(step.job, hashes)
-    except DomainbertError:  # the folder holds foreign files, but this command does not write it
-        return None
-    return state.manifest if state.done else None
 
 
 def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
