@@ -127,7 +127,6 @@ def choices_of(base: type) -> dict[str, type]:
 
 
 def _entry_point_classes(base: type) -> Iterator[type]:
-    """Yield the subclasses of `base` from the entry points of installed packages."""
     group = getattr(base, "entry_point_group", None)
     for entry in entry_points(group=group) if group is not None else ():
         package = "" if entry.dist is None else f" of the package {entry.dist.name}"

@@ -156,7 +156,6 @@ class StopSignals:
             signal.signal(number, self._handle_signal)
 
     def _handle_signal(self, signal_number: int, frame: FrameType | None) -> None:
-        """Store the signal until the next safe point; a second Ctrl-C ends the process at once."""
         if signal_number == self.received == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)

@@ -152,7 +152,6 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
 
 
 def _finish(job: Job) -> None:
-    """Remove the checkpoints of a finished stage, write its status, and remove the lock file."""
     remove_checkpoints(job.out)
     # the other processes of a launch wait in `follow_job` for a stage without training; the launch id tells them that
     # this status is not from an earlier launch

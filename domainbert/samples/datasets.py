@@ -83,7 +83,6 @@ class SampleData:
             yield [self._new_sentence(writer, rule) for rule in writer.sentence_rules(rng.choice(DIRECTIONS))]
 
     def _rng(self, part: str) -> Random:
-        """Return the random number generator of a part of the data, such as "ner/train"."""
         return Random(f"{self._seed}/{part}")
 
     def _writer(self, task: str, split: str, memory: Memory | None = None) -> Writer:
@@ -93,7 +92,6 @@ class SampleData:
         return Writer(self._rng(f"{task}/{split}"), self._vocabulary, held_out_share, memory, NER_RECALL)
 
     def _abstracts(self, writer: Writer, rng: Random, num_sentences: int) -> list[Abstract]:
-        """Return labelled abstracts with `num_sentences` sentences in total; the last abstract may be cut short."""
         abstracts: list[Abstract] = []
         while num_sentences:
             writer.start_abstract()

@@ -50,7 +50,6 @@ class Vocabulary:
 
 
 def _split_lists(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
-    """Split each text of words, separated by commas, into a tuple of words."""
     return {name: tuple(words.split(", ")) for name, words in lists.items()}
 
 

@@ -84,7 +84,6 @@ class Check:
     """Treat warnings as errors."""
 
     def __post_init__(self) -> None:
-        """Check that a labelled set or a corpus is given, and that the rules exist."""
         if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
             raise DomainbertError("labelled: found no set and no corpus; expected at least labelled.train or corpus")
         if self.labelled is not None and self.task is None:
@@ -213,7 +212,6 @@ def _counts_by_rule(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def _leak_line(finding: Finding) -> str:
-    """Return the message of a leak, followed by the reason for ignoring its rule, if it is ignored."""
     return finding.message if finding.ignored is None else f"{finding.message} (ignored: {finding.ignored})"
 
 

@@ -54,7 +54,6 @@ class Distill(CorpusTraining):
     """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the student has enough positions for a row and that its losses support the number of teachers."""
         super().__post_init__()
         check_length(self.row_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
@@ -122,7 +121,6 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
 
 
 def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, PretrainingData]:
-    """Return the LightningModule and the LightningDataModule that the settings describe."""
     from domainbert.data.prepared import open_prepared
     from domainbert.distillation.corpus_distillation import Distillation
     from domainbert.pretraining.data_module import PretrainingData

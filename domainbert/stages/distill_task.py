@@ -74,7 +74,6 @@ class DistillTask(LabelledTraining):
     """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit together and that the task supports the losses, the cache and unlabelled text."""
         super().__post_init__()
         if self.model is not None and self.student != StudentConfig():
             raise DomainbertError("student: found next to model; expected only student or only model")

@@ -54,7 +54,6 @@ class Evaluate:
     """Seed of the resampling."""
 
     def __post_init__(self) -> None:
-        """Check the names of the models, and that the task uses a training set if there is one."""
         problems = Problems("evaluate")
         if not self.models:
             problems.add("models: empty; expected at least one model folder with a name, as in {small: runs/finetune}")
@@ -113,7 +112,6 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
 
 
 def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) -> list[str]:
-    """Return the tables of scores, confusions and costs as text."""
     from domainbert.metrics.table import confusion_lines, cost_lines
 
     headline, systems = settings.task.headline, summary["systems"]

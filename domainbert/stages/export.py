@@ -61,7 +61,6 @@ class Export:
     folder names, with default settings."""
 
     def __post_init__(self) -> None:
-        """Check that `task` is given only with `check`."""
         if self.check is None and self.task is not None:
             raise DomainbertError("task: only used with a labelled set in 'check'; set check, or remove task")
 

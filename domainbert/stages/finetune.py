@@ -49,7 +49,6 @@ class Finetune(LabelledTraining):
     """R-Drop: run each text twice and penalise different predictions; None disables it."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit together, and that the task and the encoder support them."""
         super().__post_init__()
         if (self.adversarial or self.r_drop) and self.is_sharded:
             raise DomainbertError("trainer.strategy: found fsdp with adversarial or r_drop; expected ddp, for example")

@@ -82,7 +82,6 @@ class LabelledTraining(Training):
     the time)."""
 
     def __post_init__(self) -> None:
-        """Check that the settings fit together and that the task has the metric."""
         _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:

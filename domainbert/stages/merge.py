@@ -28,7 +28,6 @@ class Merge:
     download the parts from it into their `cache`. None reads the parts from the folders in `prepared`."""
 
     def __post_init__(self) -> None:
-        """Check the fields and the URL."""
         check_fields(self)
         if self.url is not None:
             check_url("url", self.url)

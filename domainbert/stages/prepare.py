@@ -30,7 +30,6 @@ class Prepare:
     """Number of processes that tokenize; 0 tokenizes in the main process. The result does not depend on it."""
 
     def __post_init__(self) -> None:
-        """Check the fields, and that the corpus can be split as the settings say."""
         check_fields(self)
         self.corpus.check_preparable(in_parts=self.row_lengths is not None)
 

@@ -68,7 +68,6 @@ class Pretrain(CorpusTraining):
     steps. On a CPU it saves no time."""
 
     def __post_init__(self) -> None:
-        """Check that the initial model and the masking are each set once, and that a row fits the encoder."""
         check_one_given(encoder=self.encoder, init_from=self.init_from)
         if self.static_embeddings and self.encoder is None:
             raise DomainbertError("static_embeddings: found true next to init_from; expected static_embeddings: false")
@@ -79,7 +78,6 @@ class Pretrain(CorpusTraining):
 
 
 def _compiles(settings: Pretrain, num_steps: int) -> bool:
-    """Return whether to compile the model, for a training of `num_steps` steps."""
     from domainbert.training.precision import trains_on_gpu
 
     if settings.compile == "auto":

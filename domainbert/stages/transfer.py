@@ -57,7 +57,6 @@ class Transfer:
     """Seed of random embeddings."""
 
     def __post_init__(self) -> None:
-        """Check that exactly one of `tokenizer` and `extend` is set."""
         check_one_given(tokenizer=self.tokenizer, extend=self.extend)
 
 

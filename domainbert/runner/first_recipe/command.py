@@ -320,7 +320,6 @@ def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
 
 
 def _summary(findings: _Findings, out: Path, allowed: str | None) -> str:
-    """Return the text to print: the findings, the written files and the next commands."""
     lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
     lines += [f"wrote {path}" for path in findings.labelled.division.new_files]
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
