@@ -225,9 +225,11 @@ def test_a_folder_is_understood_by_the_usual_names(tmp_path):
     for name in ("en-TRAIN_text.txt", "en-TRAIN_labels.txt", "devel.text", "devel.label", "notes.md", ".hidden"):
         (tmp_path / name).write_text("1\n")
     found = find_splits(tmp_path)
-    assert found.train == LabelledFile(text=tmp_path / "en-TRAIN_text.txt", label=tmp_path / "en-TRAIN_labels.txt")
-    assert (found.validation, found.unused) == (None, ("notes.md",))
-    assert found.test == LabelledFile(text=tmp_path / "devel.text", label=tmp_path / "devel.label")
+    assert found.sets == {
+        "train": LabelledFile(text=tmp_path / "en-TRAIN_text.txt", label=tmp_path / "en-TRAIN_labels.txt"),
+        "test": LabelledFile(text=tmp_path / "devel.text", label=tmp_path / "devel.label"),
+    }
+    assert found.unused == ("notes.md",)
 
 
 def test_a_folder_that_is_not_understood_is_refused(tmp_path):

@@ -205,7 +205,7 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     lengths, measured = _text_lengths(labelled, findings.model)
     window = sizes.window(lengths, measured, max_length, labelled.format_detector.whole_texts)
     labelled.task.check_window(window.value)
-    splits = labelled.division.splits
+    sets: dict[str, Any] = {name: file_in_yaml(file) for name, file in labelled.division.splits.sets.items()}
     facts: dict[str, Any] = {
         "title": in_comment(_title(findings)),
         "file": in_comment(shlex.quote(str(out))),
@@ -215,8 +215,8 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
         "teacher": findings.teacher,
         "task": task_in_yaml(labelled.task),
         "reads_training": labelled.task.evaluation.uses_training_set,
-        "seen": Choice(file_in_yaml(splits.train), "to score entities seen in training and unseen entities separately"),
-        **{name: file_in_yaml(file) for name, file in splits.sets.items()},
+        "seen": Choice(sets["train"], "to score entities seen in training and unseen entities separately"),
+        **sets,
         "window": window,
         "batch": sizes.fine_tuning_batch_size(items),
         "epochs": sizes.fine_tuning_epochs(items),

@@ -12,7 +12,7 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.paths import check_regular
@@ -44,16 +44,8 @@ _MAX_MEASURED_TEXTS = 20_000  # texts
 class Splits:
     """Sets of a labelled file or folder; a single held-out set is the test set."""
 
-    train: Single
-    validation: Single | None = None
-    test: Single | None = None
+    sets: Mapping[Split, Single]  # the training set, and the other sets that exist
     unused: tuple[str, ...] = ()  # names in the folder that belong to no set
-
-    @property
-    def sets(self) -> dict[Split, Single]:
-        """The sets that exist, by name."""
-        sets: dict[Split, Single | None] = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {name: file for name, file in sets.items() if file is not None}
 
 
 @dataclass(frozen=True)
@@ -112,7 +104,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
             label does not occur in training.
     """
     splits = find_splits(path)
-    detected = detect_task(read_sample(splits.train, keys), task)
+    detected = detect_task(read_sample(splits.sets["train"], keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
         config, repaired = _task_for_files(detected.task, list(splits.sets.values()))
         division = divide(splits, config, folder)
@@ -157,20 +149,21 @@ def find_splits(path: Path) -> Splits:
         )
     if not path.is_dir():
         check_regular(path)
-        return Splits(path)
+        return Splits({"train": path})
     entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
     files_by_split: dict[Split, list[Path]] = {}
     for entry in entries:
         if (split := _split_of(entry)) is not None:
             files_by_split.setdefault(split, []).append(entry)
     if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
-        return Splits(path)  # a folder in brat's format: each document of the set has its files
+        return Splits({"train": path})  # a folder in brat's format: each document of the set has its files
     if "train" not in files_by_split:
         raise DomainbertError(f"--labelled: {path}: {_describe_missing(entries)}; {_EXPECTED}")
     sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     if "test" not in sets and "validation" in sets:
         sets["test"] = sets.pop("validation")
-    return Splits(**sets, unused=tuple(entry.name for entry in entries if _split_of(entry) is None))
+    unused = tuple(entry.name for entry in entries if _split_of(entry) is None)
+    return Splits({split: sets[split] for split in get_args(Split) if split in sets}, unused)
 
 
 def _name_words(path: Path) -> list[str]:
@@ -215,25 +208,23 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     Raises:
         DomainbertError: there are too few documents, or the files cannot be split.
     """
-    sets, new_files = splits.sets, dict[Path, str]()  # `sets` is a new dictionary; `splits` does not change
+    sets, new_files, source = dict(splits.sets), dict[Path, str](), splits.sets["train"]
     new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
     with TemporaryDirectory() as temporary:
         for name in new_sets:
             fold = hold_out(sets["train"], task, _NUM_PARTS, _SEED)
             # replace the training set, so that the next set is split off the remaining documents
             for split, texts in ((name, fold.validation), ("train", fold.train)):
-                sets[split] = _part(splits.train, Path(temporary), split)
+                sets[split] = _part(source, Path(temporary), split)
                 for path, text in zip(paths_of(sets[split]), texts, strict=True):
                     path.write_text(text, encoding="utf-8", newline="\n")
                     new_files[folder / path.name] = text
-        contents: dict[Split, Labelled[Any]] = {
-            name: read_file(task, sets[name]) for name in ("train", "validation", "test")
-        }
+        contents: dict[Split, Labelled[Any]] = {name: read_file(task, sets[name]) for name in get_args(Split)}
     if not new_sets:
         return Division(splits, contents)
-    sets |= {name: _part(splits.train, folder, name) for name in ("train", *new_sets)}
+    sets |= {name: _part(source, folder, name) for name in ("train", *new_sets)}
     reason = _reason(splits, folder, len(contents["test"].items))
-    return Division(Splits(**sets, unused=splits.unused), contents, new_files, reason)
+    return Division(Splits(sets, splits.unused), contents, new_files, reason)
 
 
 def _part(source: Single, folder: Path, split: Split) -> Single:
@@ -248,8 +239,8 @@ def _part(source: Single, folder: Path, split: Split) -> Single:
 
 def _reason(splits: Splits, folder: Path, num_test: int) -> str:
     """Return a sentence that states the split and its reason; `num_test` is the number of texts in the test set."""
-    if splits.test is not None:
-        name = path_of(splits.test).name
+    if "test" in splits.sets:
+        name = path_of(splits.sets["test"]).name
         return (
             f"{name} is the only held-out set, so it is the test set; a tenth of training becomes validation, in "
             f"{folder}/, because scores on the set that selects the epoch are too high"
