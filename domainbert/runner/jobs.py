@@ -211,7 +211,7 @@ def finished_manifest(job: Job, hashes: FileHashes) -> dict[str, Any] | None:
     """Return the manifest of an up-to-date folder; None for any other folder, such as one with foreign files."""
     try:
         state = verified_state(job, hashes)
-    except DomainbertError:  # `make_plan` reports it for a stage that has to run
+    except DomainbertError:  # foreign files, which `make_plan` has reported or will report
         return None
     return state.manifest if state.done else None
 
