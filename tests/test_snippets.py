@@ -144,7 +144,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
     def read() -> None:
         problems = Problems(stage)
-        tree = read_config(files, options, "command line")
+        tree = read_config(files, options)
         tree.value.pop("out", None)
         kind = TuneConfig if stage == "tune" else load_stage(stage).settings
         read_settings(kind, tree, problems, template=some)

@@ -230,7 +230,7 @@ def _read_stage_settings(
 
     Problems of the settings are added to `problems`. With `template`, required settings may be missing.
     """
-    tree = read_config([Path(file) for file in typed.files], typed.options, "command line")
+    tree = read_config([Path(file) for file in typed.files], typed.options)
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
         problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder as text, such as 'runs/first'")

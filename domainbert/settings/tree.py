@@ -20,20 +20,19 @@ _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _MAX_CHARACTERS = 1_000_000  # of all texts with variables in a file, after substitution
 
 
-def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]], subject: str) -> Node:
+def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Node:
     """Merge YAML files, then `(dotted.key, text)` options; return the tree of all values. Later values override, and an
     option for a nested key overrides an option for its parent.
-
-    `subject` names the tree in messages if there is no file.
 
     Raises:
         DomainbertError: a file cannot be read.
     """
+    subject = ", ".join(map(str, files)) or "command line"  # names the tree in messages
     tree = Node({}, subject)
     for file in files:
         tree = merge(tree, load_yaml(file))
     tree = with_options(tree, options)
-    return replace(tree, where=", ".join(map(str, files)) or subject, folder=None)
+    return replace(tree, where=subject, folder=None)
 
 
 def with_options(tree: Node, options: Sequence[tuple[str, str]]) -> Node:

@@ -79,11 +79,11 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
         DomainbertError: lists all problems.
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
-    tree = read_config(files, options, "command line")
+    tree = read_config(files, options)
     if "settings" in tree.value:  # perhaps the name of a YAML file
         tree = replace(tree, value={**tree.value, "settings": as_mapping(tree.value["settings"])})
     variables = read_variables(tree, os.environ, problems)
-    declared_variables = read_config(files, [], "command line").value.get("vars")  # in the files, not in options
+    declared_variables = read_config(files, []).value.get("vars")  # in the files, not in options
     check_variables_read(tree, declared_variables, options, problems)
     tree = substitute(tree, variables, problems)
     problems.raise_if_any()

@@ -80,7 +80,7 @@ def read(*texts: str, options: tuple[tuple[str, str], ...] = ()) -> tuple[Settin
         files.append(Path(f"{number}.yaml"))
         files[-1].write_text(f"source: source.txt\n{text}")
     problems = Problems("test")
-    return read_settings(use, read_config(files, options, "command line"), problems), problems.messages
+    return read_settings(use, read_config(files, options), problems), problems.messages
 
 
 RING = "shape: {class_path: mypkg.shapes.Ring, hole: 3}\n"

@@ -33,7 +33,7 @@ def read(function: Any, *texts: str, options: tuple[tuple[str, str], ...] = ()) 
         files.append(Path(f"{index}.yaml"))
         files[-1].write_text(text)
     problems = Problems("test")
-    settings = read_settings(function, read_config(files, options, "command line"), problems)
+    settings = read_settings(function, read_config(files, options), problems)
     return settings, problems.messages
 
 
@@ -132,7 +132,7 @@ def test_a_file_named_by_a_file_is_found_beside_it(fake_stages: ModuleType) -> N
     Path("configs/circle.yaml").write_text("class_path: Circle\n")
     Path("configs/use.yaml").write_text("source: source.txt\nshape: circle.yaml\n")
     problems = Problems("test")
-    tree = read_config([Path("configs/use.yaml")], [("shape.radius", "5")], "command line")
+    tree = read_config([Path("configs/use.yaml")], [("shape.radius", "5")])
     assert read_settings(fake_stages.use, tree, problems).arguments["shape"] == fake_stages.Circle(5.0)
     assert read(fake_stages.use, "source: source.txt\nshape: none.yaml\n")[1] == [
         "0.yaml:2: file none.yaml does not exist; expected a YAML file"
@@ -230,7 +230,7 @@ def test_a_huge_value_is_cut_in_the_message(fake_stages: ModuleType) -> None:
 
 def test_twenty_are_shown_and_all_counted(fake_stages: ModuleType) -> None:
     problems = Problems("test")
-    tree = read_config([], [(f"bad{i}", "1") for i in range(30)], "command line")
+    tree = read_config([], [(f"bad{i}", "1") for i in range(30)])
     read_settings(fake_stages.use, tree, problems)
     with pytest.raises(DomainbertError, match=r"(?s)test: 31 problems.*and 11 more"):
         problems.raise_if_any()

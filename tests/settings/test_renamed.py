@@ -44,7 +44,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def read(text: str, *options: tuple[str, str], cls: type = Teach) -> tuple[Settings, list[str]]:
     Path("a.yaml").write_text(text)
     problems = Problems("test")
-    return read_settings(cls, read_config([Path("a.yaml")], options, "command line"), problems), problems.messages
+    return read_settings(cls, read_config([Path("a.yaml")], options), problems), problems.messages
 
 
 OLD = """\

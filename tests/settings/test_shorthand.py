@@ -42,7 +42,7 @@ def read(
 ) -> tuple[Any, list[str]]:
     Path("t.yaml").write_text(text)
     problems = Problems("test")
-    settings = read_settings(function, read_config([Path("t.yaml")], options, "command line"), problems)
+    settings = read_settings(function, read_config([Path("t.yaml")], options), problems)
     return settings.arguments.get(key), problems.messages
 
 
