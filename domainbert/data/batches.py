@@ -139,13 +139,9 @@ class GlobalOrder:
             items[selected] = self._items(epoch, positions[selected])
         return epochs, items
 
-    def whole_pass(self, epoch: int) -> Ints:
-        """Return the items of pass number `epoch` in order: (size,)."""
-        return _shuffled_items(self.size, self.seed, epoch)
-
     def _items(self, epoch: int, positions: Ints) -> Ints:
         """Return the items at `positions` (n,) of pass number `epoch`: (n,)."""
-        return self.whole_pass(epoch)[positions]
+        return _shuffled_items(self.size, self.seed, epoch)[positions]
 
 
 class WindowedOrder(GlobalOrder):
@@ -168,11 +164,6 @@ class WindowedOrder(GlobalOrder):
         self.sizes, self.window = sizes, window
         self.firsts = np.cumsum(sizes) - sizes  # (parts,) first item of each part
         self._cache: dict[int, tuple[Ints, Ints]] = {}  # windows of the last two passes: a batch may contain both
-
-    @override
-    def whole_pass(self, epoch: int) -> Ints:
-        """Return all items of a pass in order; for tests, as they may not fit in memory."""
-        return self._items(epoch, np.arange(self.size))
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
@@ -243,18 +234,19 @@ class SharesOrder(GlobalOrder):
         So an item that is drawn twice in a pass has two pass numbers, and is masked differently.
         """
         _, draws = super().batch(step)
-        class_epochs, items = np.divmod(draws, self.size)  # see `whole_pass`
+        class_epochs, items = np.divmod(draws, self.size)  # see `_draw`
         return class_epochs, items
 
-    def whole_pass(self, epoch: int) -> Ints:
-        """Return the draws (size,) of a pass in order, coded as item + `size` x (number of the pass over its class)."""
+    @override
+    def _items(self, epoch: int, positions: Ints) -> Ints:
         if epoch not in self._cache:
             newest = dict(list(self._cache.items())[-1:])
             self._cache = {**newest, epoch: self._draw(epoch)}
-        return self._cache[epoch]
+        return self._cache[epoch][positions]
 
     def _draw(self, epoch: int) -> Ints:
-        """Return `whole_pass`, computed anew: the draws of the classes are concatenated, then shuffled."""
+        """Return the draws (size,) of a pass: the draws of the classes, concatenated and shuffled. A draw is coded as
+        item + `size` x (number of the pass over its class)."""
         draws_by_class = []
         for number, (members, num_draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
             seed = int(random_bits(self.seed, _CLASSES, number))

@@ -109,7 +109,7 @@ def test_each_token_of_each_file_is_read_once_in_a_pass(merged: Path, text: Path
     rows = reader(corpus)
     assert isinstance(rows.plan, PartedPlan)
     order = rows.order(8, 5)
-    in_order = order.whole_pass(0)
+    in_order = order._items(0, np.arange(order.size))
     assert sorted(in_order.tolist()) == list(range(rows.plan.num_rows))
     pieces = rows.plan.pieces_of(in_order)
     places = [

@@ -69,7 +69,7 @@ def test_rows_with_one_number_come_in_another_order_in_each_phase(phases):
     common = min(phase.order.size for phase in phases)
 
     def among_common(order, number):
-        rows = order.whole_pass(number)
+        rows = order._items(number, np.arange(order.size))
         return rows[rows < common].tolist()
 
     alike = [among_common(phase.order, 0) for phase in phases]
