@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -96,7 +96,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     for name in vocabulary_names(folder.config):
         if name in tensors:
             tensors[name] = mix_vectors(mixing, tensors[name], generator)
-    report = asdict(transfer_view(new, old, words.words(plain_words()))) | {
+    report = transfer_view(new, old, words.words(plain_words())) | {
         "method": settings.method,
         "vocab_size": mixing.num_rows,
         "entries": {kind: sum(origin.kind == kind for origin in matches) for kind in ("copied", "composed", "new")},

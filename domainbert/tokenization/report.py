@@ -16,7 +16,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, vocabulary_of
 from domainbert.tokenization.words import check_unicode, count_words, plain_words
 
-_MAX_LISTED = 20  # words in `WordStatistics.longest_split` and `TransferView.shortened_words`
+_MAX_LISTED = 20  # words in `WordStatistics.longest_split` and in `transfer_view`
 _MAX_PRINTED = 8  # words in `report_lines`
 _BATCH_WORDS = 10_000
 
@@ -40,34 +40,6 @@ class WordStatistics:
     share_unknown: float  # words with an [UNK] among their pieces
     share_continued: float  # words cut into more than one piece
     longest_split: list[LongWord]  # words with the most pieces, then the most frequent
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Entries that two vocabularies share (same text, same role), without special tokens."""
-
-    shared: int
-    share_of_ours: float  # 42 % in Beltagy et al. (2019), "SciBERT", section 2
-    share_of_theirs: float
-
-
-@dataclass(frozen=True)
-class ShortenedWord:
-    """A word that the new vocabulary cuts into fewer pieces than the old one."""
-
-    word: str
-    before: list[str]
-    after: list[str]
-    count: int  # occurrences
-
-
-@dataclass(frozen=True)
-class TransferView:
-    """Effects of a change from an old vocabulary to a new one."""
-
-    shares: dict[str, float]  # of new entries that are copied, composed of old pieces, or new; see `origins`
-    pieces_saved: float  # pieces per word, old - new
-    shortened_words: list[ShortenedWord]  # those that save the most: (pieces before - pieces after) x occurrences
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
@@ -105,16 +77,25 @@ def word_statistics(tokenizer: DomainTokenizer, words: Mapping[str, int]) -> Wor
     )
 
 
-def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> Overlap:
-    """Return the number of entries (text and role) that are in both vocabularies, and its share of each vocabulary."""
+def vocabulary_overlap(ours: DomainTokenizer, theirs: DomainTokenizer) -> dict[str, float]:
+    """Return the number of entries (text and role) that are in both vocabularies, without special tokens (`shared`),
+    and its share of each vocabulary: `share_of_ours`, 42 % in Beltagy et al. (2019), "SciBERT", section 2, and
+    `share_of_theirs`."""
     # the surface of a special token is None
     first, second = (set(filter(None, vocabulary_of(tokenizer).surfaces)) for tokenizer in (ours, theirs))
     shared = len(first & second)
-    return Overlap(shared, shared / max(len(first), 1), shared / max(len(second), 1))
+    shares = {"share_of_ours": shared / max(len(first), 1), "share_of_theirs": shared / max(len(second), 1)}
+    return {"shared": shared, **shares}
 
 
-def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> TransferView:
-    """Return the effects of a change from the vocabulary `old` to `new`, measured on `words` (word to occurrences)."""
+def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) -> dict[str, Any]:
+    """Return the effects of a change from the vocabulary `old` to `new`, measured on `words` (word to occurrences).
+
+    Returns:
+        `shares` of the new entries that are copied, composed of old pieces, or new, see `origins`; `pieces_saved`
+        (pieces per word, old - new); and `shortened_words`, the words that save the most pieces, (pieces before -
+        pieces after) x occurrences, each with `word`, its pieces `before` and `after`, and its occurrences `count`.
+    """
     saved: dict[str, int] = {}
     for batch in _batches(words):
         for word, before, after in zip(batch, old.cut(batch), new.cut(batch), strict=True):
@@ -122,15 +103,17 @@ def transfer_view(new: Vocabulary, old: Vocabulary, words: Mapping[str, int]) ->
     ranked = sorted((word for word in saved if saved[word] > 0), key=lambda word: (-saved[word], word))
     shortened = ranked[:_MAX_LISTED]
     pieces = zip(shortened, old.cut(shortened), new.cut(shortened), strict=True)
-    return TransferView(
-        shares=kind_shares(origins(new, old)),
-        pieces_saved=sum(saved.values()) / max(sum(words.values()), 1),
-        shortened_words=[ShortenedWord(word, before, after, words[word]) for word, before, after in pieces],
-    )
+    return {
+        "shares": kind_shares(origins(new, old)),
+        "pieces_saved": sum(saved.values()) / max(sum(words.values()), 1),
+        "shortened_words": [
+            {"word": word, "before": before, "after": after, "count": words[word]} for word, before, after in pieces
+        ],
+    }
 
 
 def transfer_lines(view: Mapping[str, Any], max_words: int = _MAX_LISTED) -> list[str]:
-    """Format a `TransferView`, given as a dictionary, as lines of text, with at most `max_words` shortened words."""
+    """Format the result of `transfer_view` as lines of text, with at most `max_words` shortened words."""
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in view["shares"].items())
     shortened = (
         f"  {word['word']} ({word['count']:,} times): {' '.join(word['before'])} -> {' '.join(word['after'])}"
@@ -161,9 +144,9 @@ def vocabulary_report(
             texts[name] |= {"theirs": asdict(other), "difference": difference}
     compared = transfer = None
     if theirs is not None:
-        compared = {"vocab_size": theirs.vocab_size, **asdict(vocabulary_overlap(ours, theirs))}
+        compared = {"vocab_size": theirs.vocab_size, **vocabulary_overlap(ours, theirs)}
         first = next(iter(words.values()), {})
-        transfer = asdict(transfer_view(vocabulary_of(ours), vocabulary_of(theirs), first))
+        transfer = transfer_view(vocabulary_of(ours), vocabulary_of(theirs), first)
     return {"vocab_size": ours.vocab_size, "compared": compared, "transfer": transfer, "texts": texts}
 
 
