@@ -152,8 +152,10 @@ class PartedSplit(PreparedSplit):
         return self._token_counts
 
     @override
-    def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Return the stored plan of rows; `length` must be one of `row_lengths`."""
+    def row_plan(self, tokenizer: DomainTokenizer, length: int, pairs: bool = False) -> RowPlan:
+        """Return the stored plan of rows; `length` must be one of `row_lengths`. No plan of pairs is stored."""
+        if pairs:
+            return super().row_plan(tokenizer, length, pairs)  # raises `DomainbertError`: it needs a list of documents
         if length not in self.parts.row_lengths:
             raise DomainbertError(
                 f"max_length: found {length}; expected {' or '.join(map(str, self.parts.row_lengths))} (row_lengths of "

@@ -95,9 +95,9 @@ class PreparedSplit:
             counts += np.bincount(self.take(start, min(start + _CHUNK_TOKENS, self.num_tokens)), minlength=vocab_size)
         return counts
 
-    def row_plan(self, tokenizer: DomainTokenizer, length: int) -> RowPlan:
-        """Return a plan that packs the documents in rows of `length` tokens. If the corpus has languages, each row has
-        only one language."""
+    def row_plan(self, tokenizer: DomainTokenizer, length: int, pairs: bool = False) -> RowPlan:
+        """Return a plan that packs the documents in rows of `length` tokens, each piece with the special tokens of a
+        text or, with `pairs`, of a pair. If the corpus has languages, each row has only one language."""
         return plan_rows(
             self.document_offsets,
             self.take,
@@ -105,7 +105,7 @@ class PreparedSplit:
             tokenizer.vocab_size,
             tokenizer.special_ids,
             length,
-            extra=tokenizer.template.num_special_tokens(),
+            extra=tokenizer.template.num_special_tokens(pairs),
             groups=self.languages,
         )
 

@@ -24,7 +24,7 @@ from domainbert.data.packing import IGNORE_INDEX
 from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
-from domainbert.data.splits import PreparedCorpus
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import EncoderConfig
@@ -268,6 +268,7 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
     class Alone:
         num_documents, num_tokens, languages = 1, 40, None
         document_offsets = np.asarray([0, 40])
+        row_plan = PreparedSplit.row_plan
 
         def take(self, start: int, stop: int) -> np.ndarray:
             return ids[start:stop]

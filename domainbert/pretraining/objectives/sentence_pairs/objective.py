@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX, Batch, Ints, PackedRows, RowPlan, fill_rows
-from domainbert.data.splits import PreparedCorpus, PreparedSplit, plan_rows
+from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
@@ -90,16 +90,7 @@ class SentencePairsObjective(MaskedLMObjective):
                 "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
                 "a corpus of single texts, or objective MaskedLM"
             )
-        plan = plan_rows(
-            split.document_offsets,
-            split.take,
-            split.take_starts,
-            tokenizer.vocab_size,
-            tokenizer.special_ids,
-            length,
-            tokenizer.template.num_special_tokens(pair=True),
-            split.languages,
-        )
+        plan = split.row_plan(tokenizer, length, pairs=True)
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             needed = "2 documents for objective.relation: next" if paired.num_pairs else "texts of 4 or more tokens"
