@@ -46,7 +46,7 @@ def format_window(window: Window, tokenizer: DomainTokenizer) -> list[str]:
     pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
     if window.first is None:
         return paragraph(pieces, INDENT)
-    begin = 1 + len(window.first) + tokenizer.template.num_between  # 1: [CLS]
+    begin = 1 + len(window.first) + len(tokenizer.template.separators)  # 1: [CLS]
     return [*paragraph(pieces[:begin], INDENT), *paragraph(pieces[begin:], INDENT)]
 
 

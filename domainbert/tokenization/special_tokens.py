@@ -100,11 +100,6 @@ class Template:
         return len(self.parts(pair)) - 1 - pair  # without the one or two placeholders
 
     @property
-    def num_between(self) -> int:
-        """Number of special tokens between the texts of a pair."""
-        return len(self.separators)
-
-    @property
     def separators(self) -> list[int]:
         """Ids of the special tokens between the texts of a pair."""
         tokens = [part.token for part in self.parts(pair=True)]

@@ -134,7 +134,7 @@ def test_collate_in_full(toy_tokenizer):
 
 def test_collate_pairs_in_full(toy_tokenizer):
     first, second = (np.asarray(one.input_ids) for one in align_text(toy_tokenizer, ["bank", "men's rates"]))
-    read = np.asarray([-1, len(first) + toy_tokenizer.template.num_between])  # [CLS], and where the second text begins
+    read = np.asarray([-1, len(first) + len(toy_tokenizer.template.separators)])  # [CLS], the second text
     extra = toy_tokenizer.template.num_special_tokens(pair=True)
     window = Window(second, read, np.arange(2), np.asarray([3, 4]), extra, first)
     batch = collate([Example((window,), 2)], [9], toy_tokenizer)

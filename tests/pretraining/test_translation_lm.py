@@ -128,7 +128,7 @@ def test_tokens_of_both_sides_are_hidden_and_nothing_between_them(reader: Packed
 
 def test_positions_run_through_a_pair(reader: PackedRowsReader) -> None:
     packed = read(reader)[0].packed
-    assert reader.objective.tokenizer.template.num_between in (1, 2)
+    assert len(reader.objective.tokenizer.template.separators) in (1, 2)
     for positions, numbers in zip(packed.position_ids, packed.segment_ids, strict=True):
         for number in range(1, int(numbers.max()) + 1):
             assert positions[numbers == number].tolist() == list(range(int((numbers == number).sum())))

@@ -82,7 +82,7 @@ class PairEncoder:
     def __init__(self, tokenizer: DomainTokenizer, max_length: int, max_question_length: int) -> None:
         self.tokenizer, self.max_question_length = tokenizer, max_question_length
         self.num_special = tokenizer.template.num_special_tokens(pair=True)
-        self.num_separators = tokenizer.template.num_between  # between question and context
+        self.num_separators = len(tokenizer.template.separators)  # between question and context
         self.room = max_length - self.num_special
         if self.room <= max_question_length:
             raise DomainbertError(

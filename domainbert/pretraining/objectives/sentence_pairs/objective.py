@@ -117,7 +117,7 @@ class SentencePairsObjective(MaskedLMObjective):
         for both, position in zip(segments, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
             for start, stop in both:
                 starts_word[position : position + stop - start] = split.take_starts(start, stop)
-                position += stop - start + template.num_between
+                position += stop - start + len(template.separators)
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)
         paired_rows = PairedRows(**vars(packed), pairs=pairs, labels=labels)
         return CorpusRows(paired_rows, starts_word.reshape(packed.input_ids.shape))
