@@ -86,7 +86,7 @@ class Family(Generic[C]):
         """Return the Hugging Face names by parameter of the encoder."""
         module, hf_module = "encoder.embeddings", f"{self.prefix}embeddings"
         tables = {f"{module}.{name}.weight": (f"{hf_module}.{name}_embeddings.weight",) for name in self.tables}
-        layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
+        layers = map_layers(self.layer_names(config), self.layer)
         return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
 
     def layer_names(self, config: C) -> Sequence[str]:

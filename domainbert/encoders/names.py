@@ -22,15 +22,13 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
     return names
 
 
-def map_layers(
-    prefix: str, hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]
-) -> dict[str, str | tuple[str, ...]]:
+def map_layers(hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
     """Return the Hugging Face names of the modules of all layers, by name, for `with_weight_and_bias`.
 
-    Module `{prefix}.{index}.{part}` has the names `{hf_layers[index]}.{name}`, for each name in `parts[part]`.
+    Module `encoder.layers.{index}.{part}` has the names `{hf_layers[index]}.{name}`, for each name in `parts[part]`.
     """
     return {
-        f"{prefix}.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
+        f"encoder.layers.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
         for index, layer in enumerate(hf_layers)
         for part, names in parts.items()
     }

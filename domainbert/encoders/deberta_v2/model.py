@@ -138,7 +138,7 @@ class DebertaV2Family(Family[DebertaV2Config]):
             names["encoder.distances.embeddings.weight"] = ("deberta.encoder.rel_embeddings.weight",)
             if not config.share_att_key:
                 part = {"attention.distances": tuple(_DISTANCES[term] for term in config.terms)}
-                modules |= map_layers("encoder.layers", self.layer_names(config), part)
+                modules |= map_layers(self.layer_names(config), part)
         if config.norm_rel_ebd == "layer_norm":
             modules["encoder.distances.norm"] = "deberta.encoder.LayerNorm"
         if config.conv_kernel_size:

@@ -190,7 +190,7 @@ class ModernBertFamily(Family[ModernBertConfig]):
     def encoder_names(self, config: ModernBertConfig) -> NameMap:
         """Return the Hugging Face names by parameter, if all norms and biases existed; `names` removes absent ones."""
         norms = {"encoder.word_norm": "model.embeddings.norm", "encoder.last_norm": "model.final_norm"}
-        layers = map_layers("encoder.layers", self.layer_names(config), self.layer)
+        layers = map_layers(self.layer_names(config), self.layer)
         words: NameMap = {"encoder.word.weight": (self.vocabulary_tensors(config)[0],)}
         return words | with_weight_and_bias({**norms, **layers})
 
