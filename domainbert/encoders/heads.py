@@ -185,7 +185,9 @@ class EncoderWithHead(nn.Module):
         With `pairs` (P,), positions of [CLS], a `PretrainingHead` also returns the logits of the pairs (P, 2).
         """
         if pairs is not None:
-            return self._with_pairs(tokens, positions, pairs)
+            assert isinstance(self.head, PretrainingHead)
+            states = self.encoder(tokens, torch.cat([positions, pairs]))
+            return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
         logits = self.logits(self.head_input(tokens, positions))
         return logits[: len(positions)]  # without the rows that `pad_positions` may have added
 
@@ -200,12 +202,6 @@ class EncoderWithHead(nn.Module):
             return self.head_states(self.encoder(tokens), tokens, positions)
         pads = self.training and positions.device.type == "cpu"
         return self.encoder(tokens, pad_positions(positions) if pads else positions)
-
-    def _with_pairs(self, tokens: Packed, positions: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the masked-LM logits (N, V) at `positions` (N,), and the logits (P, 2) at [CLS] of `pairs` (P,)."""
-        assert isinstance(self.head, PretrainingHead)
-        states = self.encoder(tokens, torch.cat([positions, pairs]))
-        return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
 
     def head_states(self, hidden: Tensor, tokens: Packed, positions: Tensor) -> Tensor:
         """Return the input of the head (N, H) from hidden states (B, S, H): at `positions` (N,), or pooled."""
