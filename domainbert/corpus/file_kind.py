@@ -175,7 +175,6 @@ def _has_tag_column(content: Sequence[str]) -> bool:
 
 
 def _is_object(line: str) -> bool:
-    """Whether a line is a JSON object."""
     if not line.lstrip().startswith("{"):
         return False
     try:
@@ -185,7 +184,6 @@ def _is_object(line: str) -> bool:
 
 
 def _split_columns(line: str) -> list[str]:
-    """Return the columns of a line, separated by tabs if there are any, else by spaces."""
     return line.split("\t") if "\t" in line else re.split(" +", line.strip(" "))
 
 

@@ -97,7 +97,6 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def _columns(line: str) -> list[str]:
-    """Return the columns of a line, separated by tabs if it has any, otherwise by spaces."""
     return [column.strip() for column in line.split("\t" if "\t" in line else " ")]
 
 

@@ -101,7 +101,6 @@ def log_ratio(target: NDArray[np.int64], raw: NDArray[np.int64]) -> NDArray[np.f
 
 
 def _with_progress(texts: Iterable[str], progress: Progress) -> Iterator[str]:
-    """Yield the texts, and advance the progress bar after each."""
     for text in texts:
         yield text
         progress.advance()

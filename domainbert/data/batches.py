@@ -67,7 +67,6 @@ class LabelledTrainBatches(Dataset[Batch]):
         self._num_targets = np.asarray([sum(len(window.targets) for window in item.windows) for item in examples])
 
     def __len__(self) -> int:
-        """Return the number of micro-batches of all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
@@ -94,11 +93,9 @@ class LabelledBatches(Dataset[Batch]):
         self.batches = _split_by_tokens(by_length[share.rank :: share.world_size], examples, max_tokens)
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`."""
         items = self.batches[index]
         return collate([self.examples[i] for i in items], items, self.tokenizer)
 

@@ -137,11 +137,9 @@ class TextBatches(Dataset[Batch]):
         self.batches = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
 
     def __len__(self) -> int:
-        """Return the number of batches of this rank."""
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`."""
         items = self.batches[index]
         aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
         return collate([text_example(words, IGNORE_INDEX, self.max_length) for words in aligned], items, self.tokenizer)

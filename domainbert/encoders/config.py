@@ -119,7 +119,6 @@ class EncoderConfig(ABC):
     # no field either: further keys of the config.json that the encoder was read from, kept for `to_json`
 
     def __post_init__(self) -> None:
-        """Check that the values are consistent."""
         check_fields(self)
         width, heads = self.sizes.hidden_size, self.sizes.num_heads
         message = f"found {width}; expected a multiple of {self._field('num_heads')}={heads}"
@@ -283,7 +282,6 @@ class PostNormConfig(EncoderConfig):
     """Added to the variance in layer normalisation."""
 
     def __post_init__(self) -> None:
-        """Check that the values are consistent."""
         super().__post_init__()
         rows, offset = self.max_position_embeddings, self.position_offset
         # a sequence has at least 3 tokens, as in `Length`

@@ -66,7 +66,6 @@ class PackedRowsReader:
         return readers
 
     def _check_maskable(self) -> None:
-        """Raise `DomainbertError` if no token of the split can be masked."""
         num_rows, size = self.plan.num_rows, _ROWS_PER_CHECK
         blocks = (np.arange(start, min(start + size, num_rows)) for start in range(0, num_rows, size))
         # usually the first block has maskable tokens, and `any` stops there
@@ -105,7 +104,6 @@ class TrainRows(Dataset[Batch]):
         self.reader, self.order, self.share, self.steps = reader, order, share, steps
 
     def __len__(self) -> int:
-        """Return the number of micro-batches in all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:

@@ -106,11 +106,9 @@ class PhasedRows(Dataset[Batch]):
         return max(most_texts(phase, self.share) for phase in self.phases)
 
     def __len__(self) -> int:
-        """Return the number of micro-batches in all steps."""
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index`, as `TrainRows` does."""
         step = self.steps[index // self.share.accumulation]
         rows_of_phase = next(rows for steps, rows in self.rows.items() if step in steps)
         return rows_of_phase[index]

@@ -62,7 +62,6 @@ class AlbertConfig(PostNormConfig):
     """Dropout in a task's head."""
 
     def __post_init__(self) -> None:
-        """Check that the values are consistent."""
         super().__post_init__()
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
         require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")

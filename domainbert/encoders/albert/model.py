@@ -50,7 +50,6 @@ class AlbertFamily(Family[AlbertConfig]):
 
     @override
     def encoder_names(self, config: AlbertConfig) -> NameMap:
-        """Return the Hugging Face names of BERT's parameters, and of the projection of the embeddings."""
         project = {"encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in"}
         return super().encoder_names(config) | with_weight_and_bias(project)
 

@@ -85,7 +85,6 @@ class DebertaV2Config(PostNormConfig):
     """Save a masked-LM head under BERT's parameter names; false uses the names of Microsoft's checkpoints."""
 
     def __post_init__(self) -> None:
-        """Check that the values are consistent."""
         super().__post_init__()
         terms = [] if self.pos_att_type is None else self.pos_att_type.split("|")
         require(
@@ -107,7 +106,6 @@ class DebertaV2Config(PostNormConfig):
         )
 
     def _check_relative(self) -> None:
-        """Check the settings of relative positions."""
         require(
             bool(self.terms), "pos_att_type: found null next to relative_attention: true; expected c2p, p2c or c2p|p2c"
         )

@@ -53,7 +53,6 @@ class DebertaEncoder(StackedEncoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """Return segments and distance embeddings, for attention and convolution in all layers."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         return Context(segments, tokens.segment_ids, *self.distances(tokens.input_ids.shape[1]))

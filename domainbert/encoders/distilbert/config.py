@@ -68,7 +68,6 @@ class DistilBertConfig(EncoderConfig):
 
     @override
     def to_json(self) -> dict[str, Any]:
-        """Return the fields of `config.json`, without `qa_dropout` if it is the default."""
         fields = super().to_json()
         if self.qa_dropout == _QA_DROPOUT:
             del fields["qa_dropout"]

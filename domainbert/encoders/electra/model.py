@@ -41,7 +41,6 @@ class ElectraFamily(Family[ElectraConfig]):
 
     @override
     def encoder_names(self, config: ElectraConfig) -> NameMap:
-        """Return the Hugging Face names of BERT's parameters, and of the projection of narrower embeddings."""
         project = {} if config.factor_width is None else {"encoder.embeddings.project": "electra.embeddings_project"}
         return super().encoder_names(config) | with_weight_and_bias(project)
 

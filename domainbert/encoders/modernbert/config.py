@@ -129,7 +129,6 @@ class ModernBertConfig(EncoderConfig):
     """Activation in the heads."""
 
     def __post_init__(self) -> None:
-        """Check that the values are consistent."""
         super().__post_init__()
         head_width = self.hidden_size // self.num_attention_heads
         require(

@@ -73,7 +73,6 @@ class ModernBertEncoder(Encoder):
 
     @override
     def context(self, tokens: Packed) -> Context:
-        """Return the segments, and the rotations for layers with global attention and for layers with a window."""
         config, head_size = self.config, self.hidden_size // self.num_heads
         rate = self.attention_dropout if self.training else 0.0
         thetas = config.global_rope_theta, config.local_rope_theta

@@ -51,7 +51,6 @@ class MPNetEncoder(PostNormEncoder):
 
     @override
     def context(self, tokens: Packed) -> Segments:
-        """Return the segments, with the relative position bias."""
         rate = self.attention_dropout if self.training else 0.0
         segments = choose_kernel(tokens, self.hidden_size // self.num_heads, rate, biased=True)
         columns = torch.arange(tokens.input_ids.shape[1], device=tokens.input_ids.device)
@@ -94,7 +93,6 @@ class MPNetFamily(Family[MPNetConfig]):
 
     @override
     def encoder_names(self, config: MPNetConfig) -> NameMap:
-        """Return the Hugging Face names of BERT's parameters, and of the relative position bias."""
         table = {"encoder.relative_bias.weight": ("mpnet.encoder.relative_attention_bias.weight",)}
         return super().encoder_names(config) | table
 

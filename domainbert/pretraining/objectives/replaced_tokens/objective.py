@@ -115,7 +115,6 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
 
     @override
     def heaviest_step(self, steps: range) -> int:
-        """Return the step with the most hidden tokens."""
         return self.config.masking.step_with_most_targets(steps)
 
     def counts(self, plan: RowPlan, key: Key) -> dict[str, int]:

@@ -95,7 +95,6 @@ def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
 
 
 def _check_same(part: nn.Module, other: nn.Module) -> None:
-    """Raise `DomainbertError` if the parameters of two parts have different values."""
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
             "objective.sharing: found es, but generator and discriminator in init_from have different embeddings; "
@@ -104,7 +103,6 @@ def _check_same(part: nn.Module, other: nn.Module) -> None:
 
 
 def _replace(encoder: Encoder, old: nn.Module, new: nn.Module) -> None:
-    """Put `new` in the place of the submodule `old`."""
     name = next(name for name, part in encoder.named_modules() if part is old)
     parent, _, attribute = name.rpartition(".")
     setattr(encoder.get_submodule(parent), attribute, new.train(old.training))
