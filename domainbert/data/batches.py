@@ -254,21 +254,6 @@ class SharesOrder(GlobalOrder):
         return np.concatenate(draws_by_class)[order]
 
 
-class BalancedOrder(SharesOrder):
-    """Passes in which the share of each class is proportional to count ** power.
-
-    Power 0 draws all classes equally often, power 1 as often as they occur. Conneau and Lample (2019, section 3.1)
-    sample languages with power 0.5.
-
-    Args:
-        classes, batch_size, seed: see `SharesOrder`.
-        power: from 0 to 1.
-    """
-
-    def __init__(self, classes: Ints, power: float, batch_size: int, seed: int) -> None:
-        super().__init__(classes, np.bincount(classes) ** power, batch_size, seed)
-
-
 def whole_shares(shares: NDArray[np.floating], total: int) -> Ints:
     """Return integers proportional to `shares` with the sum `total` (largest remainder method)."""
     exact = shares * (total / shares.sum())

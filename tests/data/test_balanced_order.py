@@ -7,13 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.data.batches import BalancedOrder, SharesOrder, whole_shares
+from domainbert.data.batches import SharesOrder, whole_shares
 
 COUNTS = (700, 250, 50)
 CLASSES = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], COUNTS))
 
 
-def drawn(order: BalancedOrder, steps: int) -> np.ndarray:
+def balanced_order(power: float, batch_size: int, seed: int) -> SharesOrder:
+    return SharesOrder(CLASSES, np.bincount(CLASSES) ** power, batch_size, seed)
+
+
+def drawn(order: SharesOrder, steps: int) -> np.ndarray:
     return np.concatenate([order.batch(step)[1] for step in range(steps)])
 
 
@@ -22,14 +26,14 @@ def drawn(order: BalancedOrder, steps: int) -> np.ndarray:
     [(0.0, [334, 333, 333]), (0.5, [536, 321, 143]), (1.0, [700, 250, 50])],  # 536.21, 320.45, 143.34
 )
 def test_a_pass_has_each_class_so_often(power: float, draws: list[int]) -> None:
-    order = BalancedOrder(CLASSES, power, 100, 3)
+    order = balanced_order(power, 100, 3)
     for epoch in range(3):
         items = np.concatenate([order.batch(10 * epoch + step)[1] for step in range(10)])
         assert np.bincount(CLASSES[items]).tolist() == draws
 
 
 def test_items_of_a_class_come_equally_often() -> None:
-    order = BalancedOrder(CLASSES, 0.5, 100, 5)
+    order = balanced_order(0.5, 100, 5)
     times = np.zeros(1000, dtype=int)
     for epoch in range(12):
         for step in range(10):
@@ -42,18 +46,18 @@ def test_items_of_a_class_come_equally_often() -> None:
 
 
 def test_a_batch_does_not_depend_on_history() -> None:
-    first = BalancedOrder(CLASSES, 0.5, 64, 3)
+    first = balanced_order(0.5, 64, 3)
     in_order = [first.batch(step) for step in range(40)]
     for step in (39, 0, 15, 16, 31):
-        epochs, items = BalancedOrder(CLASSES, 0.5, 64, 3).batch(step)
+        epochs, items = balanced_order(0.5, 64, 3).batch(step)
         assert np.array_equal(epochs, in_order[step][0]) and np.array_equal(items, in_order[step][1])
-    other = BalancedOrder(CLASSES, 0.5, 64, 4).batch(0)[1]
+    other = balanced_order(0.5, 64, 4).batch(0)[1]
     assert (other == in_order[0][1]).mean() < 0.2
 
 
 def test_what_comes_again_belongs_to_another_pass_over_its_class() -> None:
     """Of the rare class 50 items are drawn 143 times in a pass; no item has a pass twice, none is left out of one."""
-    order = BalancedOrder(CLASSES, 0.5, 100, 5)
+    order = balanced_order(0.5, 100, 5)
     epochs, items = (np.concatenate(parts) for parts in zip(*map(order.batch, range(40)), strict=True))
     assert len(set(zip(epochs.tolist(), items.tolist(), strict=True))) == 4000
     for number, (members, draws) in enumerate(zip(COUNTS, [536, 321, 143], strict=True)):

@@ -14,7 +14,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.data.batches import BalancedOrder, LabelledBatches, LabelledTrainBatches, Share
+from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share, SharesOrder
 from domainbert.encoders.packed import Packed
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import to_node
@@ -111,13 +111,13 @@ def test_texts_without_a_class_have_no_loss(tokenizer: Any) -> None:
 def test_drawn_classes() -> None:
     task = task_with(balanced_sampling=True)
     order = task.training_hooks.order(task, TEXTS, 8, 0)
-    assert isinstance(order, BalancedOrder)
+    assert isinstance(order, SharesOrder)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [8, 8, 8]
     order = ClassificationTask.training_hooks.order(task_with(balanced_sampling=0.5), TEXTS, 8, 0)
     items = np.concatenate([order.batch(step)[1] for step in range(3)])
     assert np.bincount([task.labels.index(LABELS[item]) for item in items]).tolist() == [11, 8, 5]
-    assert not isinstance(ClassificationTask.training_hooks.order(task_with(), TEXTS, 8, 0), BalancedOrder)
+    assert not isinstance(ClassificationTask.training_hooks.order(task_with(), TEXTS, 8, 0), SharesOrder)
 
 
 @pytest.mark.parametrize(

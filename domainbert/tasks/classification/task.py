@@ -13,7 +13,7 @@ from torch.nn import functional
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.batches import BalancedOrder, GlobalOrder
+from domainbert.data.batches import GlobalOrder, SharesOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATION_TITLES
@@ -61,8 +61,8 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         if sampling is False:
             return super().order(task, items, batch_size, seed)
         classes = np.array([task.target(item) for item in items])
-        power = 0.0 if sampling is True else sampling  # classes are sampled in proportion to count ** power
-        return BalancedOrder(classes, power, batch_size, seed)
+        power = 0.0 if sampling is True else sampling  # of the count of a class
+        return SharesOrder(classes, np.bincount(classes) ** power, batch_size, seed)
 
     @override
     def metric_of_slice(self, task: ClassificationTask) -> Metric:
