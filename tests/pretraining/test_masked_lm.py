@@ -15,8 +15,7 @@ from domainbert.encoders.families import name_map
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows, ValidationRows
-from domainbert.pretraining.objective import ValidationText
-from domainbert.pretraining.objectives.masked_lm.objective import masked_lm_loss
+from domainbert.pretraining.objective import MODEL, ValidationText
 from domainbert.training.config import OptimConfig
 from tests.tiny_training import masked_lm_module
 
@@ -109,7 +108,7 @@ def test_loss_and_gradient_are_those_of_transformers(reader, make_model):
     positions = (labels.flatten() != IGNORE_INDEX).nonzero().flatten()
     targets = labels.flatten()[positions]
     alone = {**batch, "segment_ids": single, "positions": positions, "targets": targets}
-    found = masked_lm_loss(model, alone) / len(positions)
+    found = reader.objective.measure({MODEL: model}, alone)["loss"] / len(positions)
     torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
     found.backward()
     wanted.backward()
@@ -123,7 +122,7 @@ def test_unused_slots_count_nothing(reader, make_model):
     used = batch["targets"] != IGNORE_INDEX
     assert (~used).any()
     trimmed = batch | {"positions": batch["positions"][used], "targets": batch["targets"][used]}
-    one, other = (masked_lm_loss(model, one) for one in (batch, trimmed))
+    one, other = (reader.objective.measure({MODEL: model}, one)["loss"] for one in (batch, trimmed))
     torch.testing.assert_close(one, other)
 
 

@@ -93,7 +93,8 @@ class MaskedLMObjective(Objective["MaskedLM"]):
 
     def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the summed loss and the number of masked tokens (`targets`)."""
-        return {"loss": masked_lm_loss(models[MODEL], batch), "targets": (batch["targets"] != IGNORE_INDEX).sum()}
+        loss = cross_entropy(_logits(models[MODEL], batch), batch["targets"])
+        return {"loss": loss, "targets": (batch["targets"] != IGNORE_INDEX).sum()}
 
     def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
         """Return loss and bits per character; for the whole validation split, also perplexity and unigram entropy."""
@@ -132,11 +133,6 @@ class MaskedLMObjective(Objective["MaskedLM"]):
             "validation loss": f"{validation['loss']:.4f} nats per masked token",
             "bits per character": f"{validation['bits_per_character']:.4f}",
         }
-
-
-def masked_lm_loss(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
-    """Return the cross-entropy at the masked positions, summed over the batch (a scalar)."""
-    return cross_entropy(_logits(model, batch), batch["targets"])
 
 
 def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
