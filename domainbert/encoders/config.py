@@ -160,7 +160,7 @@ class EncoderConfig(ABC):
     def narrowed(self, share: float) -> Self:
         """Return a copy with this share of the hidden size, of the heads and of the feed-forward size, rounded.
 
-        The width of the word embeddings stays the same in families that can project them to the hidden states.
+        The width of the word embeddings stays the same in families with the field `embedding_size`.
         """
         sizes = self.sizes
         width = max(1, round(share * sizes.hidden_size))
@@ -168,9 +168,10 @@ class EncoderConfig(ABC):
         # the hidden size must be a multiple of the number of heads
         heads = next(count for count in range(max_heads, 0, -1) if width % count == 0)
         intermediate_size = max(1, round(share * sizes.intermediate_size))
-        return self.resized(
+        narrowed = self.resized(
             dataclasses.replace(sizes, hidden_size=width, num_heads=heads, intermediate_size=intermediate_size)
         )
+        return narrowed.replaced(embedding_size=self.word_width) if hasattr(self, "embedding_size") else narrowed
 
     def with_dropout(self, rate: float | None) -> Self:
         """Return a copy with all fields whose name contains `dropout` set to `rate`; unchanged for None."""
@@ -186,8 +187,10 @@ class EncoderConfig(ABC):
 
     @property
     def word_width(self) -> int:
-        """Width E of the word embeddings."""
-        return self.sizes.hidden_size
+        """Width E of the word embeddings: `embedding_size` in families with this field, unless it is None; otherwise
+        the hidden size."""
+        width: int | None = getattr(self, "embedding_size", None)
+        return self.sizes.hidden_size if width is None else width
 
     @property
     def factor_width(self) -> int | None:

@@ -68,11 +68,6 @@ class AlbertConfig(PostNormConfig):
 
     @property
     @override
-    def word_width(self) -> int:
-        return self.embedding_size
-
-    @property
-    @override
     def factor_width(self) -> int:
         return self.embedding_size
 

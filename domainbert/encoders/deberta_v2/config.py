@@ -165,11 +165,6 @@ class DebertaV2Config(PostNormConfig):
         )
         return super().with_layers(layers)
 
-    @override
-    def narrowed(self, share: float) -> Self:
-        """Return a copy with this share of the sizes of `EncoderConfig.narrowed`; word embeddings keep their width."""
-        return super().narrowed(share).replaced(embedding_size=self.word_width)
-
     @property
     def terms(self) -> tuple[str, ...]:
         """Terms of relative attention, `c2p` before `p2c`."""
@@ -185,8 +180,3 @@ class DebertaV2Config(PostNormConfig):
     def num_distances(self) -> int:
         """Number of embeddings for negative distances; the other distances have as many."""
         return self.position_buckets if self.position_buckets >= 1 else self.max_distance
-
-    @property
-    @override
-    def word_width(self) -> int:
-        return self.embedding_size or self.hidden_size

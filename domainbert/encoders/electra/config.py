@@ -44,16 +44,6 @@ class ElectraConfig(PostNormConfig):
         resized = super().resized(sizes)
         return resized if self.factor_width is not None else resized.replaced(embedding_size=sizes.hidden_size)
 
-    @override
-    def narrowed(self, share: float) -> Self:
-        """Return a copy with this share of the sizes of `EncoderConfig.narrowed`; word embeddings keep their width."""
-        return super().narrowed(share).replaced(embedding_size=self.embedding_size)
-
-    @property
-    @override
-    def word_width(self) -> int:
-        return self.embedding_size
-
     @property
     @override
     def factor_width(self) -> int | None:
