@@ -42,6 +42,7 @@ class Family(Generic[C]):
         prefix: prefix of the base model in a model with a head, such as `bert.`.
         ignored_tensors: tensors of the base model that no head uses, such as a pooler.
         tables: names of the embeddings that are summed.
+        projection: linear layer after factorised embeddings (see `factor_width`) in the base model, if there is one.
         layers: name of the list of layers in the base model.
         layer: modules of a layer to Hugging Face names.
         heads: modules of each kind of head to Hugging Face names, `masked_lm` included.
@@ -55,6 +56,7 @@ class Family(Generic[C]):
     prefix: ClassVar[str]
     ignored_tensors: ClassVar[Sequence[str]] = ()
     tables: ClassVar[Sequence[str]] = ("word", "position", "token_type")
+    projection: ClassVar[str | None] = None
     layers: ClassVar[str] = "encoder.layer"
     layer: ClassVar[Mapping[str, tuple[str, ...]]] = BERT_LAYER
     heads: ClassVar[Mapping[str, Mapping[str, str]]]
@@ -87,7 +89,10 @@ class Family(Generic[C]):
         module, hf_module = "encoder.embeddings", f"{self.prefix}embeddings"
         tables = {f"{module}.{name}.weight": (f"{hf_module}.{name}_embeddings.weight",) for name in self.tables}
         layers = map_layers(self.layer_names(config), self.layer)
-        return tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
+        names = tables | with_weight_and_bias({f"{module}.norm": f"{hf_module}.LayerNorm", **layers})
+        if self.projection is not None and config.factor_width is not None:
+            names |= with_weight_and_bias({f"{module}.project": f"{self.prefix}{self.projection}"})
+        return names
 
     def layer_names(self, config: C) -> Sequence[str]:
         """Return the Hugging Face names of the layers; a family whose layers share weights overrides it to list each

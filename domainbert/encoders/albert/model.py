@@ -11,7 +11,6 @@ from domainbert.encoders.albert.config import AlbertConfig
 from domainbert.encoders.base import Encoder
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.names import NameMap, with_weight_and_bias
 
 _LAYER = {
     "attention.query_key_value": ("attention.query", "attention.key", "attention.value"),
@@ -38,6 +37,7 @@ class AlbertFamily(Family[AlbertConfig]):
     """
 
     prefix = "albert."
+    projection = "encoder.embedding_hidden_mapping_in"
     layer = _LAYER
     heads = _HEADS
     output_bias = "predictions.bias"
@@ -47,11 +47,6 @@ class AlbertFamily(Family[AlbertConfig]):
     def head(self, kind: str, config: AlbertConfig, encoder: Encoder, num_labels: int) -> nn.Module:
         rate = config.classifier_dropout_prob
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pair_dropout=rate)
-
-    @override
-    def encoder_names(self, config: AlbertConfig) -> NameMap:
-        project = {"encoder.embeddings.project": "albert.encoder.embedding_hidden_mapping_in"}
-        return super().encoder_names(config) | with_weight_and_bias(project)
 
     @override
     def layer_names(self, config: AlbertConfig) -> Sequence[str]:

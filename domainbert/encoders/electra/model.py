@@ -11,7 +11,6 @@ from domainbert.encoders.base import Encoder
 from domainbert.encoders.electra.config import ElectraConfig
 from domainbert.encoders.family import LABEL_HEADS, Family
 from domainbert.encoders.heads import build_head
-from domainbert.encoders.names import NameMap, with_weight_and_bias
 
 _HEADS = {
     **LABEL_HEADS,
@@ -28,6 +27,7 @@ class ElectraFamily(Family[ElectraConfig]):
     """ELECTRA (Clark et al. 2020): BERT's layers on embeddings that may be narrower."""
 
     prefix = "electra."
+    projection = "embeddings_project"
     heads = _HEADS
     output_bias = "generator_lm_head.bias"
     output_copies = ("generator_lm_head.weight",)
@@ -38,11 +38,6 @@ class ElectraFamily(Family[ElectraConfig]):
         rate = config.head_dropout
         activations: dict[str, Any] = {"activation": "gelu", "pooler": "gelu"}
         return build_head(kind, encoder, config.sizes, num_labels, dropout=rate, pooler_dropout=rate, **activations)
-
-    @override
-    def encoder_names(self, config: ElectraConfig) -> NameMap:
-        project = {} if config.factor_width is None else {"encoder.embeddings.project": "electra.embeddings_project"}
-        return super().encoder_names(config) | with_weight_and_bias(project)
 
 
 FAMILY = ElectraFamily()
