@@ -41,7 +41,7 @@ class Packed(NamedTuple):
         position_ids: position of a token in its text, from 0.
         segment_ids: number of the text in its row, from 1; 0 is padding. Attention does not cross segments.
         token_type_ids: index of the text in a pair; None is 0 for every token.
-        boundaries: (N + 1,) from `attention.segment_boundaries`, optional; they allow faster attention on a GPU.
+        boundaries: (N + 1,) from `layers.segment_boundaries`, optional; they allow faster attention on a GPU.
     """
 
     input_ids: Tensor
