@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ class _BytePieces(Pieces):
         import numpy as np  # imported here because checks of recipes do not need it
 
         starts = super().word_starts(text, encoding)
-        if not text.isascii() and any(map(_is_combining_mark, set(text))):
+        if not text.isascii() and any(unicodedata.category(character)[0] == "M" for character in set(text)):
             offsets = encoding.offsets
             for piece in np.flatnonzero(starts).tolist():
                 starts[piece] = not _continues_word(text, offsets[piece][0])
@@ -211,11 +211,6 @@ def _continues_word(text: str, position: int) -> bool:
         return False
     previous, current = (unicodedata.category(text[index])[0] for index in (position - 1, position))
     return current == "M" or (previous == "M" and current == "L")  # combining mark, letter
-
-
-@cache
-def _is_combining_mark(character: str) -> bool:
-    return unicodedata.category(character)[0] == "M"
 
 
 def _character_bytes() -> dict[str, int]:

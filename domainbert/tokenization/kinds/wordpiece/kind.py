@@ -8,7 +8,7 @@ has its id before training begins.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -130,8 +130,10 @@ class WordPieceKind(TokenizerKind):
 
     def train(self, words: TrainingWords, vocab_size: int, lowercase: bool, min_frequency: int) -> Tokenizer:
         """Return a trained tokenizer; ids: special tokens, characters, `##` characters, then the pieces as learned."""
-        continuing = _continuing_characters(words.alphabet, self.word_splitter(self._backend({}, lowercase)))
-        seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *continuing]
+        split = self.word_splitter(self._backend({}, lowercase))
+        # characters that can continue a word, so that "ac" is not split: neither punctuation nor Chinese characters
+        continuing = [character for character in words.alphabet if split(f"a{character}") == [f"a{character}"]]
+        seeds = [*SPECIAL_TOKENS.values(), *words.alphabet, *(_PREFIX + character for character in continuing)]
         tokenizer = Tokenizer(WordPiece({}, unk_token=SPECIAL_TOKENS["unk_token"]))
         trainer = partial(WordPieceTrainer, continuing_subword_prefix=_PREFIX)
         pieces = tokens_by_id(train_backend(tokenizer, trainer, words, seeds, vocab_size, min_frequency))
@@ -194,12 +196,6 @@ class WordPieceKind(TokenizerKind):
     @override
     def decoder(self, backend: Tokenizer) -> decoders.Decoder:
         return decoders.WordPiece(prefix=backend.model.continuing_subword_prefix)
-
-
-def _continuing_characters(alphabet: Iterable[str], split: Callable[[str], list[str]]) -> list[str]:
-    """Return `##c` for each character c that can continue a word: `split`, which cuts text into words, leaves "ac"
-    uncut. Punctuation and Chinese characters cannot continue a word."""
-    return [_PREFIX + character for character in alphabet if split(f"a{character}") == [f"a{character}"]]
 
 
 def _backend_config(backend: Tokenizer) -> list[Any]:
