@@ -53,18 +53,16 @@ def phases_of_training(
 class Steps:
     """Length of a training in optimiser steps, and when it validates."""
 
-    total: int  # number of steps
-    batch_size: int  # rows or examples per step, over all devices, in the last phase
-    num_items: int  # rows or examples of the training set, in the last phase
+    phases: tuple[Phase, ...]  # in order; a single phase for a fixed row length
     validate_every: int  # steps between validations
     validate_first: bool = False  # also validate before the first step
-    earlier: tuple[Phase, ...] = ()  # phases before the last
 
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
         """Return the steps of `num_epochs` passes over the training set, with a validation after each."""
         steps_per_epoch = math.ceil(num_items / batch_size)
-        return cls(steps_per_epoch * num_epochs, batch_size, num_items, validate_every=steps_per_epoch)
+        phase = Phase(range(steps_per_epoch * num_epochs), batch_size, num_items)
+        return cls((phase,), validate_every=steps_per_epoch)
 
     @classmethod
     def of_budget(
@@ -81,15 +79,13 @@ class Steps:
         """
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or math.ceil(total / _VALIDATIONS)
-        *earlier, last = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
-        return cls(total, last.batch_size, last.num_items, every, validate_first, tuple(earlier))
+        phases = phases_of_training(settings.phases, settings.batch_size, total, num_rows)
+        return cls(tuple(phases), every, validate_first)
 
     @property
-    def phases(self) -> tuple[Phase, ...]:
-        """All phases, in order; a single phase for a fixed row length."""
-        start = self.earlier[-1].steps.stop if self.earlier else 0
-        last = Phase(range(start, self.total), self.batch_size, self.num_items)
-        return (*self.earlier, last)
+    def total(self) -> int:
+        """Number of steps of all phases."""
+        return self.phases[-1].steps.stop
 
     @property
     def starts(self) -> list[int]:
@@ -99,9 +95,10 @@ class Steps:
     def __str__(self) -> str:
         """Return the numbers of steps and epochs as text."""
         epochs = sum(phase.items_seen / phase.num_items for phase in self.phases)
-        if self.earlier:
+        if len(self.phases) > 1:
             return f"{self.total:,} steps in {len(self.phases)} phases, {epochs:.2f} epochs"
-        return f"{self.total:,} steps of {self.batch_size}, {epochs:.2f} epochs of {self.num_items:,}"
+        (phase,) = self.phases
+        return f"{self.total:,} steps of {phase.batch_size}, {epochs:.2f} epochs of {phase.num_items:,}"
 
 
 @dataclass(frozen=True)
@@ -153,9 +150,8 @@ def fit(
     checkpoints = Checkpoints(out, settings.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
     callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
-    trainer = build_trainer(
-        settings, out, steps.total, steps.batch_size, steps.validate_every, callbacks, data.heaviest
-    )
+    batch_size = steps.phases[-1].batch_size  # of the last phase: earlier phases have more, shorter rows
+    trainer = build_trainer(settings, out, steps.total, batch_size, steps.validate_every, callbacks, data.heaviest)
     # print the numbers of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
@@ -176,5 +172,5 @@ def fit(
     if best is not None:
         best.restore(module)
         kept_metrics = next(row for row in history.rows if row["step"] == best.best_step)
-    rows_at_once = share_of(trainer).micro_batch_size(steps.batch_size)
+    rows_at_once = share_of(trainer).micro_batch_size(batch_size)
     return TrainingResult(kept_metrics, history.rows, numbers.skipped_steps, numbers.loss_spikes, rows_at_once)

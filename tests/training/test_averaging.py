@@ -15,7 +15,7 @@ from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, averaging_coefficient
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import AveragingConfig, OptimConfig
-from domainbert.training.fit import Steps, fit
+from domainbert.training.fit import Phase, Steps, fit
 from tests.ready_made import ReadyBatches
 from tests.tiny_training import cpu_training, masked_lm_module
 
@@ -66,8 +66,8 @@ def train(reader, make_model, tmp_path_factory):
             STEPS,
         )
         watch = [noted] + ([] if config is None else [Averaging(config, STEPS)])
-        steps, out = Steps(STEPS, 8, reader.plan.num_rows, EVERY), tmp_path_factory.mktemp("run")
-        fitted = fit("tiny", module, data, steps, cpu_training(4), out, best, watch=watch)
+        steps = Steps((Phase(range(STEPS), 8, reader.plan.num_rows),), EVERY)
+        fitted = fit("tiny", module, data, steps, cpu_training(4), tmp_path_factory.mktemp("run"), best, watch=watch)
         return module, noted, fitted
 
     return run
