@@ -5,17 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.progress import Progress
 from domainbert.checks.finding import MOST_PLACES, Place, place, span_with_context
 from domainbert.checks.labelled_set import CheckedSet
-from domainbert.checks.overlap import Overlap
 from domainbert.checks.text_rules import BROKEN
 from domainbert.corpus.config import CorpusConfig
-from domainbert.corpus.documents import Document, read_documents
+from domainbert.corpus.documents import Document, clean, read_documents
 from domainbert.corpus.files import find_files
+from domainbert.corpus.known_texts import KnownTexts
 from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.corpus.report import CorpusReport
 from domainbert.tokenization.report import WordStatistics, word_statistics
@@ -82,8 +83,10 @@ class CheckedCorpus:
     """
 
     config: CorpusConfig
-    overlaps: Sequence[Overlap]
-    """Searches for the texts of labelled sets in this corpus."""
+    test: CheckedSet | None
+    """Test set whose texts must not be in the corpus."""
+    found_items: set[int] = field(default_factory=set)
+    """Indices of the items of `test` of which a document has a run of 13 words, or the whole text if it is shorter."""
     report: CorpusReport = field(default_factory=CorpusReport)
     words: int = 0  # number of words
     broken_documents: int = 0  # number of documents with broken characters
@@ -93,6 +96,11 @@ class CheckedCorpus:
     word_statistics: WordStatistics | None = None
     """How the vocabulary splits the words of a sample of 10 MB; None without a vocabulary."""
     _file_lists: dict[str, Mapping[str, Path]] = field(default_factory=dict)
+
+    @cached_property
+    def test_texts(self) -> KnownTexts:
+        """Texts of `test` to search for, cleaned like the documents."""
+        return KnownTexts(clean(text).text for text in (() if self.test is None else self.test.texts))
 
     @property
     def documents(self) -> int:
@@ -124,7 +132,7 @@ class CheckedCorpus:
         return self._file_lists[path]
 
     def add(self, document_name: str, document: Document) -> None:
-        """Add a document to the counts, and search it for the labelled texts."""
+        """Add a document to the counts, and search it for the texts of the test set."""
         text = document.text
         words = words_of_text(text)
         self.words += len(words)
@@ -133,15 +141,14 @@ class CheckedCorpus:
             self.broken_documents += 1
             if len(self.broken_excerpts) < MOST_PLACES:
                 self.broken_excerpts.append((document_name, span_with_context(text, *match.span())))
-        if self.overlaps:
-            hashes = hash_words(words)
-            for overlap in self.overlaps:
-                overlap.search(hashes)
+        if self.test is not None:
+            for _, _, items in self.test_texts.shared_runs(hash_words(words)):
+                self.found_items.update(items)
 
 
 def scan_corpus(
     config: CorpusConfig,
-    tests: Sequence[CheckedSet] = (),
+    test: CheckedSet | None = None,
     tokenizer: DomainTokenizer | None = None,
     max_characters: int | None = None,
 ) -> CheckedCorpus:
@@ -149,7 +156,7 @@ def scan_corpus(
 
     Args:
         config: the corpus.
-        tests: labelled sets whose texts must not be in the corpus.
+        test: test set whose texts must not be in the corpus.
         tokenizer: the tokenizer of the pretraining, whose vocabulary is measured; None: not measured.
         max_characters: read only an excerpt of at most this size, see `Excerpt`.
 
@@ -158,7 +165,7 @@ def scan_corpus(
     """
     # a weight above 1 repeats documents, but each document must count once
     sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]
-    corpus = CheckedCorpus(config, [Overlap(test) for test in tests])
+    corpus = CheckedCorpus(config, test)
     sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
         for document in read_documents(replace(config, sources=sources), corpus.report, max_characters):

@@ -18,12 +18,10 @@ def labelled_text_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) ->
     Exclude these sentences: list the test set under `exclude` of the corpus. Or report the overlap with the scores,
     which may be higher than on text that the model has never seen.
     """
-    for overlap in corpus.overlaps:
-        if overlap.matches:
-            share = f"{len(overlap.matches):,} of {overlap.num_searched:,} texts of {overlap.data.name}"
-            message = f"{share} with {MIN_WORDS} words or more occur in the corpus"
-            places = overlap.data.places(sorted(overlap.matches))
-            yield rule.finding(f"{message} (compared by runs of {RUN_WORDS} words)", places)
+    if corpus.test is not None and corpus.found_items:
+        share = f"{len(corpus.found_items):,} of {corpus.test_texts.num_indexed:,} texts of {corpus.test.name}"
+        message = f"{share} with {MIN_WORDS} words or more occur in the corpus (compared by runs of {RUN_WORDS} words)"
+        yield rule.finding(message, corpus.test.places(sorted(corpus.found_items)))
 
 
 @rule("warning", threshold=0.01)

@@ -174,8 +174,8 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
 
     if settings.corpus is None:
         return [], {}
-    tests = [checked for checked in labelled.sets if checked.name == "test"]
-    corpus = scan_corpus(settings.corpus, tests, labelled.tokenizer, settings.max_characters)
+    test = next((checked for checked in labelled.sets if checked.name == "test"), None)
+    corpus = scan_corpus(settings.corpus, test, labelled.tokenizer, settings.max_characters)
     if num_cut := sum(source.files_cut for source in corpus.report.sources):
         print(_excerpt_line(corpus.report, num_cut), flush=True)
     return apply_rules(RULES, corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}

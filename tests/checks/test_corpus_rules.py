@@ -11,10 +11,9 @@ from domainbert.checks.checked_corpus import RepeatedLines, corpus_facts, scan_c
 from domainbert.checks.corpus_rules import RULES
 from domainbert.checks.finding import Finding, apply_rules
 from domainbert.checks.labelled_set import CheckedSet
-from domainbert.checks.overlap import Overlap
 from domainbert.checks.rules import read_checked
 from domainbert.corpus.config import CorpusConfig, Source
-from domainbert.corpus.ngrams import hash_words, words_of_text
+from domainbert.corpus.ngrams import words_of_text
 from domainbert.tasks.classification.config import Classification
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -70,17 +69,15 @@ def labelled(folder: Path, rows: list[str]) -> CheckedSet:
     return found
 
 
-def found(
-    config: CorpusConfig, tests: list[CheckedSet] | None = None, reader: DomainTokenizer | None = None
-) -> list[Finding]:
-    return list(apply_rules(RULES, scan_corpus(config, tests or [], reader), {}))
+def found(config: CorpusConfig, test: CheckedSet | None = None, reader: DomainTokenizer | None = None) -> list[Finding]:
+    return list(apply_rules(RULES, scan_corpus(config, test, reader), {}))
 
 
 UNSEEN = ["A text of thirteen words or more that does not stand in the corpus anywhere.", "Rates rose."]
 
 
 def test_nothing_is_found_in_a_sound_corpus(tmp_path: Path) -> None:
-    assert found(written(tmp_path, texts()), [labelled(tmp_path, UNSEEN)], tokenizer(LOWER)) == []
+    assert found(written(tmp_path, texts()), labelled(tmp_path, UNSEEN), tokenizer(LOWER)) == []
 
 
 def with_part(part: str, every: int) -> list[str]:
@@ -110,7 +107,7 @@ FAULTS: dict[str, tuple[Callable[[], list[str]], int, str]] = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_and_nothing_else(tmp_path: Path, name: str) -> None:
     make, count, message = FAULTS[name]
-    (one,) = found(written(tmp_path, make()), [labelled(tmp_path, UNSEEN)])
+    (one,) = found(written(tmp_path, make()), labelled(tmp_path, UNSEEN))
     assert (one.rule, one.severity, one.count, one.message) == (name, "warning", count, message)
 
 
@@ -167,14 +164,14 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     expected = overlaps_by_sets(corpus, rows)
     assert 40 < len(expected) < 130
     test = labelled(tmp_path, rows)
-    overlap = Overlap(test)
-    for text in corpus:
-        overlap.search(hash_words(words_of_text(text)))
-    assert sorted(overlap.matches) == expected
-    assert overlap.num_searched == sum(len(words_of_text(row)) >= 8 for row in rows)
-    (one,) = found(written(tmp_path, corpus), [test])
+    config = written(tmp_path, corpus)
+    scanned = scan_corpus(config, test)
+    assert sorted(scanned.found_items) == expected
+    num_searched = scanned.test_texts.num_indexed
+    assert num_searched == sum(len(words_of_text(row)) >= 8 for row in rows)
+    (one,) = found(config, test)
     assert one.rule == "labelled-text-in-corpus" and one.count == len(expected)
-    assert one.message.startswith(f"{len(expected)} of {overlap.num_searched} texts of test with 8 words or more")
+    assert one.message.startswith(f"{len(expected)} of {num_searched} texts of test with 8 words or more")
     assert [spot.line for spot in one.places] == [number + 1 for number in expected[:20]]
     assert one.places[0].text == rows[expected[0]]
 
@@ -228,7 +225,7 @@ def test_every_rule_is_told_apart_and_explained() -> None:
 def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> None:
     test, _ = read_checked(Classification(), "test", econ_data / "stance/test.jsonl")
     assert test is not None
-    findings = found(CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), [test])
+    findings = found(CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))]), test)
     assert {one.rule: one.count for one in findings} == {
         "labelled-text-in-corpus": 491,
         "repeated-lines": 15,

@@ -100,7 +100,7 @@ def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> Non
     assert report.sources[0].as_dict()["excluded_sentences"] == 62
     checked = CheckedSet("test", Classification().read(test))
     configs = [CorpusConfig([corpus], exclude=exclude) for exclude in (None, [Source(str(test))])]
-    rules = [{one.rule for one in apply_rules(RULES, scan_corpus(config, [checked]), {})} for config in configs]
+    rules = [{one.rule for one in apply_rules(RULES, scan_corpus(config, checked), {})} for config in configs]
     assert ["labelled-text-in-corpus" in one for one in rules] == [True, False]
 
 
