@@ -19,7 +19,7 @@ from optuna import Study
 from optuna.trial import FrozenTrial
 
 from domainbert.base.choices import allow_import_arguments
-from domainbert.base.errors import DomainbertError, needs_package
+from domainbert.base.errors import DomainbertError
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
 from domainbert.base.progress import format_duration
 from domainbert.settings.yaml_files import dump_yaml
@@ -235,14 +235,12 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
 
     Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective.
     """
-    try:
-        import matplotlib
-    except ImportError:
-        return [f"no pictures: {needs_package('matplotlib', 'tune')}"]
+    import matplotlib
+
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display
     if _num_complete(study) < _MIN_TRIALS_FOR_PICTURES:
         return ["no pictures: fewer than two trials are complete"]
-    import optuna.visualization.matplotlib as plots  # needs matplotlib
+    import optuna.visualization.matplotlib as plots
 
     config, folder = search.config, search.out / "pictures"
     name = config.objective[0]
