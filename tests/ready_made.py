@@ -106,7 +106,8 @@ def task_distillation(
 
     module = TaskDistillation(["none"], Ner(), [], optim=OptimConfig(), schedule=ScheduleConfig())
     module.set_model(model, task)
-    module.set_losses(losses, teachers)
+    module.set_losses(losses)
+    module.set_teachers(teachers)
     return module
 
 

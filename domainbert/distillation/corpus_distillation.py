@@ -173,7 +173,8 @@ class Distillation(DistillationModule, RowsModule):
     def begin(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
         """Set student, teachers and losses, and the sums of a validation: of each loss, and of each count."""
         self.set_models(model)
-        self.set_teachers_and_losses(teachers, losses)
+        self.set_teachers(teachers)
+        self.set_losses(losses)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})

@@ -38,20 +38,14 @@ class DistillationModule(TrainedModule):
         self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(num_teachers, self.loss_configs)
 
-    def set_teachers_and_losses(self, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
-        """Set teachers and losses; freeze the head if no loss reads logits.
-
-        Args:
-            teachers: one teacher, or an ensemble whose logits are averaged; empty if no loss needs a teacher.
-            losses: losses between the student and the first teacher.
-        """
-        self.set_teachers(teachers)
+    def set_losses(self, losses: WeightedLosses) -> None:
+        """Set the losses between the student and its teachers; freeze the head if no loss reads logits."""
         self.losses = losses
         if not losses.reads:
             self.model.head.requires_grad_(False)
 
     def set_teachers(self, teachers: Sequence[EncoderWithHead]) -> None:
-        """Set the teachers; switch them to eval mode and turn off their gradients."""
+        """Set the teachers, several for an ensemble; switch them to eval mode and turn off their gradients."""
         # a tuple, so that they are not submodules
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)
 

@@ -241,10 +241,10 @@ class TaskDistillation(DistillationModule, FineTuning):
         check_losses(weighted, self, initial, teachers, max_length)
         self.set_losses(weighted)
 
-    def set_losses(self, losses: WeightedLosses, teachers: Sequence[EncoderWithHead] = ()) -> None:
-        """Set losses and teachers. `SoftTargets` gets the divergence of the task, and the unit (a token or a text)
-        that has a softmax, over which the divergence is averaged."""
-        self.set_teachers_and_losses(teachers, losses)
+    def set_losses(self, losses: WeightedLosses) -> None:
+        """Set the losses. `SoftTargets` gets the divergence of the task, and the unit (a token or a text) that has a
+        softmax, over which the divergence is averaged."""
+        super().set_losses(losses)
         for loss in losses.terms:
             if isinstance(loss, SoftTargetsLoss):
                 distillation_targets = require_distillation_targets(self.task)
