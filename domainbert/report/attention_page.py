@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
-import struct
-import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.paths import check_home_expanded
@@ -31,7 +31,6 @@ MAX_PIECES = 64
 _LEVELS = 5  # shades of a word's colour: `l1` to `l5` in attributions.css
 _MAX_ARROWS = 5  # connections listed for each head
 _SHOWN_ERROR = 1e-4  # a smaller relative error is shown as "less than 0.01 %"
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 Result = TypeVar("Result")
 
@@ -168,13 +167,8 @@ def _head_summary(head: NDArray[np.float32], names: Sequence[str], special: NDAr
 
 
 def _grey_png(head: NDArray[np.float32]) -> str:
-    """Encode a map (S, S) as the data URI of a grey PNG (ISO/IEC 15948): white is attention 0, black is attention 1."""
+    """Encode a map (S, S) as the data URI of a grey PNG: white is attention 0, black is attention 1."""
     levels = 255 - np.round(255 * np.sqrt(head)).astype(np.uint8)  # the root makes small values visible
-    height, width = levels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in levels)  # the byte 0: a row without a filter
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)  # 8 bits per pixel, grey
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 9)), (b"IEND", b""))
-    image = _PNG_SIGNATURE + b"".join(
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data)) for name, data in chunks
-    )
-    return "data:image/png;base64," + base64.b64encode(image).decode("ascii")
+    stream = io.BytesIO()
+    Image.fromarray(levels).save(stream, "png")
+    return "data:image/png;base64," + base64.b64encode(stream.getvalue()).decode("ascii")
