@@ -48,10 +48,11 @@ def read_texts(
         kind = FileKind(format)
     if kind.kind == "conll":
         return kind, (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
-    if kind.kind == "lines":
-        return kind, _text_rows(path, lines, text_key, content_of)
     problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
-    rows = iterate_rows(path, kind.kind, (text_key,), problems, hint=" (set text_key)", lines=lines)
+    if kind.kind == "lines":
+        rows: Iterator[tuple[int, Row]] = ((number, {text_key: text}) for number, text in lines)
+    else:
+        rows = iterate_rows(path, kind.kind, (text_key,), problems, hint=" (set text_key)", lines=lines)
     return kind, _row_items(path, rows, problems, text_key, content_of)
 
 
@@ -92,16 +93,6 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
             raise entry
         if entry is None:
             return
-
-
-def _text_rows(path: Path, lines: Iterable[tuple[int, str]], text_key: str, content_of: ContentOf) -> Iterator[Item]:
-    """Yield a row, and its input of the model, for each numbered line of text."""
-    for number, text in lines:
-        row = {text_key: text}
-        try:
-            yield row, content_of(row, text_key)
-        except DomainbertError as error:
-            raise DomainbertError(f"{path}:{number}: {error}") from error
 
 
 def _row_items(
