@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -148,29 +148,24 @@ def last_length(max_length: MaxLength | None) -> int | None:
 def check_phases(phases: Sequence[LengthPhase], subject: str) -> None:
     """Raise `DomainbertError` if phases are inconsistent; several problems are listed under `subject`."""
     problems = Problems(subject)
-    for problem in _phase_problems(phases):
-        problems.add(problem)
-    problems.raise_if_any()
-
-
-def _phase_problems(phases: Sequence[LengthPhase]) -> Iterator[str]:
     *earlier, last = phases
     for number, phase in enumerate(earlier):
         if phase.until is None:
             expected = "a share of the steps, such as 0.9, after which the next phase begins"
-            yield f"max_length[{number}].until: missing; expected {expected}"
+            problems.add(f"max_length[{number}].until: missing; expected {expected}")
         if last.length % phase.length:
             expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
-            yield f"max_length[{number}].length: found {phase.length}; expected {expected}"
+            problems.add(f"max_length[{number}].length: found {phase.length}; expected {expected}")
     if last.until is not None:
         expected = "no `until` in the last phase, which lasts to the end of the training"
-        yield f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}"
+        problems.add(f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}")
     expected = "expected more than in the previous phase"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
         if phase.length <= before.length:
-            yield f"max_length[{number}].length: found {phase.length}; {expected}, {before.length}"
+            problems.add(f"max_length[{number}].length: found {phase.length}; {expected}, {before.length}")
         if phase.until is not None and before.until is not None and phase.until <= before.until:
-            yield f"max_length[{number}].until: found {phase.until}; {expected}, {before.until}"
+            problems.add(f"max_length[{number}].until: found {phase.until}; {expected}, {before.until}")
+    problems.raise_if_any()
 
 
 def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
