@@ -291,12 +291,9 @@ class TrainedModule(lightning.LightningModule):
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Seed the CPU generator inside the context, for new weights, and restore its state afterwards."""
-    state = torch.get_rng_state()
-    torch.default_generator.manual_seed(seed)
-    try:
+    with torch.random.fork_rng(devices=[]):  # only the CPU
+        torch.default_generator.manual_seed(seed)
         yield
-    finally:
-        torch.set_rng_state(state)
 
 
 def _skips_steps_itself(optimizer: Optimizer) -> bool:
