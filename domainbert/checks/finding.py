@@ -3,12 +3,11 @@
 A rule is a function with the decorator `@rule(...)`; its argument is the subject (a labelled set, a pair of sets, a
 corpus, ...). It is in the list of rules for its subject. The name comes from the function. The docstring does not say
 what the function does, but what a finding means ("More than this share ...": than the threshold) and, after a blank
-line, what to do.
+line, what to do; tests/checks/rules_table.py writes it to docs/reference/checks.md.
 """
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,16 +86,17 @@ class Finding:
         return self.severity == "error" and self.ignored is None
 
 
+Search = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
+
+
 @dataclass(frozen=True)
 class Rule(Generic[Subject]):
-    """A rule: its name, the severity of its findings, its texts, and the function that searches for findings."""
+    """A rule: its name, the severity of its findings, and the function that searches for findings."""
 
     name: str
     severity: Severity
     threshold: float | None
-    meaning: str
-    advice: str
-    search: Callable[[Subject, Rule[Subject]], Iterable[Finding]]
+    search: Search[Subject]
 
     @property
     def limit(self) -> float:
@@ -111,17 +111,11 @@ class Rule(Generic[Subject]):
         return Finding(self.name, self.severity, printable(message), count, self.threshold, listed[:MOST_PLACES])
 
 
-Search = Callable[[Subject, "Rule[Subject]"], Iterable[Finding]]
-
-
 def rule(severity: Severity, threshold: float | None = None) -> Callable[[Search[Subject]], Rule[Subject]]:
     """Return a decorator that turns a function `search(subject, rule)`, which yields findings, into a `Rule`."""
 
     def decorate(search: Search[Subject]) -> Rule[Subject]:
-        # the docstring has the meaning of a finding, a blank line, and the advice
-        meaning, _, advice = inspect.cleandoc(search.__doc__ or "").partition("\n\n")
-        name = search.__name__.replace("_", "-")
-        return Rule(name, severity, threshold, " ".join(meaning.split()), " ".join(advice.split()), search)
+        return Rule(search.__name__.replace("_", "-"), severity, threshold, search)
 
     return decorate
 

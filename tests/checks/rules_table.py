@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable
 from importlib import import_module
@@ -26,9 +27,15 @@ def table(rules: Iterable[Any]) -> str:
     for one in rules:
         threshold = "" if one.threshold is None else f"{one.threshold:g}"
         name = _PAIR.sub("-in-A-and-B", one.name)
-        rows.setdefault(name, [f"`{name}`", one.severity, threshold, one.meaning, one.advice])
+        rows.setdefault(name, [f"`{name}`", one.severity, threshold, *texts(one)])
     lines = [["rule", "severity", "threshold", "what it means", "what to do"], ["---"] * 5, *rows.values()]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def texts(rule: Any) -> list[str]:
+    """What a finding means, and what to do: the paragraphs of the docstring."""
+    meaning, _, advice = inspect.cleandoc(rule.search.__doc__).partition("\n\n")
+    return [" ".join(text.split()) for text in (meaning, advice)]
 
 
 def stored(name: str, page: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.checks import corpus_rules
 from domainbert.checks.rules import LABELLED_SET_RULES
 from domainbert.stages.check import check
 
@@ -219,7 +220,8 @@ def test_the_tables_of_the_page_are_those_of_the_rules() -> None:
     spec.loader.exec_module(rules_table)
     page, made = rules_table.PAGE.read_text(encoding="utf-8"), rules_table.tables()
     assert {name: rules_table.stored(name, page) for name in made} == made, f"python {import_path} writes them"
-    assert all(one.meaning.endswith(".") and one.advice.endswith(".") for one in LABELLED_SET_RULES)
+    assert all(text.endswith(".") for rule in LABELLED_SET_RULES for text in rules_table.texts(rule))
+    assert all(text for rule in corpus_rules.RULES for text in rules_table.texts(rule))
     assert len({one.name for one in LABELLED_SET_RULES}) == len(LABELLED_SET_RULES) == 26
 
 

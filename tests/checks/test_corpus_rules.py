@@ -217,9 +217,8 @@ def test_lines_are_counted_in_bounded_memory() -> None:
     assert (one.text, one.first_document, one.documents) == ("a line that all of them have", "0:0", 1_000)
 
 
-def test_every_rule_is_told_apart_and_explained() -> None:
+def test_every_rule_is_told_apart() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES) == 5
-    assert all(rule.meaning.endswith((".", ")", ":")) and rule.advice for rule in RULES)
 
 
 def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> None:
