@@ -36,18 +36,12 @@ _MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the pag
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the page, print its path, and return exit code 0; raise `DomainbertError` if the page cannot be written."""
-    print(report(typed))
-    return 0
-
-
-def report(typed: ParsedArguments) -> str:
-    """Write the page for the arguments of the command line, and return the lines to print.
+    """Write the page, print its path, and return exit code 0.
 
     With `--attend`, the page explains a text; otherwise it is the report of the runs.
 
     Raises:
-        DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option.
+        DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option; the disk is full.
     """
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
@@ -56,7 +50,8 @@ def report(typed: ParsedArguments) -> str:
     if "attend" in typed.flags:
         from domainbert.report.attention_page import write_attention_report
 
-        return write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out"))
+        print(write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out")))
+        return 0
     if not folders:
         raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
     out = typed.flags.get("out")
@@ -66,7 +61,8 @@ def report(typed: ParsedArguments) -> str:
     path = Path(out or folders[0] / FILE)
     path = path / FILE if path.is_dir() else path
     write_report(folders, path)
-    return f"report: {path}"
+    print(f"report: {path}")
+    return 0
 
 
 def write_report(folders: Sequence[Path], path: Path) -> None:

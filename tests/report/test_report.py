@@ -12,7 +12,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.freshness import write_record
-from domainbert.report.command import report, write_report
+from domainbert.report.command import perform, write_report
 from domainbert.report.page import MAX_BYTES
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
 from tests.report.hand_made import CROOKED, evaluated, mistake, put, stage, training, whole_run
@@ -33,9 +33,9 @@ def page(*folders: Path | str) -> Read:
     return Read(Path("page.html").read_text(encoding="utf-8"))
 
 
-def test_the_report_of_a_whole_run() -> None:
+def test_the_report_of_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
     whole_run(Path("runs/law"))
-    assert report(typed("runs/law")) == "report: runs/law/report.html"
+    assert perform(typed("runs/law")) == 0 and capsys.readouterr().out == "report: runs/law/report.html\n"
     read = Read(Path("runs/law/report.html").read_text(encoding="utf-8"))
     text = read.within("body")
     assert [one for tag, one in read.tags if tag == "h2"] and read.within("h1") == "Report: law"
@@ -186,7 +186,7 @@ def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) 
     stage(Path("runs/single"), "prepare")
     put(Path("runs/law/recipe.json"), {"command": "domainbert run law.yaml", "stages": {}})
     with pytest.raises(DomainbertError, match=message):
-        report(typed(*words))
+        perform(typed(*words))
 
 
 def edit(path: Path) -> None:
