@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
 from domainbert.base.errors import TrainingStopped
+from domainbert.base.redact import redact
 
 LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: the same text in all processes that the stage starts
 
@@ -86,6 +88,8 @@ def num_cores() -> int:
 TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
 _MAX_SECONDS, _POLL_SECONDS = 20.0, 0.5  # until a process with an unhandled signal exits; between two checks
 _pending = 0  # number of a signal that arrived outside of a training and is not handled yet; 0 without any
+record_stop: list[Callable[[str], str]] = []
+"""Function of the running stage that records the reason of a stop, and returns the message for the user."""
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # signals that stop a training
 
 
@@ -95,7 +99,7 @@ def record_signals() -> Iterator[None]:
     training raises `TrainingStopped` at once.
 
     The handler raises no exception: this could break an import, or abort the process inside C++ code. A process that
-    does not reach `raise_if_stopped` exits after 20 s, because clusters kill it after 30 s. Outside the main thread,
+    does not reach `raise_if_stopped` calls `record_stop` and exits after 20 s, because clusters kill it after 30 s. Outside the main thread,
     which alone can handle signals, nothing happens.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -138,9 +142,14 @@ def _exit_if_unhandled(ended: threading.Event) -> None:
     thread that is started in advance, because a signal handler cannot start a thread safely."""
     seconds = 0.0
     while not ended.wait(_POLL_SECONDS):
-        unhandled = _pending and signal.getsignal(signal.SIGTERM) is _record_signal  # a training sets another handler
+        # a training sets another handler
+        unhandled = _pending if signal.getsignal(signal.SIGTERM) is _record_signal else 0
         seconds = seconds + _POLL_SECONDS if unhandled else 0.0
         if seconds >= _MAX_SECONDS:
+            message = f"stopped by {signal.Signals(unhandled).name}"
+            for record in record_stop:
+                message = record(message)
+            sys.stderr.write(f"domainbert: {redact(message)}\n")
             os._exit(TRY_AGAIN)
 
 

@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStop
 from domainbert.base.files import disk_full_message, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
-from domainbert.base.process import launch_id, launched_world_size
+from domainbert.base.process import launch_id, launched_world_size, record_stop
 from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:
@@ -69,6 +69,11 @@ def claim_folder(
     def write_status(state: str, reason: str = "") -> None:
         write_json(job.out / STATUS, {"state": state, "reason": reason, **facts})
 
+    def write_stopped(reason: str) -> str:
+        with suppress(OSError):
+            write_status("stopped", reason)
+        return f"{job.out}: {reason}; to resume: {resume_command}"
+
     with open(job.out / RUNNING, "a", encoding="utf-8") as marker, ExitStack() as stack:
         descriptor = os.open(job.out, os.O_RDONLY | os.O_DIRECTORY)  # open: no new folder can get the same inode
         stack.callback(os.close, descriptor)
@@ -82,13 +87,13 @@ def claim_folder(
                 temporary.unlink()
             (job.out / CONFIG).write_text(config, encoding="utf-8")
             write_status("running")
+            record_stop.append(write_stopped)
+            stack.callback(record_stop.remove, write_stopped)
             (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
             yield check_not_removed
         except (TrainingStopped, KeyboardInterrupt) as stop:
-            reason = str(stop) or "stopped by SIGINT"  # Ctrl-C before, after or without a training
-            with suppress(OSError):
-                write_status("stopped", reason)
-            raise TrainingStopped(f"{job.out}: {reason}; to resume: {resume_command}") from stop
+            # no text: Ctrl-C before, after or without a training
+            raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop
         except Exception as error:
             check_not_removed()
             disk_full = _disk_full_error(job, error, resume_command)

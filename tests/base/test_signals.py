@@ -47,4 +47,5 @@ def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_re
         "import os, signal, time; from domainbert.base import process; process._MAX_SECONDS = 0.5\n"
         "with process.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
     )
-    assert subprocess.run([sys.executable, "-c", code], timeout=30, check=False).returncode == 75
+    result = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (75, "domainbert: stopped by SIGTERM\n")

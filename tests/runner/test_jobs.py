@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -91,6 +92,20 @@ def test_an_error_leaves_the_place_as_it_was(fake_stages: ModuleType) -> None:
     Path("empty").mkdir()
     assert main(["make", "--words", "[bad]", "--out", "empty"]) == 2
     assert list(Path("empty").iterdir()) == []
+
+
+def test_a_stage_that_does_not_notice_a_signal_is_ended_with_its_status_and_how_to_resume(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("domainbert.base.process._MAX_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "raise_if_stopped", lambda: time.sleep(60))  # as a slow import
+    child = os.fork()
+    if not child:
+        os._exit(main(["make", "--words", "[stop]", "--out", "out"]))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
+    assert "domainbert: out: stopped by SIGTERM; to resume: domainbert make" in capfd.readouterr().err
+    status = json.loads(Path("out/status.json").read_text())
+    assert (status["state"], status["reason"]) == ("stopped", "stopped by SIGTERM")
 
 
 @pytest.mark.parametrize(("word", "name"), [("stop", "SIGTERM"), ("ctrl-c", "SIGINT")])
