@@ -148,8 +148,9 @@ def folder_state(job: Job) -> FolderState:
         DomainbertError: the folder holds files that no stage has written.
     """
     state, manifest = read_state(job.out)
+    reason = BEING_WRITTEN if manifest is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
     if state in (NEVER_RUN, NOT_RESUMABLE):
-        return FolderState(done=False, reason=state, empty=state == NEVER_RUN)
+        return FolderState(done=False, reason=reason, empty=state == NEVER_RUN)
     if state == UNSEALED:
         return FolderState(done=False, reason=state, damaged=state)
     if manifest is not None and manifest["key"] == job.key:
@@ -160,17 +161,17 @@ def folder_state(job: Job) -> FolderState:
     earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
     changes = list(job.freshness.changes(earlier_facts).values())
     if not is_finished and not changes:
-        return FolderState(done=False, reason=state, resumable=True)
+        return FolderState(done=False, reason=reason, resumable=True)
     removes_outputs = _removes_outputs(job, earlier_facts, is_finished)
     if removes_outputs is not None:  # a part of the output can be kept
-        reason = "; ".join(changes if is_finished else [state, *changes])
+        reason = "; ".join(changes if is_finished else [reason, *changes])
         return FolderState(
             done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs
         )
     if is_finished:
         return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
-    if is_running(job.out):  # `claim_folder` raises `FolderTaken`
-        return FolderState(done=False, reason=BEING_WRITTEN)
+    if reason == BEING_WRITTEN:
+        return FolderState(done=False, reason=reason)
     return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes))
 
 

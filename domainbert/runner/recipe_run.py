@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -197,7 +199,8 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     forced_later = [step.name for step in plan if step.forced and not step.selected]
     if forced_later:
         print(f"forced, but not selected, and so left for a later command: {', '.join(forced_later)}", flush=True)
-    with report_full_disk(recipe.out):
+    is_needed = any(step.run or step.forced for step in plan)
+    with _writing(recipe.out, is_needed):
         recipe.hashes.save()
         forced = [step.name for step in plan if step.forced]  # remain in the list until they have run
         not_forced = {step.name for step in plan if step.selected and not step.forced}
@@ -220,7 +223,19 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     all_manifests = {step.name: manifests.get(step.name) or finished_manifest(step.job, recipe.hashes) for step in plan}
     known_manifests = {name: manifest for name, manifest in all_manifests.items() if manifest is not None}
     page_is_stale = any(step.run for step in plan) or not (recipe.out / FILE).is_file()
-    return _report_results(recipe.out, known_manifests, with_page=bool(known_manifests) and page_is_stale)
+    with_page = bool(known_manifests) and page_is_stale
+    return _report_results(recipe.out, known_manifests, with_page, is_needed)
+
+
+@contextmanager
+def _writing(out: Path, is_needed: bool) -> Iterator[None]:
+    """Context manager for writing the files of a run. If no stage has to run, its folder may be read-only."""
+    try:
+        with report_full_disk(out):
+            yield
+    except OSError as error:
+        if is_needed or error.errno not in (errno.EROFS, errno.EACCES):
+            raise
 
 
 def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
@@ -235,7 +250,9 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
     problems.raise_if_any()
 
 
-def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool) -> dict[str, Any]:
+def _report_results(
+    out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool, is_needed: bool
+) -> dict[str, Any]:
     """Write `results.json` and, if `with_page`, `report.html`; print table and warnings; return the results."""
     stages = {name: {"stage": entry["stage"], "metrics": entry["metrics"]} for name, entry in manifests.items()}
     warnings = [
@@ -244,7 +261,7 @@ def _report_results(out: Path, manifests: Mapping[str, Mapping[str, Any]], with_
         for warning in (entry["metrics"] or {}).get("warnings", [])
     ]
     results = {"out": str(out), "warnings": warnings, "stages": stages}
-    with report_full_disk(out):
+    with _writing(out, is_needed):
         write_json(out / "results.json", results)
     table = results_table(stages)
     if table:

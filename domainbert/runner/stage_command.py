@@ -176,6 +176,10 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if state.done and not force:
         raise_data_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
+    earlier = str((state.manifest or read_status(folder)).get("stage", stage.name))
+    if earlier != stage.name and state.reason != NOT_RESUMABLE:
+        expected = f"expected a new folder, or one of the stage {stage.name}"
+        raise DomainbertError(f"{folder}: holds output of the stage {earlier}; {expected}")
     replace = force or (resume == "or-replace" and not state.resumable)
     if not replace and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)

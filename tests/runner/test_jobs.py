@@ -76,6 +76,18 @@ def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: p
     assert Path("out/words.txt").read_text() == "c c"
 
 
+@pytest.mark.parametrize("option", [[], ["--force"], ["--resume", "or-replace"]])
+def test_output_of_another_stage_is_never_replaced(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], option: list[str]
+) -> None:
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    assert main(["use", "--source", "source.txt", "--out", "out", *option]) == 2
+    assert capsys.readouterr().err == (
+        "domainbert: out: holds output of the stage make; expected a new folder, or one of the stage use\n"
+    )
+    assert Path("out/words.txt").read_text() == "a a"
+
+
 @pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
 def test_foreign_content_is_never_touched(fake_stages: ModuleType, name: str) -> None:
     Path("out").mkdir()

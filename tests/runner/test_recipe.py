@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.metadata
 import itertools
@@ -192,6 +193,18 @@ def test_what_is_made_again_counts_as_of_the_version_that_made_it(fake_stages: M
     run(selection=Selection(only=("again",), force=()))
     update(fake_stages, (field, f"{field}    upper: bool = False\n"))
     assert to_run() == {"again": "upper was True, is now False"}
+
+
+def test_a_run_that_is_done_may_be_read_only(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    results = run()
+
+    def refuse(path: Path, text: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr("domainbert.base.files.write_text", refuse)
+    assert run() == results
+    with pytest.raises(OSError, match="Read-only"):
+        run(selection=Selection(force=("score",)))
 
 
 def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) -> None:
@@ -391,6 +404,18 @@ def test_a_stage_that_another_process_runs_is_waited_for(
     assert ("make" in fake_stages.CALLS) is (ends == "killed")
     assert "runs/test/make: another process runs this stage; waiting for it" in capsys.readouterr().out
     assert Path("runs/test/make/words.txt").read_text() == "plain b plain b" and to_run() == {}
+
+
+def test_a_stage_that_another_process_runs_is_called_so(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with run_elsewhere(fake_stages, monkeypatch):
+        for folder in ([], ["checkpoints/step-00000010"]):  # without and with progress
+            for path in folder:
+                Path("runs/test/make", path).mkdir(parents=True)
+            assert to_run()["make"] == "another process is writing it"
+            with pytest.raises(DomainbertError, match=r"not up to date \(another process is writing it\); add make"):
+                to_run(selection=Selection(only=("use",)))
 
 
 def test_another_stage_in_the_same_folder_is_not_waited_for(
