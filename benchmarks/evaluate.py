@@ -108,7 +108,7 @@ def score_with_domainbert(turns: Turns, settings: Settings) -> dict[str, Any]:
         types = sorted({span[2] for side in (wanted, found) for one in side for span in one})
         counts = count_entities(wanted, found, types).sum(axis=0)  # (types, 3)
         rows = {**dict(zip(types, counts, strict=True)), "micro": counts.sum(axis=0)}
-        scored = {name: {**scores(row).as_dict(), "support": int(row[0] + row[2])} for name, row in rows.items()}
+        scored = {name: {**scores(row), "support": int(row[0] + row[2])} for name, row in rows.items()}
         return {**scored, "macro": {"f1": float(macro_f1(counts))}}
 
     facts = _score(turns, settings, numbers, "spans_from_tags, count_entities, scores")

@@ -7,7 +7,6 @@ Counts are first summed over sentences, batches and documents; F1 is never avera
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,6 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Scores:
-    """Precision, recall and F1, all from 0 to 1."""
-
-    precision: float
-    recall: float
-    f1: float
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the scores by name."""
-        return asdict(self)
 
 
 def precision(counts: NDArray) -> FloatArray:
@@ -80,16 +66,15 @@ def accuracy(counts: NDArray) -> FloatArray:
     return recall(counts.sum(axis=-2))  # a correct text is one tp, a wrong text one fn and one fp
 
 
-def scores(counts: NDArray) -> Scores:
-    """Return precision, recall and F1 of counts (3,)."""
-    return Scores(float(precision(counts)), float(recall(counts)), float(f1(counts)))
+def scores(counts: NDArray) -> dict[str, float]:
+    """Return `precision`, `recall` and `f1` of counts (3,)."""
+    return {"precision": float(precision(counts)), "recall": float(recall(counts)), "f1": float(f1(counts))}
 
 
 def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
     """Return precision, recall, F1 and gold `support` (tp + fn) of each row of `counts` (names, 3)."""
     return {
-        name: {**scores(row).as_dict(), "support": int(row[0] + row[2])}
-        for name, row in zip(names, counts, strict=True)
+        name: {**scores(row), "support": int(row[0] + row[2])} for name, row in zip(names, counts, strict=True)
     }
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from domainbert.metrics.counts import IntArray, Scores, count_slices, macro_f1, scores, scores_by_name
+from domainbert.metrics.counts import IntArray, count_slices, macro_f1, scores, scores_by_name
 
 Span = tuple[int, int, str]
 SentenceSpans = Sequence[Sequence[Span]]
@@ -81,12 +81,12 @@ def count_lenient(gold: SentenceSpans, predicted: SentenceSpans, types: Sequence
     return np.array([counts[name] for name in types], dtype=np.int64)
 
 
-def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[Scores, Scores]:
+def lenient_and_partial(counts: IntArray, matched: IntArray) -> tuple[dict[str, float], dict[str, float]]:
     """Return lenient and partial scores of all types. `counts` (types, 3) are strict, and `matched` (types,) is the
     result of `count_lenient`."""
     num_exact, spurious, missed = counts.sum(axis=0)
 
-    def with_credit(credit: float) -> Scores:
+    def with_credit(credit: float) -> dict[str, float]:
         """Return the scores with `credit`, a number of entities, as true positives."""
         return scores(np.array([credit, num_exact + spurious - credit, num_exact + missed - credit]))
 
@@ -132,7 +132,7 @@ def _overlaps(gold: Sequence[Span], predicted: Sequence[Span]) -> Iterator[tuple
 
 def entity_scores(counts: IntArray) -> dict[str, Any]:
     """Return strict validation scores of counts (types, 3): micro precision, recall and F1, and macro F1."""
-    return {**scores(counts.sum(axis=0)).as_dict(), "macro_f1": float(macro_f1(counts))}
+    return {**scores(counts.sum(axis=0)), "macro_f1": float(macro_f1(counts))}
 
 
 def all_entity_scores(
@@ -156,8 +156,8 @@ def all_entity_scores(
     lenient, partial = lenient_and_partial(totals, count_lenient(gold, predicted, types))
     all_scores = {
         **entity_scores(totals),
-        "lenient": lenient.as_dict(),
-        "partial": partial.as_dict(),
+        "lenient": lenient,
+        "partial": partial,
         "per_type": scores_by_name(types, totals),
         "errors": error_kinds(gold, predicted),
         "by_length": scores_by_name(LENGTHS, count_by_length(gold, predicted)),

@@ -159,7 +159,7 @@ class EntityF1(Metric):
         scores: dict[str, Any] = entity_scores(counts)
         if self.lenient:
             for prefix, values in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
-                scores |= {f"{prefix}_{key}": value for key, value in values.as_dict().items()}
+                scores |= {f"{prefix}_{key}": value for key, value in values.items()}
         if self.per_type:
             for name, row in scores_by_name(types, counts).items():
                 scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}

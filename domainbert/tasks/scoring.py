@@ -324,8 +324,8 @@ class NullLabelScoring(CountedScoring):
         micro = label_scores(counts_of_labels.sum(axis=0))
         return {
             **score_counts(NULL_CLASS_STATISTICS, totals),
-            "precision": micro.precision,
-            "recall": micro.recall,
+            "precision": micro["precision"],
+            "recall": micro["recall"],
             "per_label": scores_by_name(scored_labels, counts_of_labels),
         }
 

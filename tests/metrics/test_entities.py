@@ -6,7 +6,7 @@ from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
 
 from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
-from domainbert.metrics.counts import Scores, f1_of_sets, macro_f1, scores
+from domainbert.metrics.counts import f1_of_sets, macro_f1, scores
 from domainbert.metrics.entities import count_entities, count_lenient, lenient_and_partial
 from domainbert.metrics.modules import EntityF1
 
@@ -41,14 +41,14 @@ def test_strict_scores_are_those_of_seqeval(case):
     counts = count_entities(spans(gold), spans(predicted), TYPES).sum(axis=0)
     metric = EntityF1()
     metric.update(predicted, gold)
-    found = Scores(*(float(metric.compute()[name]) for name in ("precision", "recall", "f1")))
+    found = {name: float(metric.compute()[name]) for name in ("precision", "recall", "f1")}
     strict = {"mode": "strict", "scheme": IOB2, "zero_division": 0}
     if not any(tag != "O" for sentences in valid for tags in sentences for tag in tags):
-        assert found.f1 == 0  # seqeval cannot average over no types
+        assert found["f1"] == 0  # seqeval cannot average over no types
         return
-    assert found.f1 == pytest.approx(f1_score(*valid, **strict), abs=1e-12)
-    assert found.precision == pytest.approx(precision_score(*valid, **strict), abs=1e-12)
-    assert found.recall == pytest.approx(recall_score(*valid, **strict), abs=1e-12)
+    assert found["f1"] == pytest.approx(f1_score(*valid, **strict), abs=1e-12)
+    assert found["precision"] == pytest.approx(precision_score(*valid, **strict), abs=1e-12)
+    assert found["recall"] == pytest.approx(recall_score(*valid, **strict), abs=1e-12)
     assert macro_f1(counts) == pytest.approx(f1_score(*valid, average="macro", **strict), abs=1e-12)
 
 
@@ -64,14 +64,14 @@ def test_metric_sums_over_batches_and_lenient_scores_bound_strict_ones(case):
     strict = scores(counts.sum(axis=0))
     found = {name: value.item() for name, value in of_spans.compute().items()}
     assert found == {name: value.item() for name, value in of_tags.compute().items()}
-    assert {name: found[name] for name in ("precision", "recall", "f1")} == strict.as_dict()
+    assert {name: found[name] for name in ("precision", "recall", "f1")} == strict
     for kind, row in zip(TYPES, counts, strict=True):
         by_type = {name: found.get(f"{name}/{kind}", 0.0) for name in ("precision", "recall", "f1")}
-        assert by_type == scores(row).as_dict()
+        assert by_type == scores(row)
     lenient, partial = lenient_and_partial(counts, count_lenient(gold, predicted, TYPES))
-    assert (found["lenient_f1"], found["partial_recall"]) == (lenient.f1, partial.recall)
-    assert strict.f1 - 1e-12 <= partial.f1 <= lenient.f1 + 1e-12
-    assert partial.f1 == pytest.approx((strict.f1 + lenient.f1) / 2)
+    assert (found["lenient_f1"], found["partial_recall"]) == (lenient["f1"], partial["recall"])
+    assert strict["f1"] - 1e-12 <= partial["f1"] <= lenient["f1"] + 1e-12
+    assert partial["f1"] == pytest.approx((strict["f1"] + lenient["f1"]) / 2)
 
 
 def test_lenient_matches_one_to_one_and_the_largest_overlap_first():
@@ -81,8 +81,8 @@ def test_lenient_matches_one_to_one_and_the_largest_overlap_first():
     counts, matched = count_entities(gold, predicted, TYPES).sum(axis=0), count_lenient(gold, predicted, TYPES)
     lenient, partial = lenient_and_partial(counts, matched)
     assert matched.tolist() == [1, 0, 0]
-    assert (lenient.precision, lenient.recall) == (1 / 3, 1 / 3)
-    assert (partial.precision, partial.recall) == (1 / 6, 1 / 6)
+    assert (lenient["precision"], lenient["recall"]) == (1 / 3, 1 / 3)
+    assert (partial["precision"], partial["recall"]) == (1 / 6, 1 / 6)
 
 
 def test_counts_of_each_sentence_and_type():

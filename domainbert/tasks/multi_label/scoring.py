@@ -103,7 +103,7 @@ class MultiLabelScoring(CountedScoring):
         pairs = zip(self.test.items, predictions, strict=True)
         is_exact = [set(item.labels) == set(prediction.labels) for item, prediction in pairs]
         return {
-            **scores(totals.sum(axis=0)).as_dict(),
+            **scores(totals.sum(axis=0)),
             "macro_f1": float(macro_f1(totals)),
             "weighted_f1": float(weighted_f1(totals)),
             "exact": float(np.mean(is_exact)),
