@@ -148,13 +148,6 @@ class Task(ABC, Generic[Item, Prediction]):
         """Return a prediction for each example of a batch, for the task's predictor."""
 
 
-def scores_of_rows(scores: Callable[[Any], Mapping[str, Any]], width: int) -> Metric:
-    """Return a validation metric that stores `width` numbers per item; `scores` computes its results from all rows."""
-    from domainbert.metrics.modules import RowScores
-
-    return RowScores(scores, width)
-
-
 def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None) -> Scoring:
     """Return the scoring of a test set; `train` is for tasks that score items seen in training separately.
 

@@ -148,17 +148,13 @@ class ClassScoring(CountedScoring):
         return super().lines(summary) + (calibration_lines(summary) if self.calibrate else [])
 
 
-def plain_scores(rows: FloatArray) -> dict[str, Any]:
-    """Return validation scores by name from rows (texts, 1 + classes): the index of the gold class, and the logits."""
+def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
+    """Return validation scores, also of `temperature_scores`, from rows (texts, 1 + classes): the index of the gold
+    class, and the logits. In the fit of the temperature, NaN counts as 0; such a model is rejected later."""
     gold, logits = rows[:, 0].astype(np.int64), rows[:, 1:]
     counts = count_class_ids(gold, logits.argmax(axis=1), num_classes=logits.shape[1])
-    return score_counts(CLASS_STATISTICS, counts.sum(axis=0))
-
-
-def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
-    """Return `plain_scores` and the scores of `temperature_scores`. NaN counts as 0; such a model is rejected later."""
-    logits = np.nan_to_num(rows[:, 1:].astype(np.float32))
-    return {**plain_scores(rows), **temperature_scores(logits, rows[:, 0].astype(np.int64))}
+    temperature = temperature_scores(np.nan_to_num(logits.astype(np.float32)), gold)
+    return {**score_counts(CLASS_STATISTICS, counts.sum(axis=0)), **temperature}
 
 
 def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str]) -> FloatArray:

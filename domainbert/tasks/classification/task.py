@@ -26,11 +26,11 @@ from domainbert.tasks.capabilities import (
 )
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
-from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction, calibrated_scores, plain_scores
+from domainbert.tasks.classification.scoring import ClassScoring, TextPrediction, calibrated_scores
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.loss_config import resolve_weights
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch, scores_of_rows
+from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch
 from domainbert.tasks.text_task import TextTask
 
 if TYPE_CHECKING:
@@ -63,11 +63,6 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         classes = np.array([task.target(item) for item in items])
         power = 0.0 if sampling is True else sampling  # of the count of a class
         return SharesOrder(classes, np.bincount(classes) ** power, batch_size, seed)
-
-    @override
-    def metric_of_slice(self, task: ClassificationTask) -> Metric:
-        """Return the validation metric of a slice, without temperature, which is fitted to the whole set."""
-        return scores_of_rows(plain_scores, 1 + len(task.labels)) if task.learning.calibrate else task.metric()
 
     @override
     def remarks(self, task: ClassificationTask, scores: Mapping[str, float]) -> list[str]:
@@ -173,10 +168,10 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     def metric(self) -> Metric:
         """Return the metric of macro F1 and accuracy, with calibration and temperature if `calibrate` is set."""
-        if self.learning.calibrate:
-            return scores_of_rows(calibrated_scores, 1 + len(self.labels))  # a row: the gold label and all logits
-        from domainbert.metrics.modules import ClassificationScores  # imports torchmetrics, which takes seconds
+        from domainbert.metrics.modules import ClassificationScores, RowScores  # imports torchmetrics, takes seconds
 
+        if self.learning.calibrate:
+            return RowScores(calibrated_scores, 1 + len(self.labels))  # a row: the gold label and all logits
         return ClassificationScores(self.labels)
 
     @override
