@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from domainbert.base.errors import DomainbertError, Problems
+
+Encoded = TypeVar("Encoded")
 
 
 @runtime_checkable
@@ -93,6 +95,23 @@ class UnreadableContents(DomainbertError):
         first = min(problems)
         more = f" (and {len(problems) - 1:,} more like this)" if len(problems) > 1 else ""
         super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
+
+
+def encode_each(encode: Callable[..., Encoded], *columns: Iterable[Any]) -> list[Encoded]:
+    """Return the result of `encode` for each input; an input has an argument in each of the `columns`.
+
+    Raise one `UnreadableContents` for all inputs for which `encode` raises `DomainbertError`.
+    """
+    encoded: list[Encoded] = []
+    problems: dict[int, str] = {}
+    for index, arguments in enumerate(zip(*columns, strict=True)):
+        try:
+            encoded.append(encode(*arguments))
+        except DomainbertError as error:
+            problems[index] = str(error)
+    if problems:
+        raise UnreadableContents(problems)
+    return encoded
 
 
 @contextmanager

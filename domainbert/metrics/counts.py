@@ -73,9 +73,7 @@ def scores(counts: NDArray) -> dict[str, float]:
 
 def scores_by_name(names: Sequence[str], counts: NDArray) -> dict[str, dict[str, float]]:
     """Return precision, recall, F1 and gold `support` (tp + fn) of each row of `counts` (names, 3)."""
-    return {
-        name: {**scores(row), "support": int(row[0] + row[2])} for name, row in zip(names, counts, strict=True)
-    }
+    return {name: {**scores(row), "support": int(row[0] + row[2])} for name, row in zip(names, counts, strict=True)}
 
 
 def score_counts(statistics: Mapping[str, Callable[[NDArray], FloatArray]], counts: NDArray) -> dict[str, float]:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from typing_extensions import Self, override
 
@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import pair_example, text_example
 from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
 from domainbert.encoders.config import HeadConfig
-from domainbert.labelled.contents import Content, TextPair, UnreadableContents, text_in, text_of
+from domainbert.labelled.contents import Content, TextPair, UnreadableContents, encode_each, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
 from domainbert.tasks.capabilities import Inputs
@@ -135,18 +135,14 @@ class TextTask(Task[Item, Prediction]):
         has_pairs = any(len(text_or_pair) > 1 for text_or_pair in texts)
         num_special = tokenizer.template.num_special_tokens(pair=True) if has_pairs else 0
         room_for_text(max_length, num_special)  # raises an error of the settings before the errors of pairs
-        examples, problems = [], {}
-        for index, (text_or_pair, target) in enumerate(zip(texts, map(np.asarray, targets), strict=True)):
+
+        def encode(text_or_pair: tuple[str, ...], target: NDArray[Any]) -> Example:
             if len(text_or_pair) == 1:
-                examples.append(text_example(next(aligned), target, max_length))
-                continue
-            try:  # the two texts of a pair are adjacent in `aligned`
-                examples.append(pair_example(next(aligned), next(aligned), target, max_length, num_special))
-            except DomainbertError as error:
-                problems[index] = str(error)
-        if problems:
-            raise UnreadableContents(problems)
-        return examples
+                return text_example(next(aligned), target, max_length)
+            # the two texts of a pair are adjacent in `aligned`
+            return pair_example(next(aligned), next(aligned), target, max_length, num_special)
+
+        return encode_each(encode, texts, map(np.asarray, targets))
 
     def _check_contents(self, contents: Sequence[Content]) -> None:
         """Raise `UnreadableContents` for single texts if the model reads pairs, and for pairs if it does not."""

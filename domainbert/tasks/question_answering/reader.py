@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from domainbert.labelled.contents import Content, TextPair, UnreadableContents
+from domainbert.base.errors import DomainbertError
+from domainbert.labelled.contents import Content, TextPair, encode_each
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.question_answering.windows import Spans
 
@@ -61,14 +62,13 @@ class Reader(Predictor[Reply]):
 
 def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
     """Return the contents as pairs; raise `UnreadableContents` for contents that are not pairs."""
-    problems = {
-        index: f"found {str(content)[:40]!r}; expected TextPair(question, context)"
-        for index, content in enumerate(contents)
-        if not isinstance(content, TextPair)
-    }
-    if problems:
-        raise UnreadableContents(problems)
-    return [content for content in contents if isinstance(content, TextPair)]
+
+    def as_pair(content: Content) -> TextPair:
+        if not isinstance(content, TextPair):
+            raise DomainbertError(f"found {str(content)[:40]!r}; expected TextPair(question, context)")
+        return content
+
+    return encode_each(as_pair, contents)
 
 
 def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:

@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
-from domainbert.labelled.contents import Content, UnreadableContents, text_in
+from domainbert.labelled.contents import Content, UnreadableContents, encode_each, text_in
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.capabilities import (
     AttributionTarget,
@@ -35,7 +34,7 @@ from domainbert.tasks.relations.reading import MarkerReading, locate_entities, r
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.text_task import TextTask
-from domainbert.tokenization.align import align_text
+from domainbert.tokenization.align import AlignedText, align_text
 from domainbert.tokenization.load import DomainTokenizer
 
 if TYPE_CHECKING:
@@ -207,38 +206,28 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """Return contents as token ids, for prediction; a content other than a `MarkedText` must contain markers."""
-        texts, problems = [], {}
-        for index, content in enumerate(contents):
-            try:
-                texts.append(content if isinstance(content, MarkedText) else self.find_markers(content))
-            except DomainbertError as error:
-                problems[index] = str(error)
-        if problems:
-            raise UnreadableContents(problems)
+        texts = encode_each(self.find_markers, contents)
         return self._encode_marked(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
 
     def find_markers(self, content: Content) -> MarkedText:
-        """Return a text with the markers of the training set located."""
+        """Return a text with the markers of the training set located; a `MarkedText` is returned unchanged."""
+        if isinstance(content, MarkedText):
+            return content
         return find_markers(text_in(content), self.reading.format.markers)
 
     def _encode_marked(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """Return texts as token ids and targets; raise `UnreadableContents` with the problem of each invalid text."""
-        problems: dict[int, str] = {}
-        examples = []
         self.reading.check(tokenizer, texts)
         aligned = align_text(tokenizer, [self.reading.text_to_read(text)[0] for text in texts])
         marker_ids = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]  # each is one token
-        for index, (text, words, target) in enumerate(zip(texts, aligned, targets, strict=True)):
-            try:
-                positions = locate_entities(text, self.reading, words, marker_ids)
-                examples.append(relation_example(words, positions, target, self.at_markers, max_length))
-            except DomainbertError as error:
-                problems[index] = str(error)
-        if problems:
-            raise UnreadableContents(problems)
-        return examples
+
+        def encode(text: MarkedText, words: AlignedText, target: int) -> Example:
+            positions = locate_entities(text, self.reading, words, marker_ids)
+            return relation_example(words, positions, target, self.at_markers, max_length)
+
+        return encode_each(encode, texts, aligned, targets)
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return one row of logits per text, (texts, classes), from the logits at the positions that the head reads."""
