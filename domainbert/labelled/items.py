@@ -110,6 +110,8 @@ class Labelled(Generic[AnyItem]):
     parts: Sequence[Labelled[AnyItem]] = field(default=(), kw_only=True)
     """Files of a set; `path` is then their common folder, and line numbers refer to each file."""
     notes: ReaderCounts = field(default_factory=ReaderCounts, kw_only=True)
+    nameless: bool = field(default=False, kw_only=True)
+    """Whether the labels are numbers without names; the number becomes the name."""
 
     @property
     def unit(self) -> str:

@@ -192,7 +192,7 @@ def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
 
 def _check_names(files: Sequence[Labelled[Any]]) -> None:
     """Raise `DomainbertError` if the labels are numbers without names in one file, and names in another."""
-    nameless = [file for file in files if getattr(file, "nameless", False)]
+    nameless = [file for file in files if file.nameless]
     if not nameless:
         return
     for file in files:

@@ -34,7 +34,7 @@ def classes(
         LabelledText("naïve text", label, line, slices={"language": language} if languages else {})
         for line, (label, language) in enumerate(zip(gold, languages or gold, strict=True), 1)
     ]
-    scoring = ClassScoring(config, ClassFile(PATH, items, "jsonl", False))
+    scoring = ClassScoring(config, ClassFile(PATH, items, "jsonl"))
     scoring.labels = set(labels)
     scoring.predictions = {
         name: {seed: [TextPrediction(label, {}) for label in run] for seed, run in runs.items()}

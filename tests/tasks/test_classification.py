@@ -94,7 +94,7 @@ def test_calibration_counts_what_is_very_improbable() -> None:
     logits = torch.tensor([[6.0, 0.0]]).expand(100, 2)
     found = task.decode(logits, {"example": torch.arange(100), "items": torch.arange(100)})
     texts = [LabelledText("a", "hawk" if number == 0 else "dove", number + 1) for number in range(100)]
-    scoring = ClassScoring(task.learning, ClassFile(Path("a.jsonl"), texts, "jsonl", False))
+    scoring = ClassScoring(task.learning, ClassFile(Path("a.jsonl"), texts, "jsonl"))
     scoring.labels, scoring.predictions = {"dove", "hawk"}, {"a": {"1": found}}
     scoring.temperatures = {"a": {"1": task.temperature}}
     calibration = scoring.summary(Resampling(100, 0))["systems"]["a"]["calibration"]

@@ -33,9 +33,6 @@ class LabelledText(TextItem):
 class ClassFile(TextFile[LabelledText]):
     """A file of texts with classes."""
 
-    nameless: bool = False
-    """Whether the file has numbers without names as classes; the number becomes the name."""
-
     @property
     @override
     def summary(self) -> str:
@@ -69,4 +66,4 @@ def read(config: Classification, file: Readable) -> ClassFile:
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 
     texts = require_texts(parse_rows(rows, problems, parse), format, problems)
-    return ClassFile(path_of(file), texts, kind, labels.nameless, notes=notes)
+    return ClassFile(path_of(file), texts, kind, notes=notes, nameless=labels.nameless)

@@ -37,9 +37,6 @@ class LabelledText(TextItem):
 class MultiLabelFile(TextFile[LabelledText]):
     """A file of texts with labels."""
 
-    nameless: bool = False
-    """Whether the file has numbers without names as labels; the number becomes the name."""
-
     @property
     def summary(self) -> str:
         """Return a line with the numbers of texts, of texts without labels, and of each label."""
@@ -73,7 +70,8 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
 
     labels = LabelReader(format.label_key, names)
     items = _name_labels(parse_rows(rows, problems, check), format, file, labels, problems)
-    return MultiLabelFile(path_of(file), require_texts(items, format, problems), kind, labels.nameless, notes=notes)
+    texts = require_texts(items, format, problems)
+    return MultiLabelFile(path_of(file), texts, kind, notes=notes, nameless=labels.nameless)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:

@@ -55,9 +55,6 @@ class RelatedEntities:
 class RelationFile(Labelled[RelatedEntities]):
     """A file of texts with relations."""
 
-    nameless: bool = False
-    """Whether relations are numbers without names; the number becomes the name."""
-
     @property
     @override
     def unit(self) -> str:
@@ -113,4 +110,4 @@ def read(config: Relations, file: Readable) -> RelationFile:
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
 
     items = require_texts(parse_rows(rows, problems, parse), format, problems)
-    return RelationFile(path_of(file), items, kind, labels.nameless, notes=notes)
+    return RelationFile(path_of(file), items, kind, notes=notes, nameless=labels.nameless)
