@@ -447,7 +447,7 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
     with pytest.raises(
         DomainbertError, match=r"negative: found 'other'; expected null or a label of the training set: 'no"
     ):
-        task_of(negative="other")
+        Relations(negative="other").check_labels(CLASSES)
 
 
 @pytest.mark.parametrize("trained", ["none", None, "unsaid"])

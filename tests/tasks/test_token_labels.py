@@ -27,6 +27,7 @@ from domainbert.metrics.counts import score_counts
 from domainbert.metrics.modules import LabelScores
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.task import task_from_training_set
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
@@ -102,7 +103,7 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, problem: s
 def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
     train = TokenLabels().read(written(tmp_path / "a.conll", "A NN\nb VB\n"))
     with pytest.raises(DomainbertError, match=r"outside: found 'O'; expected null or a label of the training set: 'N"):
-        TokenLabelsTask.from_training_set(TokenLabels(), train)
+        task_from_training_set(TokenLabels(), train)
     with pytest.raises(DomainbertError, match="outside: found 'o'"):
         TokenLabels(outside="o").check_labels(["O", "X"])
     read = TokenLabels.evaluation.settings_from_model_config

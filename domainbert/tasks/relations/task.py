@@ -169,9 +169,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     @classmethod
     @override
     def from_training_set(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
-        """Return the task; raise `DomainbertError` if no text has the `negative` label."""
         classes = label_set(train.items)
-        config.check_labels(classes)
         reading = MarkerReading(config.markers, config.format)
         if config.head == "starts":
             return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)

@@ -169,11 +169,9 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         self.null_label = null_label
 
     @classmethod
+    @override
     def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
-        """Return the task with the labels of a training set; raise `DomainbertError` if no label is `outside`."""
-        labels = label_set(train.items)
-        config.check_labels(labels)
-        return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
+        return (CrfTokenLabelsTask if config.head == "crf" else cls)(label_set(train.items), config.outside)
 
     @classmethod
     @override
