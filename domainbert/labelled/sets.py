@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -279,39 +278,26 @@ class _NamedRows:
 
     def __init__(self, dataset: Dataset | IterableDataset) -> None:
         self.dataset = dataset.with_format(None)
-        features = (dataset.features or {}).items()
-        self.converters = {key: convert for key, feature in features if (convert := _name_converter(feature))}
+        self.convert = _name_converter(dataset.features or {})
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in self.dataset:
-            yield _convert_fields(self.converters, row)
+        return map(self.convert, self.dataset) if self.convert else iter(self.dataset)
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
-    """Return a function that replaces class numbers by names in a value of a feature; None if it has no classes."""
+    """Return a function that replaces class numbers by names in a value of a feature; None if it has no classes.
+
+    None, a missing value, is returned unchanged.
+    """
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):
-        return partial(_class_name, feature.names)
+        names = feature.names
+        return lambda number: None if number is None or number < 0 else names[number]  # -1: unlabelled
     if isinstance(feature, (List, LargeList)):
         convert_item = _name_converter(feature.feature)
-        return None if convert_item is None else partial(_convert_items, convert_item)
-    if isinstance(feature, dict):
-        converters = {key: convert for key, field in feature.items() if (convert := _name_converter(field))}
-        return partial(_convert_fields, converters) if converters else None
+        return convert_item and (lambda values: values and list(map(convert_item, values)))
+    fields = feature.items() if isinstance(feature, dict) else ()
+    if converters := {key: convert for key, field in fields if (convert := _name_converter(field))}:
+        return lambda row: row and {**row, **{key: convert(row[key]) for key, convert in converters.items()}}
     return None
-
-
-def _class_name(names: Sequence[str], value: int | None) -> str | None:
-    """Return the name of a class number; None for None and for -1, which mean unlabelled."""
-    return None if value is None or value < 0 else names[value]
-
-
-def _convert_items(convert: Callable[[Any], Any], values: Sequence[Any] | None) -> list[Any] | None:
-    """Return a list, or None, with all items converted."""
-    return None if values is None else list(map(convert, values))
-
-
-def _convert_fields(converters: Mapping[str, Callable[[Any], Any]], row: Mapping[str, Any] | None) -> Any:
-    """Return a row, or None, with the values of some keys converted."""
-    return row and {**row, **{key: convert(row[key]) for key, convert in converters.items()}}
