@@ -64,19 +64,14 @@ def read(config: Regression, file: Readable) -> NumberFile:
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
         """Return the item of a row; raise `DomainbertError` if the row is invalid."""
-        if not has_json_values(kind):
-            row[format.label_key] = _parse_number(row[format.label_key])
+        if not has_json_values(kind) and DECIMAL.fullmatch(row[format.label_key].strip()):
+            row[format.label_key] = float(row[format.label_key])
         number_problem = with_location(_problem_with_number(row, format.label_key), file, line)
         raise_problems(*text_problems(row, format), number_problem)
         return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
 
     texts = require_texts(parse_rows(rows, problems, parse), format, problems)
     return NumberFile(path_of(file), texts, kind, notes=notes)
-
-
-def _parse_number(column: str) -> float | str:
-    """Return the text of a column as a number, or unchanged if it is not a number."""
-    return float(column) if DECIMAL.fullmatch(column.strip()) else column
 
 
 def _problem_with_number(row: dict[str, Any], key: str) -> str:
