@@ -175,9 +175,7 @@ def tagged_file(
             else:
                 problems.add(f"{where}; expected {violation.expected} (format.repair: true rewrites it)")
     problems.raise_if_any()
-    mark_lines = [mark.line for mark in marks]
-    mark_names = [mark.name for mark in marks]
-    return NerFile(path, sentences, kind, layout, mark_lines, file_scheme, repairs, mark_names=mark_names, notes=notes)
+    return NerFile(path, sentences, kind, layout, marks, file_scheme, repairs, notes=notes)
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:

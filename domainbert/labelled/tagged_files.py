@@ -6,9 +6,10 @@ import re
 from bisect import bisect
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,6 +25,7 @@ from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, pro
 from domainbert.labelled.rows import without_rejected
 
 _TAG_KEYS = ("tags", "ner_tags")
+_LINE_OF_MARK = attrgetter("line")
 _NOT_IN_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
 
 
@@ -63,10 +65,8 @@ class TaggedFile(SentenceFile[AnySentence]):
 
     layout: str
     """Description of the file format and the columns."""
-    marks: list[int]
+    marks: Sequence[Mark]
     """Lines that mark the beginning of a document."""
-    mark_names: list[str] = field(default_factory=list, kw_only=True)
-    """Text after the mark in each of these lines, such as the id of an abstract."""
 
     @property
     @override
@@ -79,15 +79,15 @@ class TaggedFile(SentenceFile[AnySentence]):
         for _, group in groupby(self.items, key=lambda item: item.document):
             document = list(group)
             begin = document[0].line
-            if num_marks := bisect(self.marks, begin):  # marks before the document
+            if num_marks := bisect(self.marks, begin, key=_LINE_OF_MARK):  # marks before the document
                 # the first unit begins at the first mark: documents without words may precede it
-                begin = self.marks[num_marks - 1 if units else 0]
+                begin = self.marks[num_marks - 1 if units else 0].line
             units.append(Unit(begin, frozenset(label_set(document))))
         return units
 
     @override
     def plain_item(self, item: AnySentence) -> PlainItem:
-        index_of_mark = bisect(self.marks, item.line) - 1  # of the last mark before the sentence
+        index_of_mark = bisect(self.marks, item.line, key=_LINE_OF_MARK) - 1  # of the last mark before the sentence
         name = self._document_names.get(index_of_mark, "")
         text = " ".join(item.words)
         document = item.document if self.marks else None  # without marks, sentences are not parts of documents
@@ -96,8 +96,9 @@ class TaggedFile(SentenceFile[AnySentence]):
     @cached_property
     def _document_names(self) -> dict[int, str]:
         """Return document names by the index of their mark; {} unless all names are distinct and non-empty."""
-        distinct = len(set(self.mark_names)) == len(self.mark_names) and all(self.mark_names)
-        return dict(enumerate(self.mark_names)) if distinct else {}
+        names = [mark.name for mark in self.marks]
+        distinct = len(set(names)) == len(names) and all(names)
+        return dict(enumerate(names)) if distinct else {}
 
     @property
     def size_and_layout(self) -> str:
@@ -144,7 +145,7 @@ class Mark(NamedTuple):
     tag: str | None
     """Tag of the line; None if it does not have all columns."""
     name: str
-    """Text after the mark."""
+    """Text after the mark, such as the id of an abstract."""
 
 
 class TaggedTable(NamedTuple):

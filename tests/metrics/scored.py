@@ -7,6 +7,7 @@ from pathlib import Path
 
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.tag_schemes import tags_from_spans
+from domainbert.labelled.tagged_files import Mark
 from domainbert.metrics.entities import Span
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import ClassFile, LabelledText
@@ -53,7 +54,7 @@ def entities(
 
     numbered = enumerate(zip(gold, documents or range(len(gold)), strict=True), 1)
     items = [Sentence(["w"] * 8, tags(spans), line, document) for line, (spans, document) in numbered]
-    test = NerFile(PATH, items, "jsonl", "", documents or [], "IOB2")
+    test = NerFile(PATH, items, "jsonl", "", [Mark(1, None, "")] if documents else [], "IOB2")
     scoring = EntityScoring(Ner(), test, None)
     scoring.predictions = {
         name: {seed: [TaggedWords(tags(spans), [1.0] * 8) for spans in run] for seed, run in runs.items()}

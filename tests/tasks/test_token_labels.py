@@ -21,7 +21,7 @@ from domainbert.encoders.crf import Crf
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.items import label_counts
-from domainbert.labelled.tagged_files import TaggedSentence
+from domainbert.labelled.tagged_files import Mark, TaggedSentence
 from domainbert.metrics.classification import NULL_CLASS_STATISTICS
 from domainbert.metrics.counts import score_counts
 from domainbert.metrics.modules import LabelScores
@@ -134,7 +134,8 @@ def scoring_of(documents: list[list[list[str]]], outside: str | None = "O") -> W
         for number, sentences in enumerate(documents)
         for labels in sentences
     ]
-    scoring = WordScoring(TokenLabels(outside=outside), TokenLabelFile(Path("a.conll"), items, "conll", "", [1]))
+    marks = [Mark(1, None, "")]
+    scoring = WordScoring(TokenLabels(outside=outside), TokenLabelFile(Path("a.conll"), items, "conll", "", marks))
     scoring.labels = set(LABELS)
     return scoring
 

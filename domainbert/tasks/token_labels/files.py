@@ -56,9 +56,7 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     _check_marks(path, table, config.outside, problems)
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
-    mark_lines = [mark.line for mark in table.marks]
-    names = [mark.name for mark in table.marks]
-    return TokenLabelFile(path_of(path), sentences, kind, table.layout, mark_lines, mark_names=names, notes=notes)
+    return TokenLabelFile(path_of(path), sentences, kind, table.layout, table.marks, notes=notes)
 
 
 def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
