@@ -134,7 +134,6 @@ def read_texts(
     kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: Row, line: int) -> AnyItem:
-        """Return the item of a row; raise `DomainbertError` with all problems of the row."""
         missing = "" if format.label_key in row else problem_with_text(row, format.label_key, option="format.label_key")
         raise_problems(*text_problems(row, format), with_location(missing, file, line))
         return item(text_fields(row, format), row[format.label_key], line)
@@ -202,7 +201,6 @@ def read_words_or_texts(path: Path) -> list[str]:
     problems = Problems(str(path))
 
     def words_of(row: Row, _: int) -> list[str]:
-        """Return the words of a row, or its texts."""
         if kind.kind == "jsonl" and "tokens" in row:
             raise_problems(problem_with_strings(row, "tokens"))
             words: list[str] = row["tokens"]

@@ -228,7 +228,6 @@ def read_lists(
     names = label_names(format.label_names, format.label_names_file, first_row, f"{path}:{line}")
 
     def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
-        """Return the line, the words and the tags of a row."""
         refuse_other_names(row, first_row)
         return line, *_words_and_tags(row, *keys, names)
 

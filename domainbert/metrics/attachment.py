@@ -53,7 +53,6 @@ def _ratio_of(row: int, column: int) -> SummedStatistic:
     """
 
     def share(counts: NDArray[Any]) -> FloatArray:
-        """Return the shares (...) of counts (..., 3, 3)."""
         correct, total = counts[..., row, column], counts[..., row, 0]
         return np.divide(correct, total, out=np.zeros(np.shape(total)), where=total != 0)
 
@@ -74,13 +73,7 @@ and labels."""
 def count_by_label(gold: Trees, predicted: Trees, labels: Sequence[str]) -> IntArray:
     """Return the counts of arcs by label: (labels, 3) of tp, fp, fn; head and label must be correct."""
     label_ids = {label: number for number, label in enumerate(labels)}
-
-    def label_slice(arc: _PlacedArc) -> int:
-        """Return the index in `labels` of the label of an arc."""
-        *_, label = arc
-        return label_ids[label]
-
-    return count_slices(*_arc_sets(gold, predicted), len(labels), label_slice)
+    return count_slices(*_arc_sets(gold, predicted), len(labels), lambda arc: label_ids[arc[3]])  # [3]: the label
 
 
 def count_by_length(gold: Trees, predicted: Trees) -> IntArray:

@@ -61,7 +61,6 @@ def read(config: Classification, file: Readable) -> ClassFile:
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> LabelledText:
-        """Return the item of a row; raise `DomainbertError` if the row is invalid."""
         raise_problems(*text_problems(row, format), with_location(labels.problem_with(row, line), file, line))
         return LabelledText(**text_fields(row, format), label=labels.name(row[format.label_key]), line=line)
 

@@ -123,7 +123,6 @@ class ClassScoring(CountedScoring):
         }
 
         def count(run: tuple[FloatArray, float]) -> FloatArray:
-            """Return the calibration sums of each text."""
             probabilities, _ = run
             return calibration_sums(probabilities, gold_ids)
 

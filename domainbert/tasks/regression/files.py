@@ -63,7 +63,6 @@ def read(config: Regression, file: Readable) -> NumberFile:
     kind, rows = iterate_text_rows(file, format, problems, notes)
 
     def parse(row: dict[str, Any], line: int) -> NumberedText:
-        """Return the item of a row; raise `DomainbertError` if the row is invalid."""
         if not has_json_values(kind) and DECIMAL.fullmatch(row[format.label_key].strip()):
             row[format.label_key] = float(row[format.label_key])
         number_problem = with_location(_problem_with_number(row, format.label_key), file, line)

@@ -103,7 +103,6 @@ def read(config: Relations, file: Readable) -> RelationFile:
     labels = LabelReader(format.label_key, names)
 
     def parse(row: dict[str, Any], line: int) -> RelatedEntities:
-        """Return the item of a row; raise `DomainbertError` if the row is invalid."""
         content = marked_text(row, format.text_key, format)
         label_problem = with_location(labels.problem_with(row, line), file, line)
         raise_problems(label_problem, *problems_with_slices(row, format.slice_keys))
