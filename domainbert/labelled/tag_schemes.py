@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import reprlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -118,6 +118,11 @@ def tags_from_spans(spans: Iterable[Span], num_words: int, scheme: Scheme = "IOB
 def to_iob2(tags: Sequence[str]) -> list[str]:
     """Return tags of any scheme as valid IOB2, interpreted as in `spans_from_tags`."""
     return tags_from_spans(spans_from_tags(tags), len(tags))
+
+
+def select_types(tags: Sequence[str], keeps: Callable[[str], bool]) -> list[str]:
+    """Return the IOB2 tags of one sentence without the entities of types that `keeps` rejects."""
+    return tags_from_spans([span for span in spans_from_tags(tags) if keeps(span[2])], len(tags))
 
 
 def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:

@@ -24,7 +24,7 @@ from domainbert.labelled.items import ReaderCounts
 from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
-from domainbert.labelled.tag_schemes import tags_from_spans
+from domainbert.labelled.tag_schemes import select_types, tags_from_spans
 from domainbert.labelled.tagged_files import TaggedRows, read_lists, rows_layout, sentence_rows, word_and_tag_keys
 from domainbert.tasks.ner.config import Ner
 
@@ -89,12 +89,10 @@ def _select_types(file: NerFile, format: NerFormat) -> NerFile:
     """Return the file with only the entities of `format.types`; the notes of the file count entities left out."""
     if format.types is None:
         return file
-    sentences = []
     for sentence in file.sentences:
-        selected = [(start, end, label) for start, end, label in sentence.spans if format.keeps(label)]
-        sentences.append(replace(sentence, tags=tags_from_spans(selected, len(sentence.words))))
         file.notes.left_out.update(_left_out(label) for label in sentence.labels if not format.keeps(label))
-    return replace(file, items=sentences)
+    selected = [replace(sentence, tags=select_types(sentence.tags, format.keeps)) for sentence in file.sentences]
+    return replace(file, items=selected)
 
 
 def _left_out(entity_type: str) -> str:

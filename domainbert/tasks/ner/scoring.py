@@ -15,7 +15,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
-from domainbert.labelled.tag_schemes import Span, spans_from_tags, tags_from_spans, to_iob2
+from domainbert.labelled.tag_schemes import Span, select_types, spans_from_tags, to_iob2
 from domainbert.metrics.bootstrap import Statistic
 from domainbert.metrics.counts import IntArray, f1_of_sets, micro_f1
 from domainbert.metrics.diagnostics import Pair
@@ -81,11 +81,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
         format = self.config.format
         if format.types is None:
             return predictions
-        selected = []
-        for tagged in predictions:
-            spans = [(start, end, label) for start, end, label in spans_from_tags(tagged.tags) if format.keeps(label)]
-            selected.append(tagged._replace(tags=tags_from_spans(spans, len(tagged.tags))))
-        return selected
+        return [tagged._replace(tags=select_types(tagged.tags, format.keeps)) for tagged in predictions]
 
     @override
     def add_model(self, system: str, seed: str, predictor: Any, path: Path) -> None:
