@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from domainbert.base.errors import DomainbertError, Problems
 
-Encoded = TypeVar("Encoded")
+Result = TypeVar("Result")
 
 
 @runtime_checkable
@@ -97,21 +97,21 @@ class UnreadableContents(DomainbertError):
         super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
 
 
-def encode_each(encode: Callable[..., Encoded], *columns: Iterable[Any]) -> list[Encoded]:
-    """Return the result of `encode` for each input; an input has an argument in each of the `columns`.
+def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
+    """Return the result of `function` for each input, as `map` does.
 
-    Raise one `UnreadableContents` for all inputs for which `encode` raises `DomainbertError`.
+    Raise one `UnreadableContents` for all inputs for which `function` raises `DomainbertError`.
     """
-    encoded: list[Encoded] = []
+    results: list[Result] = []
     problems: dict[int, str] = {}
-    for index, arguments in enumerate(zip(*columns, strict=True)):
+    for index, values in enumerate(zip(*arguments, strict=True)):
         try:
-            encoded.append(encode(*arguments))
+            results.append(function(*values))
         except DomainbertError as error:
             problems[index] = str(error)
     if problems:
         raise UnreadableContents(problems)
-    return encoded
+    return results
 
 
 @contextmanager
@@ -143,15 +143,13 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
         texts = [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
         raise DomainbertError(f"texts: found {type(texts).__name__}; expected a list, each item {expected}")
-    contents = list(texts)
-    problems = {
-        index: f"found {type(content).__name__}; expected {expected}"
-        for index, content in enumerate(contents)
-        if not _is_content(content, only_words)
-    }
-    if problems:
-        raise UnreadableContents(problems)
-    return contents
+
+    def checked(content: Any) -> Any:
+        if not _is_content(content, only_words):
+            raise DomainbertError(f"found {type(content).__name__}; expected {expected}")
+        return content
+
+    return map_contents(checked, texts)
 
 
 def _is_content(value: object, only_words: bool) -> bool:

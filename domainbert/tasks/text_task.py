@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import pair_example, text_example
 from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
 from domainbert.encoders.config import HeadConfig
-from domainbert.labelled.contents import Content, TextPair, UnreadableContents, encode_each, text_in, text_of
+from domainbert.labelled.contents import Content, TextPair, UnreadableContents, map_contents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.labelled.items import Labelled
 from domainbert.tasks.capabilities import Inputs
@@ -142,7 +142,7 @@ class TextTask(Task[Item, Prediction]):
             # the two texts of a pair are adjacent in `aligned`
             return pair_example(next(aligned), next(aligned), target, max_length, num_special)
 
-        return encode_each(encode, texts, map(np.asarray, targets))
+        return map_contents(encode, texts, map(np.asarray, targets))
 
     def _check_contents(self, contents: Sequence[Content]) -> None:
         """Raise `UnreadableContents` for single texts if the model reads pairs, and for pairs if it does not."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.contents import Content, TextPair, encode_each
+from domainbert.labelled.contents import Content, TextPair, map_contents
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.question_answering.windows import Spans
 
@@ -68,7 +68,7 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
             raise DomainbertError(f"found {str(content)[:40]!r}; expected TextPair(question, context)")
         return content
 
-    return encode_each(as_pair, contents)
+    return map_contents(as_pair, contents)
 
 
 def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:

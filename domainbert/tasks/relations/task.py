@@ -13,7 +13,7 @@ from torch.nn import functional
 from typing_extensions import override
 
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
-from domainbert.labelled.contents import Content, UnreadableContents, encode_each, text_in
+from domainbert.labelled.contents import Content, UnreadableContents, map_contents, text_in
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.capabilities import (
     AttributionTarget,
@@ -204,7 +204,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """Return contents as token ids, for prediction; a content other than a `MarkedText` must contain markers."""
-        texts = encode_each(self.find_markers, contents)
+        texts = map_contents(self.find_markers, contents)
         return self._encode_marked(texts, [IGNORE_INDEX] * len(texts), tokenizer, max_length)
 
     def find_markers(self, content: Content) -> MarkedText:
@@ -225,7 +225,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
             positions = locate_entities(text, self.reading, words, marker_ids)
             return relation_example(words, positions, target, self.at_markers, max_length)
 
-        return encode_each(encode, texts, aligned, targets)
+        return map_contents(encode, texts, aligned, targets)
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return one row of logits per text, (texts, classes), from the logits at the positions that the head reads."""
