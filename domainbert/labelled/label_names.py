@@ -47,13 +47,6 @@ def to_integer(value: Any, is_column: bool) -> Any:
     return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
-def label_index(value: Any, names: Sequence[str]) -> int | None:
-    """Return the index of a label in `names` from an integer or its digits; None if `names` has no such index."""
-    digits = str(value)
-    index = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _TOO_MANY_DIGITS else -1
-    return index if 0 <= index < len(names) else None
-
-
 def label_names(
     names: Sequence[str] | None, names_file: Path | None, first_row: Mapping[str, Any], where: str
 ) -> list[str] | None:
@@ -186,5 +179,7 @@ class LabelReader:
         return str(value) if index is None else self.names[index]
 
     def _index(self, value: Any) -> int | None:
-        """Return the index in `names` that a label states as a number; None if it does not."""
-        return label_index(value, self.names or ())
+        """Return the index in `names` that a label states as an integer or its digits; None if it does not."""
+        digits = str(value)
+        index = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _TOO_MANY_DIGITS else -1
+        return index if 0 <= index < len(self.names or ()) else None
