@@ -39,6 +39,13 @@ def text_mismatch(start: int, end: int, actual: str, annotated: str) -> str:
     return f"{found}; expected the same text: correct the offsets, which count Unicode characters, not bytes"
 
 
+def strip_span(text: str, start: int, end: int) -> Stretch:
+    """Return a character range of a text without the white space at its ends."""
+    inside = text[start:end]
+    first = start + len(inside) - len(inside.lstrip())
+    return first, first + len(inside.strip())
+
+
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
     """Return the words in a character range: index of the first word, and index of the last word plus one.
 

@@ -17,7 +17,7 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import file_kind, read_first_lines
 from domainbert.corpus.rows import Rows, array_rows
 from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool
-from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, words_inside
+from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, strip_span, words_inside
 from domainbert.labelled.entities import NerFile, read_conll, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
@@ -266,9 +266,8 @@ def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[
 
 def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
     """Return an entity without white space at its ends; count it in `changed` if it had any."""
-    inside = text[entity.start : entity.end]
-    start = entity.start + len(inside) - len(inside.lstrip())
-    trimmed = entity._replace(start=start, end=start + len(inside.strip()))
+    start, end = strip_span(text, entity.start, entity.end)
+    trimmed = entity._replace(start=start, end=end)
     if trimmed != entity:
         changed["entities with white space at their ends, which was trimmed"] += 1
     return trimmed

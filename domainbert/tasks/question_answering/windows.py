@@ -18,7 +18,7 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import window_bounds
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
-from domainbert.labelled.char_spans import Stretch
+from domainbert.labelled.char_spans import Stretch, strip_span
 from domainbert.labelled.contents import TextPair
 from domainbert.metrics.counts import FloatArray
 from domainbert.tokenization.load import DomainTokenizer
@@ -64,10 +64,7 @@ def _visible_range(text: str, start: int, end: int) -> Stretch:
 
     The normalizer of an uncased vocabulary removes these marks and excludes them from its offsets.
     """
-    while start < end and text[start].isspace():
-        start += 1
-    while start < end and text[end - 1].isspace():
-        end -= 1
+    start, end = strip_span(text, start, end)
     while start < end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
     return start, end

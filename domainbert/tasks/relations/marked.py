@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.char_spans import Stretch, read_char_span, words_inside
+from domainbert.labelled.char_spans import Stretch, read_char_span, strip_span, words_inside
 from domainbert.labelled.row_values import problem_with_text, raise_problems, shown
 from domainbert.tasks.relations.config import RelationFormat
 
@@ -42,13 +42,8 @@ class MarkedText:
     def entities(self) -> tuple[Stretch, Stretch]:
         """Return the character ranges of head and tail, without surrounding white space."""
         before_head, after_head, before_tail, after_tail = self.marks
-        return self._range_between(before_head, after_head), self._range_between(before_tail, after_tail)
-
-    def _range_between(self, before: Stretch, after: Stretch) -> Stretch:
-        """Return the character range between two markers, without surrounding white space."""
-        inside = self.text[before[1] : after[0]]
-        start = before[1] + len(inside) - len(inside.lstrip())
-        return start, start + len(inside.strip())
+        head = strip_span(self.text, before_head[1], after_head[0])
+        return head, strip_span(self.text, before_tail[1], after_tail[0])
 
     @property
     def unmarked(self) -> str:
