@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -12,21 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.checks.finding import Place, place, span_with_context
+from domainbert.labelled.copies import copy_key, is_short, normal_words
 from domainbert.labelled.items import Labelled, PlainItem
 
 SetName = Literal["train", "validation", "test"]
-
-_WORD = re.compile(r"\w+")
-_MIN_CHARACTERS = 30  # of a text in which a copy is no chance, other than "Results:" or "Thank you."
-
-
-def normal_words(text: str) -> list[str]:
-    """Return the words of a text, so that copies of it have equal words: without case, punctuation, Unicode variants.
-
-    >>> normal_words("A Naïve\u00a0copy, (2019)!")
-    ['a', 'naïve', 'copy', '2019']
-    """
-    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
 
 
 @dataclass(frozen=True)
@@ -57,7 +44,7 @@ class CheckedSet:
     @cached_property
     def identities(self) -> list[Hashable]:
         """Key of each item, which is equal for copies: its normalized words, and its marks (such as marked spans)."""
-        return [(" ".join(words), item.marks) for words, item in zip(self.words, self.items, strict=True)]
+        return list(map(copy_key, self.words, self.items))
 
     @cached_property
     def label_counts(self) -> Counter[str]:
@@ -76,7 +63,7 @@ class CheckedSet:
 
     def is_short(self, index: int) -> bool:
         """Whether text `index` has fewer than 30 letters and digits, so that another text may be equal by chance."""
-        return sum(map(len, self.words[index])) < _MIN_CHARACTERS
+        return is_short(self.words[index])
 
     def indices_with_label(self, label: str) -> list[int]:
         """Return the indices of the items that have this label."""

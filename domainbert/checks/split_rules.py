@@ -30,13 +30,24 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     pairs = [(copy, index) for copy, index in shared if not sets.second.is_short(index)]
     if not pairs:
         return
-    num_relabelled = sum(sets.first.items[copy].target != sets.second.items[index].target for copy, index in pairs)
+    num_relabelled = sum(_is_relabelled(sets, *pair) for pair in pairs)
     labels = f", {num_relabelled:,} of them with other labels" if num_relabelled else ""
     share = f"{len(pairs):,} of {len(sets.second.items):,} texts of {sets.second.name}"
     message = f"{share} are also in {sets.first.name}{labels}"
     finding = rule.finding(message, (_place_of_pair(sets, *pair) for pair in pairs))
     is_small_share = len(pairs) <= rule.limit * len(sets.second.items)
     yield replace(finding, severity="warning") if is_small_share else finding
+
+
+def _is_relabelled(sets: TwoSets, first: int, second: int) -> bool:
+    """Whether an item of the first set and its copy in the second set have other labels.
+
+    Of texts with other punctuation only the labels are compared: annotations refer to the words of a text.
+    """
+    item, copy = sets.first.items[first], sets.second.items[second]
+    if sets.first.texts[first].split() == sets.second.texts[second].split():
+        return item.target != copy.target
+    return sorted(item.labels) != sorted(copy.labels)
 
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:

@@ -6,7 +6,7 @@ import json
 import random
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, islice
@@ -18,7 +18,8 @@ from domainbert.base.files import write_text
 from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.rows import Rows, json_rows
-from domainbert.labelled.items import Labelled, Unit
+from domainbert.labelled.copies import copy_key, is_short, normal_words
+from domainbert.labelled.items import Labelled, PlainItem, Unit
 from domainbert.labelled.label_names import NAMES_KEY
 from domainbert.labelled.rows import has_json_values
 from domainbert.labelled.sets import (
@@ -33,7 +34,6 @@ from domainbert.labelled.sets import (
     with_paths,
 )
 
-# units with a common entity of at least _MIN_WORDS words stay together if at most _MAX_UNITS units have this entity
 _MIN_WORDS, _MAX_UNITS = 3, 3
 
 
@@ -48,7 +48,8 @@ class Fold:
 def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -> list[Fold]:
     """Return the folds of a training set for cross-validation, stratified by class.
 
-    A unit (`Labelled.units`), such as a document, is never divided; units that share a rare entity stay together.
+    A unit (`Labelled.units`), such as a document, is never divided; copies of a text, and units with a common rare
+    entity, stay together.
 
     Lines keep their order. Label names in the first row of a JSONL file are repeated in the first row of each fold's
     files. A separate label file is split like its texts.
@@ -96,7 +97,7 @@ def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int
     """Return the number of units, and the number of groups if there are fewer, for a message."""
     num_groups = len(set(groups))
     count = f"{num_groups} {'group' if num_groups == 1 else 'groups'}"
-    shared = f" in {count}, because documents with a common rare entity stay together"
+    shared = f" in {count}, because copies, and documents with a common rare entity, stay together"
     documents = "only 1 document" if len(units) == 1 else f"{len(units)} documents"
     return f"{set_name(labelled_set)} has {documents}{shared if num_groups < len(units) else ''}"
 
@@ -211,29 +212,41 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
         )
 
 
-def _units_by_entity(labelled: Labelled[Any]) -> dict[str, set[int]]:
-    """Return the indices of the units with each entity of `_MIN_WORDS` words or more, by the entity in lower case."""
-    units: dict[str, set[int]] = defaultdict(set)
-    num_previous = 0  # units of the previous files
+def _items_of_units(labelled: Labelled[Any]) -> list[list[PlainItem]]:
+    """Return the items of each unit of all files."""
+    items_of_units: list[list[PlainItem]] = []
     for file in labelled.parts or [labelled]:
         starts = [unit.line for unit in file.units()]
+        items_of_file: list[list[PlainItem]] = [[] for _ in starts]
         for item, plain in zip(file.items, file.plain_items(), strict=True):
-            for entity in plain.stretches or ():
-                words = plain.texts[0][entity.start : entity.end].lower().split()
+            items_of_file[max(bisect_right(starts, item.line) - 1, 0)].append(plain)  # last start up to the item
+        items_of_units += items_of_file
+    return items_of_units
+
+
+def _inseparable_units(labelled: Labelled[Any]) -> list[set[int]]:
+    """Return sets of units that belong in the same fold: copies of a text, and units with a common rare entity.
+
+    A copy in training would tell the labels of a validation text. An entity of `_MIN_WORDS` words or more in at most
+    `_MAX_UNITS` units recurs within a document and rarely elsewhere, so these sentences are likely from one document
+    even if the file has no document marks.
+    """
+    by_text: dict[Hashable, set[int]] = defaultdict(set)
+    by_entity: dict[str, set[int]] = defaultdict(set)  # by the entity in lower case
+    for unit, items in enumerate(_items_of_units(labelled)):
+        words_of_items = [normal_words("\n".join(item.texts)) for item in items]
+        if not is_short(list(chain(*words_of_items))):
+            by_text[tuple(map(copy_key, words_of_items, items))].add(unit)
+        for item in items:
+            for entity in item.stretches or ():
+                words = item.texts[0][entity.start : entity.end].lower().split()
                 if len(words) >= _MIN_WORDS:
-                    unit_in_file = max(bisect_right(starts, item.line) - 1, 0)  # last start up to the item
-                    units[" ".join(words)].add(num_previous + unit_in_file)
-        num_previous += len(starts)
-    return units
+                    by_entity[" ".join(words)].add(unit)
+    return [*by_text.values(), *(units for units in by_entity.values() if len(units) <= _MAX_UNITS)]
 
 
 def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
-    """Return for each unit the index of the first unit of its group, which must be in the same fold.
-
-    Units that share an entity of `_MIN_WORDS` words or more are in one group if at most `_MAX_UNITS` units have the
-    entity: such strings recur within a document and rarely elsewhere, so these sentences are likely from one document
-    even if the file has no document marks.
-    """
+    """Return for each unit the index of the first unit of its group, which must be in the same fold."""
     parents = list(range(num_units))  # a disjoint-set forest; the root of a group is its first unit
 
     def root(unit: int) -> int:
@@ -242,11 +255,10 @@ def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
             unit = parents[unit]
         return unit
 
-    for units in _units_by_entity(labelled).values():
-        if len(units) <= _MAX_UNITS:
-            first, *others = sorted(map(root, units))
-            for other in others:
-                parents[other] = first
+    for units in _inseparable_units(labelled):
+        first, *others = sorted(map(root, units))
+        for other in others:
+            parents[other] = first
     return list(map(root, range(num_units)))
 
 

@@ -56,13 +56,14 @@ class Steps:
     phases: tuple[Phase, ...]  # in order; a single phase for a fixed row length
     validate_every: int  # steps between validations
     validate_first: bool = False  # also validate before the first step
+    num_epochs: int | None = None  # None if a batch may have items of two passes
 
     @classmethod
     def of_epochs(cls, num_epochs: int, batch_size: int, num_items: int) -> Steps:
         """Return the steps of `num_epochs` passes over the training set, with a validation after each."""
         steps_per_epoch = math.ceil(num_items / batch_size)
         phase = Phase(range(steps_per_epoch * num_epochs), batch_size, num_items)
-        return cls((phase,), validate_every=steps_per_epoch)
+        return cls((phase,), validate_every=steps_per_epoch, num_epochs=num_epochs)
 
     @classmethod
     def of_budget(
@@ -94,11 +95,12 @@ class Steps:
 
     def __str__(self) -> str:
         """Return the numbers of steps and epochs as text."""
-        epochs = sum(phase.items_seen / phase.num_items for phase in self.phases)
+        passes = f"{sum(phase.items_seen / phase.num_items for phase in self.phases):.2f}"
         if len(self.phases) > 1:
-            return f"{self.total:,} steps in {len(self.phases)} phases, {epochs:.2f} epochs"
+            return f"{self.total:,} steps in {len(self.phases)} phases, {passes} epochs"
         (phase,) = self.phases
-        return f"{self.total:,} steps of {phase.batch_size}, {epochs:.2f} epochs of {phase.num_items:,}"
+        epochs = passes if self.num_epochs is None else self.num_epochs
+        return f"{self.total:,} steps of {phase.batch_size}, {epochs} epochs of {phase.num_items:,}"
 
 
 @dataclass(frozen=True)

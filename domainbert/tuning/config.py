@@ -159,9 +159,9 @@ class TuneConfig:
 
     k_folds: Annotated[int, Range(2, 1000)] | None = None
     """Cross-validate `finetune` with this number of folds of the training file; the value is the mean over the folds.
-    A document is never divided between folds, nor are sentences that share a rare entity (at least three words, in at
-    most three sentences). Trials ignore the `validation` of the stage, which may be omitted; a training with the best
-    settings needs it."""
+    A document is never divided between folds, nor are copies of a text, nor sentences that share a rare entity (at
+    least three words, in at most three sentences). Trials ignore the `validation` of the stage, which may be omitted;
+    a training with the best settings needs it."""
 
     study: str | None = None
     """Name of the study in the storage; None uses the name of the folder `out`."""

@@ -231,3 +231,15 @@ def test_an_empty_file_is_told_with_its_name_once(tmp_path: Path, capsys: pytest
     check(tmp_path / "out", labelled={"train": str(train)}, task="Classification")
     said = f"  {train} (train) cannot be read: 1 problem\n    {train}: no texts; expected at least one row with 'text'"
     assert said in capsys.readouterr().out
+
+
+def test_a_copy_with_other_punctuation_has_other_labels_only_if_its_entities_differ(tmp_path: Path) -> None:
+    rows = planted.entities()
+    copied = [row for row in rows["train"] if "B-disease" in row["tags"]][:2]
+    rows["test"][:2] = [{"tokens": [",", *row["tokens"]], "tags": ["O", *row["tags"]]} for row in copied]
+    _, report = looked_at(tmp_path / "a", rows, "Ner")
+    assert report["findings"][0]["message"] == "2 of 60 texts of test are also in train"
+    rows["test"][0]["tags"] = ["O"] * len(rows["test"][0]["tags"])
+    _, report = looked_at(tmp_path / "b", rows, "Ner")
+    message = "2 of 60 texts of test are also in train, 1 of them with other labels"
+    assert message in [finding["message"] for finding in report["findings"]]

@@ -16,8 +16,9 @@ from tests.tiny_training import cpu_training, masked_lm_module
 
 
 def test_steps_of_epochs_validate_after_each() -> None:
-    assert Steps.of_epochs(3, batch_size=8, num_items=20) == Steps((Phase(range(9), 8, 20),), validate_every=3)
-    assert Steps.of_epochs(3, batch_size=10, num_items=20) == Steps((Phase(range(6), 10, 20),), validate_every=2)
+    assert Steps.of_epochs(3, 8, 20) == Steps((Phase(range(9), 8, 20),), validate_every=3, num_epochs=3)
+    assert Steps.of_epochs(3, 10, 20) == Steps((Phase(range(6), 10, 20),), validate_every=2, num_epochs=3)
+    assert str(Steps.of_epochs(4, 32, 200)) == "28 steps of 32, 4 epochs of 200"
 
 
 def test_steps_of_a_budget_validate_at_most_ten_times_unless_told() -> None:

@@ -101,6 +101,26 @@ def test_sentences_that_share_a_rare_entity_stay_together(tmp_path: Path) -> Non
         split_folds(train, Ner(), 23, 1)
 
 
+def test_copies_of_a_text_stay_together(tmp_path: Path) -> None:
+    """Copies may have another case, other punctuation and another label; short texts may be equal by chance."""
+    texts = [f"Der Bericht Nummer {number} über die Inflation" for number in range(20)]
+    copies = [f"{text.upper()}!" for text in texts[:8]] + texts[:4]
+    rows = [*texts, *copies, *["Vielen Dank."] * 12]
+    train = tmp_path / "train.jsonl"
+    lines = [json.dumps({"text": text, "label": "ab"[number % 2]}) for number, text in enumerate(rows)]
+    train.write_text("\n".join(lines) + "\n")
+    thanks = []
+    for fold in written(train, Classification(), 3, tmp_path / "folds"):
+        held, rest = (
+            [one.text.casefold().rstrip("!") for one in read_classification(Classification(), path).items]
+            for path in (fold.validation, fold.train)
+        )
+        assert len(held) + len(rest) == len(rows)
+        assert set(held) & set(rest) == {"vielen dank."}
+        thanks.append(held.count("vielen dank."))
+    assert sum(thanks) == 12 and min(thanks) > 0
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
     train = tmp_path / f"train.{suffix}"
