@@ -5,10 +5,12 @@
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --executor slurm --partition cpu
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --filters en fr
 
-Without `--filters` the folder is that of one `domainbert prepare` with these settings, byte for byte. With it
-documents are dropped by language, repetition and quality (Gopher, FineWeb), and near duplicates over all files (MinHash
-of runs of five words, from a Jaccard similarity of 0.72 on); e-mail and IP addresses are replaced. The corpus is then
-read twice. Texts of labelled sets are left out by `corpus.exclude` of the settings.
+Without `--filters` the folder is that of one `domainbert prepare` with these settings: the corpus is the same byte for
+byte, and a recipe whose stage has these settings and this folder skips the stage. With it documents are dropped by
+language, repetition and quality (Gopher, FineWeb), and near duplicates over all files (MinHash of runs of five words,
+from a Jaccard similarity of 0.72 on); e-mail and IP addresses are replaced. The corpus is then read twice, and a recipe
+takes the folder by its path, `prepared: runs/law/prepare`. Texts of labelled sets are left out by `corpus.exclude` of
+the settings.
 
 The same command again runs the tasks that failed or met their time limit. What datatrove notes of the tasks stands in
 `runs/law/prepare.datatrove`. Paths must be valid on all machines.
@@ -21,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
@@ -43,7 +46,7 @@ from datatrove.utils.word_tokenizers import WordTokenizer
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.files import hash_json
+from domainbert.base.files import HASHES, hash_json
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document as CorpusDocument
 from domainbert.corpus.documents import read_documents
@@ -53,7 +56,10 @@ from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, write_part
 from domainbert.data.prepared_facts import read_facts
 from domainbert.data.preparing import bind_corpus
-from domainbert.settings.reader import read_settings
+from domainbert.runner.claim import CONFIG, RUNNING
+from domainbert.runner.jobs import make_job, run_job
+from domainbert.runner.stage_table import load_stage
+from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.stages.prepare import Prepare
 from domainbert.tokenization.load import load_tokenizer
@@ -140,27 +146,37 @@ class Pack(PipelineStep):
 
 
 class Bind(PipelineStep):
-    """Checks that every file has its part, undamaged, and makes the parts a corpus."""
+    """Checks that every file has its part, undamaged, and makes the parts a corpus.
+
+    Without filters the stage `prepare` does it, so that its folder serves a recipe.
+    """
 
     type, name = "domainbert", "bind"
 
-    def __init__(self, out: Path, settings: Prepare, parts: Sequence[PlannedPart]) -> None:
+    def __init__(self, out: Path, settings: Settings, parts: Sequence[PlannedPart], filtered: bool) -> None:
         super().__init__()
-        self.out, self.settings, self.parts = out, settings, parts
+        self.out, self.settings, self.parts, self.filtered = out, settings, parts, filtered
 
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
         """Write `prepared.json`; print what was prepared."""
+        if not self.filtered:
+            (self.out / RUNNING).touch()  # `prepare` was begun here, and finds its parts done
+            command = shlex.join(["domainbert", "prepare", "-c", str(self.out / CONFIG)])
+            run_job(make_job(load_stage("prepare"), self.settings, self.out, HASHES, keys={}), command, resume=True)
+            return data
+        settings: Prepare = self.settings.instance
         parts = read_parts(part.folder for part in self.parts)
-        summary = bind_corpus(self.out, self.settings.corpus, load_tokenizer(self.settings.tokenizer), parts)
+        summary = bind_corpus(self.out, settings.corpus, load_tokenizer(settings.tokenizer), parts)
         print("\n".join(summary.lines()))
         return data
 
 
-def read_config(file: Path, filtered: bool) -> Prepare:
+def read_config(file: Path, filtered: bool) -> Settings:
     """The settings of `prepare` in a YAML file, which must have `row_lengths`; without what filters break."""
     problems = Problems(str(file))
-    settings: Prepare = read_settings(Prepare, load_yaml(file), problems).instance
+    read = read_settings(Prepare, load_yaml(file), problems)
     problems.raise_if_any()
+    settings: Prepare = read.instance
     if settings.row_lengths is None:
         problems.add(f"{file}: no row_lengths; expected the max_length of trainings")
     for number, source in enumerate(settings.corpus.sources if filtered else ()):
@@ -168,7 +184,7 @@ def read_config(file: Path, filtered: bool) -> Prepare:
             found = f"corpus.sources[{number}] has a weight above 1 or translations"
             problems.add(f"{file}: {found}, beside --filters; expected single texts, each of them once")
     problems.raise_if_any()
-    return settings
+    return read
 
 
 def begun(out: Path, parts: Sequence[PlannedPart], tasks: int, settings: list[Any]) -> Path:
@@ -193,14 +209,15 @@ def pipelines(options: argparse.Namespace) -> tuple[Path, list[tuple[str, int, l
     A changed file moves the documents behind it, by whose numbers near duplicates are known: filters begin anew.
     """
     filtered, words = options.filters is not None, Words()
-    settings = read_config(options.config, filtered)
+    config = read_config(options.config, filtered)
+    settings: Prepare = config.instance
     tokenizer, names = load_tokenizer(settings.tokenizer), ["datatrove", *options.filters] if filtered else []
     parts = plan_parts(options.out, settings.corpus, tokenizer, settings.row_lengths or (), names)
     names += [part.made_from.key for part in parts] if filtered else []
     tasks = min(options.tasks, len(parts))
     notes = begun(options.out, parts, tasks, [as_plain(settings), tokenizer.fingerprint, *names])
     read = Read(settings.corpus, parts)
-    last = [("parts", tasks, [read, Pack(read, settings)]), ("corpus", 1, [Bind(options.out, settings, parts)])]
+    last = [("parts", tasks, [read, Pack(read, settings)]), ("corpus", 1, [Bind(options.out, config, parts, filtered)])]
     if not filtered:
         return notes, last
     signatures, buckets, removed = (str(notes / name) for name in ("signatures", "buckets", "removed"))

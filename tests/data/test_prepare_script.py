@@ -18,6 +18,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from domainbert.base.files import RUN_FILES
+from domainbert.cli import main
 from domainbert.data.prepared import open_prepared
 from domainbert.stages.prepare import prepare
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
@@ -81,8 +83,9 @@ def whole(settings: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    """All files of a folder."""
+    """All files of a folder, without those that tell how a stage ran."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+    files = {name: path for name, path in files.items() if name not in RUN_FILES}
     return {name: path.read_bytes() for name, path in files.items()}
 
 
@@ -93,7 +96,12 @@ def command(folder: Path, settings: Mapping[str, Any], *options: str) -> list[st
 
 @pytest.mark.parametrize(("executor", "tasks"), [("local", 1), ("local", 3), ("slurm", 3), ("ray", 2)])
 def test_the_folder_is_that_of_prepare(
-    executor: str, tasks: int, settings: dict[str, Any], whole: dict[str, bytes], tmp_path: Path
+    executor: str,
+    tasks: int,
+    settings: dict[str, Any],
+    whole: dict[str, bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     if executor == "ray":
         pytest.importorskip("ray")
@@ -107,6 +115,8 @@ def test_the_folder_is_that_of_prepare(
         command(tmp_path, settings, *options), check=True, env={**os.environ, "PATH": path, "SLURM_NODELIST": "node1"}
     )
     assert content(tmp_path / "out") == whole
+    assert main(["prepare", "-c", str(tmp_path / "prepare.yaml"), "--out", str(tmp_path / "out")]) == 0
+    assert "is already done with these settings and inputs" in capsys.readouterr().out
     assert sum(name.endswith("/prepared.json") for name in whole) == FILES
 
 
@@ -218,6 +228,7 @@ def test_filters_drop_what_was_planted_and_nothing_else(
         json.loads(path.read_text())["report"]["sources"][0] for path in tmp_path.glob("out/parts/*/prepared.json")
     ]
     assert len(reports) == 3
+    assert not (tmp_path / "out/manifest.json").exists(), "these settings without filters give another corpus"
     assert sum(report["dropped"]["filters of datatrove"] for report in reports) == everything - GOOD
     assert all(report["read"] == sum({**report["documents"], **report["dropped"]}.values()) for report in reports)
     corpus = open_prepared([tmp_path / "out"])
