@@ -86,7 +86,7 @@ def read_manifest(folder: Path, accept_foreign: bool = False) -> dict[str, Any] 
     path = folder / MANIFEST
     if not path.is_file():
         return None
-    expected = "a manifest of domainbert: remove the file, or use a new folder"
+    expected = "a manifest of domainbert: remove the file and use --force, or use a new folder"
     manifest = read_json(path, expected, kind=object)
     try:
         hash_json(manifest)  # fails early if it is nested too deeply to be written again

@@ -99,8 +99,8 @@ def record_signals() -> Iterator[None]:
     training raises `TrainingStopped` at once.
 
     The handler raises no exception: this could break an import, or abort the process inside C++ code. A process that
-    does not reach `raise_if_stopped` calls `record_stop` and exits after 20 s, because clusters kill it after 30 s. Outside the main thread,
-    which alone can handle signals, nothing happens.
+    does not reach `raise_if_stopped` calls `record_stop` and exits after 20 s, because clusters kill it after 30 s.
+    Outside the main thread, which alone can handle signals, nothing happens.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 RUNNING = "running.lock"
 CONFIG = "config.yaml"
 STATUS = "status.json"
+RECIPE = "recipe.json"
+"""File in the folder of a run, not of a stage: all stages of a recipe, in order; the command; and the stages that
+`--force` named and that have not run since."""
 
 NEVER_RUN, NOT_RESUMABLE, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 BEING_WRITTEN = "another process is writing it"
@@ -246,4 +249,5 @@ def read_state(out: Path) -> tuple[str, dict[str, Any] | None]:
         return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, None
     if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
         return UNSEALED, None
-    raise DomainbertError(f"{out}: holds files that domainbert did not write; expected an empty or a new folder")
+    found = "is the folder of a recipe" if (out / RECIPE).is_file() else "holds files that domainbert did not write"
+    raise DomainbertError(f"{out}: {found}; expected an empty or a new folder, or the folder of a stage")

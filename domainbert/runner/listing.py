@@ -24,6 +24,7 @@ from domainbert.runner.claim import (
     DONE,
     INTERRUPTED,
     NEVER_RUN,
+    RECIPE,
     RUNNING,
     STATUS,
     UNSEALED,
@@ -31,7 +32,6 @@ from domainbert.runner.claim import (
     read_state,
     read_status,
 )
-from domainbert.runner.recipe_run import RECIPE
 from domainbert.runner.results_table import SystemScore, system_scores
 from domainbert.settings.command_line import ParsedArguments
 

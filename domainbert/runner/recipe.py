@@ -112,7 +112,8 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     """Add a problem for each unknown key of a recipe, and for each invalid value of `out`, `check` and `stages`."""
     for key, node in tree.value.items():
         if key not in _RECIPE_KEYS:
-            problems.add(f"{node.where}: {key}: unknown key; {suggest_name(key, _RECIPE_KEYS)}")
+            hint = "; domainbert run --help lists all options" if node.where.startswith("--") else ""
+            problems.add(f"{node.location(key)}: unknown key; {suggest_name(key, _RECIPE_KEYS)}{hint}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         found = "missing" if out is None else f"found {out.short_text()}"

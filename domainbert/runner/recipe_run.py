@@ -15,6 +15,7 @@ from domainbert.base.files import FileHashes, read_json, report_full_disk, write
 from domainbert.base.manifests import read_manifest
 from domainbert.base.progress import format_duration
 from domainbert.report.command import FILE, report_after_run
+from domainbert.runner.claim import RECIPE
 from domainbert.runner.jobs import (
     FolderState,
     Job,
@@ -27,10 +28,6 @@ from domainbert.runner.jobs import (
 )
 from domainbert.runner.results_table import results_table
 from domainbert.runner.stage_table import referred_stages
-
-RECIPE = "recipe.json"
-"""File with all stages of a recipe, in order; the command; and the stages that `--force` named and that have not run
-since."""
 
 
 @dataclass(frozen=True)
@@ -299,6 +296,11 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
         if name not in _selected_stages(recipe, selection):
             problems.add(f"--force: the stage '{name}' is not selected by --only or --from; select it too, or omit it")
     problems.raise_if_any()
+    if not _selected_stages(recipe, selection):
+        only = ",".join(selection.only)
+        raise DomainbertError(
+            f"--only: found '{only}'; expected at least one stage from '{selection.first}' on (--from)"
+        )
 
 
 def _write_recipe(recipe: Recipe, command: str, not_forced: Collection[str], forced: Sequence[str] = ()) -> None:
@@ -314,7 +316,8 @@ def _write_recipe(recipe: Recipe, command: str, not_forced: Collection[str], for
 def _still_forced(recipe: Recipe) -> list[str]:
     """Return the names of stages that earlier commands forced but did not finish; the recipe may lack them now."""
     path = recipe.out / RECIPE
-    names: list[str] = read_json(path, "the stages of a recipe").get("forced", []) if path.is_file() else []
+    expected = "the stages of a recipe; delete the file, and use --force for stages that were forced and not run yet"
+    names: list[str] = read_json(path, expected).get("forced", []) if path.is_file() else []
     return names
 
 

@@ -284,6 +284,9 @@ class _Reader:
         if isinstance(node.value, list):
             nodes, keys = node.value, [f"{key}[{index}]" for index in range(len(node.value))]
         elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
+            if not is_group(item_hints[0]) and _parse(node, item_hints[0]) is WRONG:
+                expected = f"{describe(item_hints[0])}, or a list: [A, B]"
+                return self.add_problem(node, key, f"found {node.short_text()}; expected {expected}")
             nodes, keys = [node], [key]
         else:
             return self.wrong_type(node, hint, key)

@@ -88,6 +88,15 @@ def test_output_of_another_stage_is_never_replaced(
     assert Path("out/words.txt").read_text() == "a a"
 
 
+def test_the_folder_of_a_recipe_is_not_that_of_a_stage(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text("out: runs\nstages: {make: {words: [a]}}\n")
+    assert main(["run", "recipe.yaml"]) == 0
+    assert main(["make", "--words", "[a]", "--out", "runs", "--force"]) == 2
+    assert "runs: is the folder of a recipe; expected an empty or a new folder, or the" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
 def test_foreign_content_is_never_touched(fake_stages: ModuleType, name: str) -> None:
     Path("out").mkdir()

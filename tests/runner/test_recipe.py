@@ -462,6 +462,14 @@ def test_the_command_that_resumes_has_the_variables_of_the_environment(
     [
         (["--force="], "--force: found ''; expected names of stages"),
         (["--only", ","], "--only: found ','; expected names of stages"),
+        (
+            ["--only", "make", "--from", "use"],
+            "--only: found 'make'; expected at least one stage from 'use' on (--from)",
+        ),
+        (
+            ["--resume", "auto"],
+            "domainbert: --resume: unknown key; expected one of out, vars, check, stages; domainbert run",
+        ),
         (["--only", "make", "--force", "use"], "--force: the stage 'use' is not selected by --only or --from"),
     ],
 )
@@ -627,6 +635,18 @@ def test_foreign_folders_are_found_before_anything_runs(fake_stages: ModuleType)
     with pytest.raises(DomainbertError, match=r"(?s)2 problems.*use: holds files that.*score: holds files that"):
         run()
     assert fake_stages.CALLS == [] and Path("runs/test/use/thesis.tex").read_text() == "mine"
+
+
+@pytest.mark.parametrize("broken", ["", '{"stages": '])
+def test_a_broken_note_of_the_run_may_be_deleted(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], broken: str
+) -> None:
+    run()
+    Path("runs/test/recipe.json").write_text(broken)
+    assert main(["run", "recipe.yaml"]) == 2
+    assert "expected the stages of a recipe; delete the file, and use --force for stages" in capsys.readouterr().err
+    Path("runs/test/recipe.json").unlink()
+    assert to_run() == {}
 
 
 def test_variables_that_multiply_are_refused_before_they_fill_the_memory(fake_stages: ModuleType) -> None:

@@ -166,7 +166,7 @@ def test_a_value_alone_is_a_list_of_one(fake_stages: ModuleType) -> None:
     settings, problems = read(fake_stages.use, "source: source.txt\n", options=(("seeds", "7"), ("note", "x")))
     assert problems == [] and settings.arguments["seeds"] == (7,)
     assert read(fake_stages.use, "source: source.txt\nseeds: x\n")[1] == [
-        "0.yaml:2: seeds: found 'x'; expected an integer"
+        "0.yaml:2: seeds: found 'x'; expected an integer, or a list: [A, B]"
     ]
 
 

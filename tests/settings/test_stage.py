@@ -165,7 +165,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
         ({"task": OptimConfig()}, "learn: task: found OptimConfig("),
         ({"optim": {"lr": float("nan")}}, "learn: optim.lr: found nan; expected a number above 0 and up to 1"),
         ({"seeds": []}, r"learn: seeds: found []; expected a list of one or more different items"),
-        ({"seeds": "x"}, "learn: seeds: found 'x'; expected an integer from 0 to 4,294,967,295"),
+        ({"seeds": "x"}, "learn: seeds: found 'x'; expected an integer from 0 to 4,294,967,295, or a list: [A, B]"),
         ({"steps": True}, "learn: steps: found True; expected an integer"),
         ({"steps": 1, "seeds": [1, 2]}, "learn: steps: found 1; expected one for each seed"),
         ({"budget": {"max_steps": 1, "max_epochs": 1}}, "learn: budget: found 2 of max_steps, max_tokens"),
