@@ -60,19 +60,21 @@ def perform(typed: ParsedArguments) -> int:
     check_home_expanded("--out", out or "")
     path = Path(out or folders[0] / FILE)
     path = path / FILE if path.is_dir() else path
-    write_report(folders, path)
-    print(f"report: {path}")
+    left_out = write_report(folders, path)
+    print("\n".join([f"report: {path}", *(f"warning: {message}" for message in left_out)]))
     return 0
 
 
-def write_report(folders: Sequence[Path], path: Path) -> None:
+def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report of the runs in these folders to `path`, with fewer mistakes if the page would be too large.
+
+    Return the messages about files and folders that the report leaves out.
 
     Raises:
         DomainbertError: a folder does not exist or contains no stage; the disk is full.
     """
     from domainbert.report.page import MAX_BYTES, page_text, save_page
-    from domainbert.report.runs import read_runs
+    from domainbert.report.runs import missing_messages, read_runs
     from domainbert.report.sections import sections
 
     for max_mistakes in _MAX_MISTAKES:  # in descending order
@@ -81,6 +83,7 @@ def write_report(folders: Sequence[Path], path: Path) -> None:
         if len(text.encode("utf-8")) <= MAX_BYTES:
             break
     save_page(path, text)
+    return missing_messages(runs)
 
 
 def report_after_run(out: Path) -> str:

@@ -20,7 +20,7 @@ from domainbert.base.manifests import recorded_facts
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
-_METRICS, _DRAWS = "metrics.json", "draws.json"
+METRICS, _DRAWS = "metrics.json", "draws.json"
 _PERCENTILES = 2.5, 97.5
 
 
@@ -80,8 +80,8 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
     groups: dict[tuple[str, int], list[Evaluation]] = {}  # by test set and number of the evaluation in its run
     for run in runs:
         counts: Counter[str] = Counter()  # evaluations of this run so far, by test set
-        for stage in run.stages_with_file(_METRICS):
-            metrics = run.json(stage.path / _METRICS, "the result of evaluate")
+        for stage in run.stages_with_file(METRICS):
+            metrics = run.json(stage.path / METRICS, "the result of evaluate")
             evaluation = _evaluation(run, stage, metrics)
             test_set = _test_set_hash(stage, metrics)
             if evaluation.systems:

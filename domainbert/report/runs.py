@@ -136,6 +136,11 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     return runs if len(runs) == 1 else [replace(run, suffix=f" ({run.name})") for run in runs]
 
 
+def missing_messages(runs: Sequence[Run]) -> list[str]:
+    """Return the messages about parts of the runs that could not be read until now, each once."""
+    return list(dict.fromkeys(message for run in runs for message in run.missing))
+
+
 def _read_run(folder: Path, name: str) -> Run:
     """Return the run in a folder: the stage in the folder itself, or else the stages in its subfolders."""
     if not folder.is_dir():

@@ -8,10 +8,10 @@ from typing import Any
 
 from domainbert.report import figures, provenance
 from domainbert.report.data_card import data_tables, findings, fit_table, vocabulary_tables
-from domainbert.report.evaluations import Evaluation, evaluations
+from domainbert.report.evaluations import METRICS, Evaluation, evaluations
 from domainbert.report.mistakes import MAX_MISTAKES, mistakes
 from domainbert.report.page import Section
-from domainbert.report.runs import Run
+from domainbert.report.runs import Run, missing_messages
 from domainbert.report.tables import confusions, further_table, label_tables, slice_tables, systems_table
 from domainbert.report.trainings import curve_groups
 from domainbert.report.verdict import run_summary, run_warnings, verdicts
@@ -32,7 +32,9 @@ def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Sect
 
 def _verdict_section(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
     sentences = [{"title": result.title, "sentences": verdicts(result)} for result in results]
-    data = {"verdicts": sentences, "troubles": run_warnings(runs, results), "runs": run_summary(runs)}
+    troubles = [*run_warnings(runs, results), *missing_messages(runs)]  # what is missing so far concerns the verdict
+    left_out = any(run.stages_with_file(METRICS) for run in runs)  # if no evaluation is shown
+    data = {"verdicts": sentences, "left_out": left_out, "troubles": troubles, "runs": run_summary(runs)}
     return Section("Verdict", "verdict.html", data)
 
 
@@ -122,6 +124,6 @@ def _provenance_section(runs: Sequence[Run]) -> Section:
         "versions": provenance.versions_table(runs),
         "hashes": provenance.hashes_table(runs),
         "commands": provenance.commands(runs),
-        "missing": list(dict.fromkeys(line for run in runs for line in run.missing)),
+        "missing": missing_messages(runs),
     }
     return Section("How it was made", "making.html", data)

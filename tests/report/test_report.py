@@ -218,6 +218,18 @@ def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(
         assert "left out: run/ner: " in text and Path(name).name in text.partition("left out: ")[2][:200]
 
 
+def test_an_evaluation_that_cannot_be_read_is_not_one_that_was_never_made(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = evaluated(Path("run/result"), {"a": 0.5, "b": 0.4})
+    write_record(folder / "manifest.json", read_json(folder / "manifest.json", "a manifest"))
+    edit(folder / "metrics.json")
+    assert perform(typed("run")) == 0
+    path, warning = capsys.readouterr().out.splitlines()
+    assert path == "report: run/report.html" and warning.startswith("warning: left out: run/result: ")
+    read = Read(Path("run/report.html").read_text(encoding="utf-8"))
+    assert "No result of evaluate could be read; see the warnings." in read.within("p")
+    assert read.within("li").count(warning.removeprefix("warning: ")) == 2, "beside the verdict, and at the end"
+
+
 def test_a_fault_of_the_page_itself_is_to_be_seen() -> None:
     folder = evaluated(Path("run/ner"), {"a": 0.5, "b": 0.4})
     put(folder / "metrics.json", {**read_json(folder / "metrics.json", "scores"), "systems": ["a", "b"]})
