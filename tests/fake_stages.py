@@ -228,4 +228,6 @@ def learn(out: Path, settings: Learn) -> dict[str, Any]:
         rows.append({"seed": seed, "validation": {"step": epochs, "f1": f1, "loss": 1 - f1}})
     with open(out.parent / "learnt.txt", "a") as file:
         file.write(f"{x!r}\n")
-    return {"validation_f1": sum(row["validation"]["f1"] for row in rows) / len(rows), "seeds": rows}
+    warnings = ["it learned nothing"] if epochs == 1 else []
+    score = sum(row["validation"]["f1"] for row in rows) / len(rows)
+    return {"validation_f1": score, "seeds": rows, "warnings": warnings}

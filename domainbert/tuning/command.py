@@ -42,7 +42,7 @@ def perform(typed: ParsedArguments) -> int:
     warn_unfair_comparison(search)
 
     # imported after the validation of the YAML, because Optuna is slow to import
-    from domainbert.tuning.results import check_folder, closing_lines, draw_pictures, write_results
+    from domainbert.tuning.results import best_trial_warnings, check_folder, closing_lines, draw_pictures, write_results
     from domainbert.tuning.study import open_study
     from domainbert.tuning.trials import open_storage
     from domainbert.tuning.worker import Worker
@@ -57,7 +57,7 @@ def perform(typed: ParsedArguments) -> int:
             folds = write_folds(fold_contents, train, out / "folds")
         Worker(search, study, storage, folds).run()
     summary = write_results(study, search)
-    lines = [*closing_lines(summary, out), *draw_pictures(study, search)]
+    lines = [*closing_lines(summary, out), *draw_pictures(study, search), *best_trial_warnings(study, search)]
     if summary["best"] is None and summary["failed"]:
         raise DomainbertError("\n  ".join([*lines, f"see the errors in {out / 'trials.csv'}"]))
     print("\n".join(lines))

@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial
 from domainbert.base.choices import allow_import_arguments
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
+from domainbert.base.manifests import MANIFEST
 from domainbert.base.progress import format_duration
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
@@ -190,6 +191,17 @@ def closing_lines(summary: dict[str, Any], out: Path) -> list[str]:
         "because it was selected; train with these settings, and run evaluate on the test set."
     )
     return lines
+
+
+def best_trial_warnings(study: Study, search: Search) -> list[str]:
+    """Return the warnings of the stage in the best trial, such as a training that learned nothing; [] if the folder of
+    the trial is on another machine."""
+    best = best_trial(study.get_trials(deepcopy=False), search.config)
+    if best is None:
+        return []
+    manifests = sorted((search.out / "trials" / f"{original_number(best):05d}").glob(f"*/{MANIFEST}"))
+    texts = [text for path in manifests for text in read_json(path, "a manifest")["metrics"].get("warnings", [])]
+    return [f"warning: trial {best.number}: {text}" for text in dict.fromkeys(texts)]
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:

@@ -22,6 +22,12 @@ def rows_of(fake: Any, out: str = "study") -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_the_end_repeats_the_warnings_of_the_best_training(fake: Any) -> None:
+    fake.config(trials=2, settings={"epochs": 1}, enqueue=[{"x": 0.3}])
+    code, said = fake.run("tune", "-c", "tune.yaml")
+    assert code == 0 and said.splitlines()[-1] == "warning: trial 0: it learned nothing", said
+
+
 def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
     fake.config(out="a study", trials=4, enqueue=[{"x": 0.25}], pruner="none")
     code, said = fake.run("tune", "-c", "tune.yaml")
