@@ -325,3 +325,4 @@ def test_a_file_that_may_not_grow_is_told_in_one_sentence(tmp_path: Path) -> Non
     result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 2 and result.stderr.startswith("domainbert: ")
     assert "File too large (stage sample had written" in result.stderr and result.stderr.count("\n") == 1
+    assert result.stderr.endswith("no output was kept; raise the file size limit (ulimit -f) and run the stage again\n")

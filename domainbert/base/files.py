@@ -28,6 +28,11 @@ def disk_full_message(error: BaseException) -> str:
     return next((reason for reason in reasons if reason in str(error)), "")
 
 
+def disk_full_advice(reason: str) -> str:
+    """Return what the user has to do for a reason of `disk_full_message`."""
+    return "raise the file size limit (ulimit -f)" if reason == os.strerror(errno.EFBIG) else "free some space"
+
+
 @contextmanager
 def report_full_disk(folder: Path) -> Iterator[None]:
     """Context manager for writing files below a folder: raise `DomainbertError` in place of an error "disk full"."""
@@ -38,7 +43,8 @@ def report_full_disk(folder: Path) -> Iterator[None]:
         if not reason:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
-        raise DomainbertError(f"{error.filename or folder}: {reason}: {free:,} bytes are free; make room") from error
+        text = f"{error.filename or folder}: {reason}: {free:,} bytes are free; {disk_full_advice(reason)}"
+        raise DomainbertError(text) from error
 
 
 # by process id and folder: a forked process would inherit a lock that is held

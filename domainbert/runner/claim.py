@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import disk_full_message, read_json, write_json
+from domainbert.base.files import disk_full_advice, disk_full_message, read_json, write_json
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
 from domainbert.base.process import launch_id, launched_world_size, record_stop
@@ -147,9 +147,9 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
     path = getattr(error, "filename", None) or job.out
     free = shutil.disk_usage(job.out).free
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
-    advice = "no output was kept; free some space and run the stage again"
+    advice = f"no output was kept; {disk_full_advice(reason)} and run the stage again"
     if holds_progress(job.out):
-        advice = f"its progress was kept; free some space, and resume with: {resume_command}"
+        advice = f"its progress was kept; {disk_full_advice(reason)}, and resume with: {resume_command}"
         for name in list(output_names(job.out)):  # a list: the loop deletes files
             if not is_finished_output(job.out, name):
                 (job.out / name).unlink()

@@ -147,7 +147,7 @@ def test_a_recipe_without_room_for_its_results_says_so(
             assert main(["run", "recipe.yaml"]) == 2
         said = capsys.readouterr().err
         assert said.startswith("domainbert: runs: No space left on device: ") and said.endswith(
-            " bytes are free; make room\n"
+            " bytes are free; free some space\n"
         )
         assert not list(Path("runs").glob("*.tmp"))
     assert main(["run", "recipe.yaml"]) == 0
