@@ -17,12 +17,14 @@ from typing_extensions import override
 
 from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
 from domainbert.base.errors import DomainbertError, format_names
+from domainbert.base.fields import field_types
 from domainbert.encoders.config import Pooling
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.tasks.output import JsonlWriter, PredictionWriter
+from domainbert.training.hparams import from_plain
 
 AnyConfig = TypeVar("AnyConfig", bound="TaskConfig")
 
@@ -134,6 +136,11 @@ class TaskConfig(ABC):
     evaluation: ClassVar[Evaluation] = Evaluation()
     """Optional parts of a task."""
 
+    def __post_init__(self) -> None:
+        format = getattr(self, "format", None)
+        if isinstance(format, Mapping):  # given in Python as in a YAML
+            object.__setattr__(self, "format", from_plain(field_types(type(self))["format"], format))
+
     @property
     @abstractmethod
     def headline(self) -> Headline:
@@ -211,6 +218,7 @@ class TextTaskConfig(TaskConfig):
     `transformers` ignores the setting and uses the default of the family."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.mean_over is None or self.mean_over in self.slice_keys:
             return
         expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}; add it there"

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
+from domainbert.base.process import process_rank
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.packing import Batch, Example
 from domainbert.labelled.contents import Content, as_contents
@@ -139,7 +140,7 @@ class LabelledData(TrainingData):
                 self._sets[name] = source
             else:
                 self._sets[name] = read_labelled(self.task, source, name=name)
-                if name != "test":  # printed by its scoring
+                if name != "test" and process_rank() == 0:  # the scoring prints the test set
                     print(self._sets[name].describe())
         return self._sets[name]
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.process import process_rank
 from domainbert.labelled.contents import located_errors, words_of_content
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.sets import check_set_known
@@ -46,7 +47,8 @@ class Scoring(ABC):
     suffix = ".jsonl"
 
     def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
-        print(test.describe())
+        if process_rank() == 0:
+            print(test.describe())
         self.config, self.headline, self.test = config, config.headline, test
         self.predictions: dict[str, dict[str, list[Any]]] = {}  # by system and seed
         self.labels: set[str] = set()  # of all models

@@ -11,6 +11,7 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
+from domainbert.labelled.formats import NerFormat
 from domainbert.metrics.headline import Headline
 from domainbert.models.folder import ModelFolder
 from domainbert.tasks.capabilities import require_distillation_targets
@@ -19,6 +20,7 @@ from domainbert.tasks.config import task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask
+from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.task import task_class, task_from_model_folder
 
@@ -139,3 +141,12 @@ def test_less_of_a_headline_may_be_better() -> None:
         assert headline.best([float("nan"), 0.5, float("nan")]) == 1
         assert headline.is_better(0.5, headline.worst) and not headline.is_better(float("nan"), headline.worst)
     assert error.monitor == "validation/mae"
+
+
+def test_a_format_may_be_a_mapping_as_in_a_yaml() -> None:
+    assert Ner(format={"repair": True}) == Ner(NerFormat(repair=True))  # type: ignore[arg-type]
+    by_year = Classification(format={"slice_keys": ["year"]}, mean_over="year")  # type: ignore[arg-type]
+    assert by_year.slice_keys == ("year",)
+    assert Parsing(format={"subtypes": False}).format == ParsingFormat(subtypes=False)  # type: ignore[arg-type]
+    with pytest.raises(DomainbertError, match="^NerFormat: found the key 'repare'; expected one of token_column, "):
+        Ner(format={"repare": True})  # type: ignore[arg-type]

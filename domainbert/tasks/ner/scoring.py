@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.process import process_rank
 from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.items import label_set
@@ -59,7 +60,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
         self._gold = [sentence.spans for sentence in test.sentences]
         self._seen = None  # surfaces of the entities in the training set
         if train is not None:
-            print(train.describe())
+            if process_rank() == 0:
+                print(train.describe())
             self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
         self._repaired: Counter[str] = Counter()
         self._raw_text: dict[str, list[dict[str, float]]] = {}

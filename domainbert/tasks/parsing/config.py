@@ -94,6 +94,7 @@ class Parsing(TaskConfig):
     """Width of the projections for label scores."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(self)
 
     @property

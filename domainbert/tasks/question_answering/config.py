@@ -91,6 +91,7 @@ class QuestionAnswering(TaskConfig):
     """Number of candidate answers of a prediction, best first; scores are a softmax over the candidates."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_fields(self)
 
     @override

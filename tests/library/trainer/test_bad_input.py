@@ -142,6 +142,16 @@ def test_data_are_printed_without_being_read(tiny):
     assert str(tiny.data()).startswith("<domainbert.tasks.labelled_data.LabelledData object")
 
 
+def test_only_the_first_process_prints_the_sets(tiny, capsys, monkeypatch):
+    for rank, count in (("1", 0), ("0", 1)):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        data = tiny.data(model=tiny / "model")
+        data.setup("fit")
+        _ = data.scoring
+        printed = capsys.readouterr().out
+        assert [printed.count(f"ner-{name}.conll: ") for name in ("validation", "test")] == [count, count]
+
+
 def test_lengths(tiny):
     with pytest.raises(DomainbertError, match=r"^max_length: found 64.* 48"):
         fit(tiny.module(), tiny.data(max_length=64))
