@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from statistics import mode
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
@@ -191,14 +192,14 @@ def _column_names(header: str) -> list[str]:
 
 
 def _detect_columns(rows: Sequence[Line], names: list[str] | None) -> Columns:
-    """Return the separator of most rows, and the number of columns: of the header (`names`), or else the first row."""
+    """Return the separator of most rows, and the number of columns: of the header (`names`), or else of most rows."""
     with_tabs = sum("\t" in line for _, line in rows)
     separator: Separator = "tabs" if 2 * with_tabs > len(rows) else "spaces"
     if names:
         return separator, len(names), f"{len(names)} as in the header"
-    line_number, line = rows[0]
-    width = len(_split(line, separator))
-    return separator, width, f"{width} as in line {line_number}"
+    widths = [len(_split(line, separator)) for _, line in rows]
+    width = mode(widths)
+    return separator, width, f"{width} as in line {rows[widths.index(width)][0]}"
 
 
 def _split(line: str, separator: Separator) -> list[str]:

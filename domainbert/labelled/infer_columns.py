@@ -114,7 +114,8 @@ def row_keys(sample: Sample) -> RowKeys | None:
     """Return the keys of texts and labels of a sample; None if it has no rows or no labels.
 
     Raises:
-        DomainbertError: no column, or more than one, may be the text or label; the message names the option to set.
+        DomainbertError: no column, or more than one, may be the text or label; the message names the option to set. A
+            table without a header.
     """
     if not sample.rows:
         return None
@@ -163,7 +164,8 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         )
     if not texts:
         keys = format_names(sample.rows[0])
-        raise DomainbertError(f"{sample.path}: no key with texts (found {keys}); choose one with --text_key KEY")
+        found = f"no key with texts (found {keys})"
+        raise DomainbertError(f"{sample.path}: {found}; choose one with --text_key KEY{_or_header(sample)}")
     return texts[0], pair_key
 
 
@@ -182,8 +184,17 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
         found = f"the label may be under {format_names(candidates)}"
         if not candidates:
             found = f"no key with labels (found {format_names(sample.rows[0])})"
-        raise DomainbertError(f"{sample.path}: {found}; choose one with --label_key KEY")
-    return candidates[0]
+        raise DomainbertError(f"{sample.path}: {found}; choose one with --label_key KEY{_or_header(sample)}")
+    (key,) = candidates
+    if _or_header(sample) and key not in _LABEL_KEYS and key in _present_values(sample, key):
+        found = f"the header names the column of the labels {key!r}, which is also one of its labels"
+        raise DomainbertError(f"{sample.path}:1: {found}; expected column names first, or --label_key {key}")
+    return key
+
+
+def _or_header(sample: Sample) -> str:
+    """Return the advice to add a header, for tables, whose first line may be a row; "" for other files."""
+    return ", or add a header" if sample.kind in ("csv", "tsv") else ""
 
 
 def _may_be_labels(values: Sequence[Any]) -> bool:

@@ -101,7 +101,7 @@ def iterate_text_rows(
         path = source if isinstance(source, Rows) else source.texts
         kind = file_kind(path, format.kind, ("jsonl", "csv", "tsv"), "format.kind").kind
         keys = [*format.keys, *(key for key in format.slice_keys if key not in source.slices)]
-        hint = " (set format.text_key, label_key or slice_keys)"
+        hint = " (set format.text_key, label_key or slice_keys, or add a header)"
         rows = iterate_rows(path, kind, keys, problems, format.quoting == "double", hint)
     rows = _with_slices(rows, source, problems)
     return kind, without_rejected(rows, notes.left_out, keys=(*format.keys, *format.slice_keys))

@@ -284,12 +284,12 @@ def test_tags_that_a_scheme_forbids_are_mended_and_told(tmp_path, sample, capsys
     folder = tmp_path / "tags"
     folder.mkdir()
     for split in ("train", "dev", "test"):
-        stray = "" if split != "test" else "again I-x\n\n"
+        stray = "" if split == "train" else "again I-x\n\n"
         (folder / f"{split}.conll").write_text("Zürich B-x\nfell O\n\n" * 20 + stray, encoding="utf-8")
     init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
     said = capsys.readouterr().out
-    found = f"{folder}/test.conll:61: I-x begins the sentence, which IOB2 forbids"
-    assert f"repaired while reading, and counted, such as {found}\n" in said
+    found = f"{folder}/dev.conll:61: I-x begins the sentence, which IOB2 forbids"
+    assert f"repaired while reading: 2 problems, such as {found}\n" in said
     task = {"class_path": "Ner", "init_args": {"format": {"repair": True}}}
     assert [stages()[name]["task"] for name in ("finetune-scratch", "result")] == [task, task]
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0

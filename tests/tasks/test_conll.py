@@ -91,6 +91,7 @@ def test_columns_by_number(write):
     [
         ("A x O\nb O\n", ":2: 2 columns separated by spaces; expected 3 as in line 1"),
         ("A\tO\nb\tO\nc O\n", ":3: 1 column separated by tabs; expected 2 as in line 1"),
+        ("# id 1\nA\tO\nb\tO\n", ":1: 1 column separated by tabs; expected 2 as in line 2"),
         ("A\tO\n\tO\n", ":2: column 0 is empty"),
         ("A O\nb O\nc\td O\n", ":3: a tab; expected spaces"),
         ("A O\nb N\n", ":2: unknown tag 'N'"),

@@ -281,7 +281,9 @@ def test_exports_of_doccano(tmp_path: Path) -> None:
     }
     assert read_ner(write(tmp_path / "a.jsonl", [newer])).sentences[0].tags == ["O", "B-x"]
     older = write(tmp_path / "b.jsonl", [{"id": 1, "text": "A loan", "label": [[2, 6, "x"]]}])
-    with pytest.raises(DomainbertError, match=r"no key 'entities'; .*\(set format.entity_key, for example to 'label'"):
+    with pytest.raises(
+        DomainbertError, match=r"no key 'entities'; .*\(write 'entities': \[\] in a text w.* to 'label'\)"
+    ):
         read_ner(older)
     assert read_ner(older, NerFormat(entity_key="label")).sentences[0].tags == ["O", "B-x"]
     broken = write(tmp_path / "c.jsonl", [{"text": "A loan", "entities": [{"label": "x", "from": 2, "to": 6}]}])

@@ -10,8 +10,10 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.file_sample import read_sample
+from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.sets import LabelledFile, Single
 from domainbert.tasks.config import DetectedTask
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.recognition import detect_task
 from tests.samples.task_data import write_task_data
 
@@ -137,6 +139,16 @@ def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     assert refused(neither) == f"{neither}: no key with labels (found 'text', 'of'); choose one with --label_key KEY"
 
 
+def test_a_table_without_a_header(tmp_path):
+    (short := tmp_path / "a.csv").write_text("b 0,up\nb 1,down\n" * 5)
+    found = "no key with texts (found 'b 0', 'up'); choose one with --text_key KEY, or add a header"
+    assert refused(short) == f"{short}: {found}"
+    (file := tmp_path / "b.tsv").write_text("They fell by a third.\tup\nThey rose by a third.\tdown\n" * 5)
+    found = "the header names the column of the labels 'up', which is also one of its labels"
+    assert refused(file) == f"{file}:1: {found}; expected column names first, or --label_key up"
+    assert told(file, label_key="up").reason.endswith("2 names under 'up'")
+
+
 def test_what_an_annotator_answered_is_no_label(tmp_path):
     rows = [{"text": "It fell œ alas.", "mood": "ab"[n % 2], "answer": "accept"} for n in range(20)]
     found = told(jsonl(tmp_path / "a.jsonl", *rows, {**rows[0], "answer": "reject"}, times=1))
@@ -237,7 +249,11 @@ def test_texts_with_entities_and_exports_of_tools(tmp_path):
     brat.mkdir()
     (brat / "1.txt").write_text("Cash helped", encoding="utf-8")
     (brat / "1.ann").write_text("T1\tthing 0 4\tCash\n", encoding="utf-8")
-    for file in (lines, array, brat):
+    older = jsonl(
+        tmp_path / "c.jsonl", {"text": "Cash 🍰 helped", "label": [[0, 4, "thing"]]}, {"text": "No", "label": []}
+    )
+    assert told(older).task == told(older, label_key="label").task == Ner(NerFormat(entity_key="label"))
+    for file in (lines, array, brat, older):
         found = told(file)
         assert type(found.task).__name__ == "Ner"
         assert found.task.read(file).items[0].spans == [(0, 1, "thing")]

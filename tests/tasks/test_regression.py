@@ -62,9 +62,9 @@ def test_numbers_of_json_and_of_columns(tmp_path: Path) -> None:
         ("NaN", "NaN; expected a number from -1e30 to 1e30"),
         ("-Infinity", "-Infinity; expected a number from"),
         ("1e31", "1e+31; expected a number from"),
-        ("null", "null; expected a number"),
+        ("null", "null; expected a number, such as 0.5"),
         ("true", "true; expected a number"),
-        ('"3.5"', '"3.5"; expected a number'),
+        ('"3.5"', '"3.5"; expected a number without quotes'),
         ("[3]", "a JSON list; expected a number"),
     ],
 )
@@ -78,7 +78,7 @@ def test_what_is_no_number_is_told_with_its_line(tmp_path: Path, value: str, fou
 @pytest.mark.parametrize("column", ["", "nan", "inf", "1_000", "3,5", "0x1", "\u0663", "one", 100_000 * "9" + "x"])
 def test_what_is_no_number_in_a_column(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.tsv").write_text(f"text\tlabel\na\t1\nb\t{column}\n")
-    with pytest.raises(DomainbertError, match=r"a\.tsv:3: 'label' is \".*; expected a number"):
+    with pytest.raises(DomainbertError, match=r"a\.tsv:3: 'label' is \".*; expected a number, such as 0\.5"):
         read_numbers(Regression(), tmp_path / "a.tsv")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
-from domainbert.base.errors import DomainbertError, format_names
+from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import check_regular
 from domainbert.corpus.files import format_suffix
 from domainbert.labelled.contents import words_of_content
@@ -66,7 +66,7 @@ class LabelledFacts:
     path: Path
     detected: DetectedTask
     task: TaskConfig  # the detected task, with repair enabled if the files need it
-    repaired: str  # first problem that has to be repaired; empty if there is none
+    repaired: str  # number of problems that have to be repaired, and the first one; empty if there are none
     division: Division  # the training, validation and test set
     texts: list[list[str]]  # words of a sample of the training texts
 
@@ -85,7 +85,7 @@ class LabelledFacts:
         lines += [f"also possible: {' or '.join(other_tasks)}"] if other_tasks else []
         lines += [self.division.reason] if self.division.reason else []
         lines += [f"{name}, {note.strip()}" for name, labelled in contents.items() for note in labelled.notes.lines]
-        lines += [f"repaired while reading, and counted, such as {self.repaired}"] if self.repaired else []
+        lines += [f"repaired while reading: {self.repaired}"] if self.repaired else []
         lines += [f"not used in the folder: {', '.join(unused)}"] if unused else []
         return lines
 
@@ -106,7 +106,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
     splits = find_splits(path)
     detected = detect_task(read_sample(splits.sets["train"], keys), task)
     with redirect_stdout(io.StringIO()):  # readers print the kind of a file
-        config, repaired = _task_for_files(detected.task, list(splits.sets.values()))
+        config, repaired = _task_for_files(detected.task, list(splits.sets.values()), path)
         division = divide(splits, config, folder)
         train = division.contents["train"]
         labels = find_labels(train.items)
@@ -118,20 +118,24 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
     return LabelledFacts(path, detected, config, repaired, division, texts)
 
 
-def _task_for_files(task: TaskConfig, files: Sequence[Single]) -> tuple[TaskConfig, str]:
-    """Return the task, with repair enabled if it cannot read the files without, and the first problem, or ""."""
-    try:
-        for file in files:
+def _task_for_files(task: TaskConfig, files: Sequence[Single], path: Path) -> tuple[TaskConfig, str]:
+    """Return the task, with repair enabled if it cannot read the files without, and the repaired problems, or ""."""
+    problems = Problems(str(path))
+    for file in files:
+        with problems.collecting():
             read_file(task, file)
+    detector = task.format_detector
+    with_repair = detector.with_repair(task) if detector is not None and problems.messages else None
+    if with_repair is None:
+        problems.raise_if_any()
         return task, ""
-    except DomainbertError as error:
-        with_repair = None if task.format_detector is None else task.format_detector.with_repair(task)
-        if with_repair is None:
-            raise
-        problem = error.problems[0].partition("; expected")[0]
     for file in files:
         read_file(with_repair, file)  # raises the problems that cannot be repaired
-    return with_repair, problem
+    first = problems.messages[0].partition("; expected")[0]
+    return (
+        with_repair,
+        f"{len(problems.messages):,} problem{'s' if len(problems.messages) > 1 else ''}, such as {first}",
+    )
 
 
 def find_splits(path: Path) -> Splits:

@@ -35,10 +35,13 @@ class NerDetector(FormatDetector["Ner"]):
             format = NerFormat(**tagged.format_fields)
             return DetectedTask(kind(format=format), f"tags of entities {tagged.reason}", specificity=2)
         first_row = sample.rows[0] if sample.rows else {}
-        key = next((key for key in ENTITY_KEYS if isinstance(first_row.get(key), list)), None)
-        if key is not None and sample.kind == "jsonl":
-            format = NerFormat(text_key=sample.options.get("text_key", "text"))
-            return DetectedTask(kind(format=format), f"lists of entities under {key!r}", specificity=3)
+        keys = [key for key in ENTITY_KEYS if isinstance(first_row.get(key), list)]
+        label_key = sample.options.get("label_key", "label")  # older exports of doccano have entities under "label"
+        keys += [label_key] if _has_offsets(sample, label_key) else []
+        if keys and sample.kind == "jsonl":
+            entity_key = None if keys[0] in ENTITY_KEYS else keys[0]
+            format = NerFormat(text_key=sample.options.get("text_key", "text"), entity_key=entity_key)
+            return DetectedTask(kind(format=format), f"lists of entities under {keys[0]!r}", specificity=3)
         return DetectedTask(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
     @override
@@ -101,6 +104,12 @@ class Ner(TaskConfig):
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the entity types of a model's tags."""
         return tuple(entity_types(outputs))
+
+
+def _has_offsets(sample: Sample, key: str) -> bool:
+    """Whether the lists under a key have entities as [start, end, label]."""
+    lists = (row[key] for row in sample.rows if isinstance(row.get(key), list))
+    return any(isinstance(item, list) and len(item) == 3 for items in lists for item in items)
 
 
 def _is_export(sample: Sample) -> bool:

@@ -223,7 +223,8 @@ def _words_of_text(
     """
     list_problem = problem_with_list(row, keys.labels)
     if keys.labels not in row:
-        list_problem = f"{list_problem} (set format.entity_key, for example to 'label' for older exports of doccano)"
+        other_key = "set format.entity_key, for older exports of doccano to 'label'"
+        list_problem = f"{list_problem} (write {keys.labels!r}: [] in a text without entities, or {other_key})"
     raise_problems(problem_with_text(row, keys.content, may_be_empty=True), list_problem)
     text: str = row[keys.content]
     words = words_of[text]

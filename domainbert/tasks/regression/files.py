@@ -79,5 +79,6 @@ def _problem_with_number(row: dict[str, Any], key: str) -> str:
         return f"no key {key!r}; found {format_names(row)} (set format.label_key)"
     value = row[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"{key!r} is {shown(value)}; expected a number"
+        in_quotes = isinstance(value, str) and DECIMAL.fullmatch(value.strip())
+        return f"{key!r} is {shown(value)}; expected a number{' without quotes' if in_quotes else ', such as 0.5'}"
     return "" if abs(value) <= _MAX_NUMBER else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"
