@@ -176,7 +176,7 @@ def test_missing_file(tmp_path):
 
 def test_many_problems_come_together_with_their_number(write):
     with pytest.raises(DomainbertError) as error:
-        read_conll(write("A O\n" + "b\n" * 30))
+        read_conll(write("A O\n" * 40 + "b\n" * 30))
     lines = str(error.value).splitlines()
     assert lines[0].endswith("30 problems") and len(lines) == 5 and lines[-1].strip() == "... and 27 more like this"
 

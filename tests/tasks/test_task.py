@@ -148,5 +148,5 @@ def test_a_format_may_be_a_mapping_as_in_a_yaml() -> None:
     by_year = Classification(format={"slice_keys": ["year"]}, mean_over="year")  # type: ignore[arg-type]
     assert by_year.slice_keys == ("year",)
     assert Parsing(format={"subtypes": False}).format == ParsingFormat(subtypes=False)  # type: ignore[arg-type]
-    with pytest.raises(DomainbertError, match="^NerFormat: found the key 'repare'; expected one of token_column, "):
+    with pytest.raises(DomainbertError, match=r"^NerFormat: found the key 'repare'; expected one of token_column, "):
         Ner(format={"repare": True})  # type: ignore[arg-type]

@@ -131,11 +131,9 @@ def _task_for_files(task: TaskConfig, files: Sequence[Single], path: Path) -> tu
         return task, ""
     for file in files:
         read_file(with_repair, file)  # raises the problems that cannot be repaired
-    first = problems.messages[0].partition("; expected")[0]
-    return (
-        with_repair,
-        f"{len(problems.messages):,} problem{'s' if len(problems.messages) > 1 else ''}, such as {first}",
-    )
+    first, *others = problems.messages
+    count = f"{1 + len(others):,} problem{'s' if others else ''}"
+    return with_repair, f"{count}, such as {first.partition('; expected')[0]}"
 
 
 def find_splits(path: Path) -> Splits:
