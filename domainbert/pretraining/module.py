@@ -202,7 +202,9 @@ class Pretraining(RowsModule):
             sums.reset()
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
-        """Write the model folder, with further models in subfolders. Call it in every process.
+        """Write the model folder, with further models in subfolders.
+
+        Call it in every process (the first writes, the others wait) or, unless the model is sharded, in the first.
 
         Args:
             folder: created if it does not exist.
@@ -216,7 +218,7 @@ class Pretraining(RowsModule):
         assert self.tokenizer is not None
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
-            with self.writing() as writes:
+            with self.writing(folder) as writes:
                 if writes:
                     text = (card or self._card)(name)
                     target = Path(folder) if name == MODEL else Path(folder) / name

@@ -101,12 +101,14 @@ class RowsModule(TrainedModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the tokenizer, so that `load_from_checkpoint` needs no other file."""
+        super().on_save_checkpoint(checkpoint)
         assert self.tokenizer is not None
         facts = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
         checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **facts}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take the tokenizer of a checkpoint if there is none yet, and build the models."""
+        super().on_load_checkpoint(checkpoint)
         if self.is_built:
             return
         saved = checkpoint.get(_TOKENIZER_KEY)

@@ -229,7 +229,9 @@ class TaskModule(TrainedModule):
     def save_pretrained(
         self, folder: str | Path, card: str | None = None, scores: Mapping[str, float] | None = None
     ) -> None:
-        """Write a model folder that `load_predictor`, `transformers` and all stages read; call it in every process.
+        """Write a model folder that `load_predictor`, `transformers` and all stages read.
+
+        Call it in every process (the first writes, the others wait) or, unless the model is sharded, in the first.
 
         Args:
             folder: created if it does not exist.
@@ -243,7 +245,7 @@ class TaskModule(TrainedModule):
             raise DomainbertError("save_pretrained: the model has no head yet; expected trainer.fit before it")
         weights = whole_weights(self.model)
         scores = self.scores if scores is None else scores
-        with self.writing() as writes:
+        with self.writing(folder) as writes:
             if writes:
                 self._write_folder(Path(folder), weights, self._default_card(scores) if card is None else card, scores)
 
@@ -284,6 +286,7 @@ class TaskModule(TrainedModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the labels and other plain values that `load_from_checkpoint` needs."""
+        super().on_save_checkpoint(checkpoint)
         facts = self._task_facts(self.scores)
         weights = {name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()}
         folder_weights = self.task.scaling.folder_weights(self.task, weights).items()
@@ -303,6 +306,7 @@ class TaskModule(TrainedModule):
 
         Raise `DomainbertError` if the labels of the checkpoint differ.
         """
+        super().on_load_checkpoint(checkpoint)
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
             raise DomainbertError(f"ckpt_path: the file has no labels; expected a checkpoint of {type(self).__name__}")

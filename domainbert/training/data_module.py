@@ -152,19 +152,17 @@ class TrainingData(lightning.LightningDataModule):
     def _last_batches(self, num_batches: int) -> DataLoader[Batch]:
         """Return a loader of the last `num_batches` micro-batches of an epoch, from the position of the Trainer on."""
         share = self._share
-        # position: optimizer step, and micro-batches fetched in this epoch and in this step
+        # position: optimizer step, and micro-batches fetched in this epoch, which are whole steps
         fetched_in_epoch = step = 0
         if self.trainer is not None:
             fetched_in_epoch, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
                 step = fetched_in_epoch // share.accumulation
-        fetched_in_step = fetched_in_epoch % share.accumulation
-        # end of the epoch, in micro-batches from the beginning of this step
-        end = fetched_in_step + num_batches - fetched_in_epoch
+        end = num_batches - fetched_in_epoch  # of the epoch, in micro-batches from this step
         # Lightning may ask for an epoch after the last step of the training
         stop = self.num_steps if step < self.num_steps else step + -(-end // share.accumulation)  # rounded up
         batches = self.train_batches(share, range(step, stop))
-        return self._loader(batches, range(fetched_in_step, min(end, (stop - step) * share.accumulation)))
+        return self._loader(batches, range(min(end, (stop - step) * share.accumulation)))
 
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"

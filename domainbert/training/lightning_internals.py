@@ -63,6 +63,20 @@ def batches_of_epoch(trainer: lightning.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
+def convert_progress(loops: dict[str, Any], saved: int, accumulation: int) -> None:
+    """Convert the batch counters of a Lightning checkpoint from `saved` to `accumulation` micro-batches per step.
+
+    A checkpoint from within an optimizer step resumes at its beginning, because it contains no gradients.
+    """
+    progress = loops["fit_loop"]["epoch_loop.batch_progress"]
+    within_step = 0 if progress["is_last_batch"] else progress["current"]["processed"] % saved
+    for counts in (progress["total"], progress["current"]):
+        # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
+        uncompleted = 0 if within_step else counts["processed"] - counts["completed"]
+        ready = (counts["processed"] - within_step) * accumulation // saved
+        counts.update(ready=ready, started=ready, processed=ready, completed=ready - uncompleted)
+
+
 def is_logged_step(trainer: lightning.Trainer) -> bool:
     """Return whether metrics of the current optimizer step are logged; the last step is always logged."""
     step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1

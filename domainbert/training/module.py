@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,12 +30,14 @@ from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import TextDraws, continue_bits, draw_by_text
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import read_argument
-from domainbert.training.lightning_internals import log_step
+from domainbert.training.lightning_internals import convert_progress, log_step
 from domainbert.training.optimisers import build_optimizer, build_schedule
+from domainbert.training.processes import wait_for_first_process
 
 if TYPE_CHECKING:
     from domainbert.training.data_module import TrainingData
 
+_ACCUMULATION_KEY = "accumulate_grad_batches"  # checkpoint key of the micro-batches per optimizer step
 _DROPOUT = 1 << 20  # random stream, far from the streams of order and masking
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
@@ -114,6 +117,7 @@ class TrainedModule(lightning.LightningModule):
         Raises:
             DomainbertError: no data module, or an unsupported argument of the Trainer.
         """
+        self._all_parameters = []
         if not self.is_built:  # a data module builds the models in its own `setup`, which Lightning calls first
             data = getattr(self.trainer, "datamodule", None)
             found = "no data module" if data is None else type(data).__name__
@@ -169,9 +173,8 @@ class TrainedModule(lightning.LightningModule):
         fused = self.trainer.precision != "16-mixed"
         models = list(self.models.values())
         model_parameters = {parameter for model in models for parameter in model.parameters()}
-        self._all_parameters = [*self.parameters()]
         # of parts of the module that are not models
-        extra = [parameter for parameter in self._all_parameters if parameter not in model_parameters]
+        extra = [parameter for parameter in self.parameters() if parameter not in model_parameters]
         optimizer = build_optimizer(models, self.optim, fused, extra)
         schedule = build_schedule(optimizer, self.schedule, self._num_steps())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
@@ -188,6 +191,16 @@ class TrainedModule(lightning.LightningModule):
         if getattr(self.trainer, "fast_dev_run", False) or steps < 1:
             steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
         return int(steps)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the number of micro-batches per optimizer step, in which Lightning counts."""
+        checkpoint[_ACCUMULATION_KEY] = self.trainer.accumulate_grad_batches
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Resume at the same optimizer step with any number of micro-batches per step."""
+        if self._trainer is not None and "loops" in checkpoint:
+            accumulation = self.trainer.accumulate_grad_batches
+            convert_progress(checkpoint["loops"], checkpoint.get(_ACCUMULATION_KEY, accumulation), accumulation)
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Make dropout independent of earlier steps, so that resuming needs no generator state.
@@ -230,8 +243,11 @@ class TrainedModule(lightning.LightningModule):
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
             raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm!r}; expected 'norm'")
         # clip
+        self._all_parameters = self._all_parameters or [*self.parameters()]
+        optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+        parameters = [parameter for parameter in self._all_parameters if parameter in optimized]
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
-        norm = clip_grad_norm_(self._all_parameters, max_norm or float("inf"))
+        norm = clip_grad_norm_(parameters, max_norm or float("inf"))
         norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
         # sum the loss over micro-batches and processes
         loss = torch.stack(self._losses).sum()
@@ -259,16 +275,15 @@ class TrainedModule(lightning.LightningModule):
         return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
 
     @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """Yield whether this process writes files: True in the first process, otherwise False.
+    def writing(self, folder: str | Path) -> Iterator[bool]:
+        """Yield whether this process writes the files of `folder`: True in the first process, otherwise False.
 
-        The other processes leave the context when the first has finished.
+        The other processes leave the context when the first has finished; the first waits for no other.
         """
         try:
             yield process_rank() == 0
         finally:
-            if self._trainer is not None:
-                self.trainer.strategy.barrier()
+            wait_for_first_process(f"{folder} in step {self.global_step}")
 
     def discard_losses(self) -> None:
         """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""

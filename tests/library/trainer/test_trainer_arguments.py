@@ -23,7 +23,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from tests.library.trainer.tiny_library import DATA, TASK, Steps, Tiny, equal, trainer, weights
+from tests.library.trainer.tiny_library import DATA, OPTIM, TASK, Steps, Tiny, equal, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,6 +97,28 @@ def test_gradient_clip_val(tiny):
     assert max(norms[0.01]) == pytest.approx(0.01, rel=1e-3) and 0.1 < max(norms[None]) <= 1.001
     with pytest.raises(DomainbertError, match=r"^trainer\.gradient_clip_algorithm: found 'value'; expected 'norm'"):
         fitted(tiny, max_steps=1, gradient_clip_val=0.01, gradient_clip_algorithm="value")
+
+
+def test_own_optimizer_gets_clipped_gradients_and_skips_steps_that_are_not_finite(tiny):
+    class HeadOnly(FineTuning):
+        scale = 1.0
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.model.head.parameters(), lr=1.0)
+
+        def training_step(self, batch, batch_idx):
+            return super().training_step(batch, batch_idx) * self.scale
+
+    module = HeadOnly(tiny / "model", TASK, optim=OPTIM)
+    tiny.data().resolve(module, "fit")
+    start = weights(module)
+    _, run = fitted(tiny, module=module, max_steps=1, gradient_clip_val=0.01, log_every_n_steps=1)
+    trained = weights(module)
+    moved = torch.stack([(trained[name] - start[name]).norm() for name in start]).norm()
+    assert float(run.callback_metrics["train/grad_norm"]) > 0.01 == pytest.approx(float(moved), rel=1e-3)
+    module.scale = math.nan
+    fitted(tiny, module=module, max_steps=1)
+    assert bool(module.step_skipped) and equal(weights(module), trained)
 
 
 def test_precision(tiny):
@@ -213,6 +235,23 @@ def test_ckpt_path_goes_on_bit_by_bit(tiny, tmp_path, accumulate, every, at):
     assert second.micro_batches == first.micro_batches[at * accumulate :] and run.global_step == 10
     assert second.losses == first.losses[at:]
     assert equal(weights(whole), weights(again))
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "then", "validate", "at"), [(2, 1, 6, 3), (1, 2, 3, 3), (1, 4, 3, 3), (2, 4, 3, 1), (2, 2, 3, 1)]
+)
+def test_ckpt_path_with_another_accumulate_grad_batches(tiny, tmp_path, accumulate, then, validate, at):
+    """Also if the checkpoint was written in the middle of an optimizer step: micro-batch 3 of 2 per step."""
+    keeps = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}")
+    how = {"max_epochs": 2, "enable_checkpointing": True, "accumulate_grad_batches": accumulate}
+    whole, _ = fitted(tiny, callbacks=[keeps, first := Steps()], val_check_interval=validate, **how)
+    how["accumulate_grad_batches"] = then
+    run = trainer(tmp_path, [second := Steps()], **how)
+    run.fit(again := tiny.module(), tiny.data(), ckpt_path=str(tmp_path / f"step={at}.ckpt"), weights_only=True)
+    assert second.micro_batches == [(step, part) for step in range(at, 10) for part in range(then)]
+    assert run.global_step == 10 and second.losses == pytest.approx(first.losses[at:], rel=1e-4)
+    for name, value in weights(whole).items():
+        assert torch.allclose(value, again.state_dict()[name], atol=1e-4), name
 
 
 def test_ckpt_path_with_other_labels_is_refused(tiny, tmp_path):
