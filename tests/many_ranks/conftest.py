@@ -119,7 +119,7 @@ class Trainings:
 
     def checkpoints(self, out: str) -> list[str]:
         """Names of a folder's checkpoints, oldest first."""
-        return sorted(path.name for path in (self / out / "checkpoints").glob("*"))
+        return sorted(path.name for path in (self / out / "checkpoints").glob("step-*"))
 
 
 def domainbert(*words: str) -> list[str]:
