@@ -10,6 +10,7 @@ import torch
 
 from domainbert import load_tagger
 from domainbert.metrics.counts import f1_of_sets
+from domainbert.tasks.ner import scoring
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.scoring import pipeline_entities, raw_text_scores
 from domainbert.tokenization.splitting import running_text
@@ -49,3 +50,20 @@ def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
     exec(code, names := {})
     with torch.inference_mode():
         assert [names["valid_entities"](pipeline, text) for text in texts] == unsplit
+
+
+def test_a_text_longer_than_a_window_is_read_as_a_pipeline_truncates_it(runs, monkeypatch):
+    """Words near the cut have no further context, and the last word may lack its last pieces."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(scoring, "f1_of_sets", lambda gold, spans: spans)  # the entities in place of their score
+    folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
+    pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
+    tagger = load_tagger(folder, "32-true")
+    pipeline.tokenizer.model_max_length = tagger.max_length = 16
+    sentences = read_ner(runs.labelled("ner", "test")).sentences
+    texts, places = zip(*(running_text(one.words) for one in sentences), strict=True)
+    grouped = [{(e["start"], e["end"], e["entity_group"]) for e in row} for row in pipeline(list(texts))]
+    tagged = tagger.tag_words([one.words for one in sentences])
+    assert raw_text_scores(tagger, sentences, tagged, lambda kind: True)["pipeline_f1"] == grouped
+    ends = [{end for _, end in at} for at in places]
+    assert any(end not in of_words for row, of_words in zip(grouped, ends, strict=True) for _, end, _ in row)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +29,7 @@ from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.word_task import TaggedScoring, TaggedWords
-from domainbert.tokenization.align import align_words, basic_words
+from domainbert.tokenization.align import AlignedText, align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, running_text
 
 Offsets = Sequence[tuple[int, int]]
@@ -220,9 +221,12 @@ def raw_text_scores(
     for text_words, pipeline_words, labels in zip(offsets, aligned, tagger.argmax_labels(aligned), strict=True):
         spans = _spans_of_words(text_words, pipeline_words.word_offsets, labels)
         argmax_spans.append(_in_characters(spans, text_words))
-        # the pipeline truncates texts to one window; 2 tokens are [CLS] and [SEP]
-        num_read = bisect_left(pipeline_words.first_piece, tagger.max_length - 2)
-        pipeline_spans.append(set(pipeline_entities(pipeline_words.word_offsets[:num_read], labels[:num_read])))
+        pipeline_spans.append(set(pipeline_entities(pipeline_words.word_offsets, labels)))
+    # the pipeline truncates texts to one window
+    long = [index for index, words in enumerate(aligned) if len(words.input_ids) + words.extra > tagger.max_length]
+    truncated = [_truncate(tagger, texts[index], aligned[index]) for index in long]
+    for index, words, labels in zip(long, truncated, tagger.argmax_labels(truncated), strict=True):
+        pipeline_spans[index] = set(pipeline_entities(words.word_offsets, labels))
 
     systems = {"f1": predicted, "argmax_f1": argmax_spans, "pipeline_f1": pipeline_spans}
     scores = {
@@ -252,6 +256,22 @@ def _text_and_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
     if sentence.text is None:
         return running_text(sentence.words)
     return sentence.text, basic_words([sentence.text])[0]
+
+
+def _truncate(tagger: Tagger, text: str, words: AlignedText) -> AlignedText:
+    """Return the words in the first window of a long text; the last word may be cut between two pieces."""
+    room = tagger.max_length - words.extra
+    (encoding,) = tagger.tokenizer.encode_with_offsets([text])
+    cut = encoding.offsets[room - 1][1]
+    num_words = bisect_left(words.first_piece, room)
+    return replace(
+        words,
+        input_ids=words.input_ids[:room],
+        word_index=words.word_index[:room],
+        starts_pretoken=words.starts_pretoken[:room],
+        first_piece=words.first_piece[:num_words],
+        word_offsets=[(start, min(stop, cut)) for start, stop in words.word_offsets[:num_words]],
+    )
 
 
 def _find_differences(
