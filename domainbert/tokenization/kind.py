@@ -141,7 +141,7 @@ class TokenizerKind(ABC):
 
     @abstractmethod
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that splits a string without spaces into words, as `select` does."""
+        """Return a function that splits a string of `WordCounter` into words, as `select` does."""
 
     @abstractmethod
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Count the words of a corpus of any size in one pass and in bounded memory.
 
-Training and the vocabulary report need only the counts, so a corpus is read once. Strings between spaces are counted
-first, because `str.split` is fast; only distinct strings are then split into words.
+Training and the vocabulary report need only the counts, so a corpus is read once. Texts are cut before white space, and
+the strings are counted; only distinct strings are then split into words.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
@@ -16,13 +17,20 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError
 
+# a cut is before a space or line break that follows other text: every pre-tokenizer begins a pre-token there. White space
+# is not cut, because its pre-tokens in byte-level BPE depend on its length and on the text after it
+_STRING = re.compile(r"\s+\S*(?:[^\S \n]\s*\S*)*")
 _MAX_DISTINCT = 250_000  # strings of a level
 _HASH_BITS = 64
 _MAX_BYTES = 4_000_000_000  # trainers count pairs of pieces, at most one per byte, in 32 bits
 
 
 class WordCounter:
-    """Counts strings between spaces in a sample of documents. The sample does not depend on the order of the documents.
+    """Counts strings, each with the white space before it, in a sample of documents. The sample does not depend on the
+    order of the documents.
+
+    A space is added to a text that does not begin with one, as in byte-level BPE. A text of only white space has no
+    strings.
 
     The level of a document is the number of leading zeros of its hash: half of the documents have level 0, a quarter
     level 1, and so on. When the counted documents exceed `sample_bytes`, the lowest level is discarded, and later
@@ -94,7 +102,8 @@ class WordCounter:
         if level < self._lowest_level:
             return
         counts = self._counts.setdefault(level, Counter())
-        counts.update(text.replace("\n", " ").split(" "))  # fast; `words` splits at other white space
+        if text.strip():
+            counts.update(_STRING.findall(text if text.startswith(" ") else f" {text}"))
         self._documents[level] += 1
         self._bytes[level] += len(encoded)
         if len(counts) > self.max_distinct:
@@ -103,7 +112,10 @@ class WordCounter:
             self._drop_lowest_level()
 
     def words(self, split: Callable[[str], list[str]]) -> Counter[str]:
-        """Return the occurrences of each word in the sample; `split` splits a string without spaces into words."""
+        """Return the occurrences of each word in the sample; `split` splits a string into words.
+
+        The string begins with white space.
+        """
         words: Counter[str] = Counter()
         for counts in self._counts.values():
             words.update(count_words(counts, split))

@@ -134,7 +134,7 @@ def test_the_sample_of_a_vocabulary_has_each_language_in_its_share(
     strings = counters["train"].words(lambda string: [string])
     sizes = dict.fromkeys(DOCUMENTS, 0)
     for string, count in strings.items():
-        sizes[string[:2]] += count * (len(string.encode()) + 1)
+        sizes[string[1:3]] += count * len(string.encode())
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("language ")]
     assert len(lines) == 3 and " bytes, " in lines[0]
     there = {line.split(":")[0].split()[1]: int(line.split()[2].replace(",", "")) for line in lines}

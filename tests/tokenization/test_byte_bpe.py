@@ -9,6 +9,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.kinds.byte_bpe.config import ByteBPE
+from domainbert.tokenization.kinds.byte_bpe.kind import byte_bpe_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.special_tokens import bert_template, roberta_template
 from domainbert.tokenization.surfaces import origins, vocabulary_of
@@ -79,6 +81,27 @@ def test_special_tokens_bytes_and_pieces(tokenizer: DomainTokenizer) -> None:
     assert all(len(token) == 1 for token in tokenizer.tokens[5:261])
     assert tokenizer.template == roberta_template(0, 2)
     assert names(tokenizer, tokenizer.encode(["the bank's\nrates"])[0]) == ["Ġthe", "Ġbank", "'s", "Ċ", "r", "at", "es"]
+
+
+@settings(deadline=None, max_examples=300)
+@given(texts=st.lists(_HOSTILE, max_size=4))
+def test_the_words_of_the_training_are_the_pretokens_of_the_encoding(texts: list[str]) -> None:
+    counter, kind = WordCounter(10**9), ByteBPE().build()
+    backend = byte_bpe_backend({}, [], kind.special_tokens)
+    texts += ["\nThe\tbank \n\n  The\u00a0 \u00a0bank\n\n\n", " The\n\tbank\x1c .\x1c", "The\r\n\r\nbank's"]
+    expected: Counter[str] = Counter()
+    for text in texts:
+        counter.add(text)
+        expected.update(entry for entry, _ in backend.pre_tokenizer.pre_tokenize_str(text) if text.strip())
+    words = counter.words(kind.word_splitter(backend))
+    assert {kind.entry(word): count for word, count in words.items()} == expected
+    assert kind.select(counter, False, 10).counts == expected
+
+
+def test_a_word_after_a_line_break_becomes_a_piece() -> None:
+    tokenizer = train(["Rates rose.\nThe bank\n\nThe loan\n\n\n\tThe rates"] * 20 + _TEXTS * 5, 320)
+    assert names(tokenizer, tokenizer.encode(["rose\nThe"])[0])[-2:] == ["Ċ", "The"]
+    assert "ĊĊĊ" in tokenizer.tokens
 
 
 def test_special_tokens_behind_the_pieces(tokenizer: DomainTokenizer, tmp_path: Path) -> None:

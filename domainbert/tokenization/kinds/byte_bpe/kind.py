@@ -1,7 +1,8 @@
 """Byte-level BPE: merges of bytes (Radford et al. 2019, section 2.2), with the special tokens of RoBERTa by default.
 
 A text is split into pre-tokens: words, numbers and runs of other signs, each with the space before it, and white space.
-A space is added at the beginning of a text (`add_prefix_space`), so that a word has the same pieces everywhere.
+A space is added at the beginning of a text (`add_prefix_space`), so that a word has the same pieces there as after a
+space; after a line break it has other pieces.
 """
 
 from __future__ import annotations
@@ -149,13 +150,14 @@ class ByteBPEKind(TokenizerKind):
         return _BytePieces(backend)
 
     def word_splitter(self, backend: Tokenizer) -> Callable[[str], list[str]]:
-        """Return a function that splits a string into the texts of its pre-tokens, with a space before the first."""
+        """Return a function that splits a string, which begins with white space, into the texts of the pre-tokens that
+        it has inside a text."""
         normalizer, pre_tokenize = backend.normalizer, backend.pre_tokenizer.pre_tokenize_str
 
         def split(string: str) -> list[str]:
-            text = string if normalizer is None else normalizer.normalize_str(string)
-            text = f" {text}" if string else text
-            return [text[start:stop] for _, (start, stop) in pre_tokenize(text)]
+            text = f"a{string}"  # a pre-token before the string, so that `add_prefix_space` changes nothing in it
+            text = text if normalizer is None else normalizer.normalize_str(text)
+            return [text[start:stop] for _, (start, stop) in pre_tokenize(text)[1:]]
 
         return split
 
