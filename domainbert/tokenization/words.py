@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError
 
-# a cut is before a space or line break that follows other text: every pre-tokenizer begins a pre-token there. White space
+# cut before a space or line break that follows other text: every pre-tokenizer begins a pre-token there. White space
 # is not cut, because its pre-tokens in byte-level BPE depend on its length and on the text after it
 _STRING = re.compile(r"\s+\S*(?:[^\S \n]\s*\S*)*")
 _MAX_DISTINCT = 250_000  # strings of a level
