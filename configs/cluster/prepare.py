@@ -159,14 +159,18 @@ class Bind(PipelineStep):
 
     def run(self, data: DocumentsPipeline, rank: int = 0, world_size: int = 1) -> DocumentsPipeline:
         """Write `prepared.json`; print what was prepared."""
+        settings: Prepare = self.settings.instance
+        tokenizer = load_tokenizer(settings.tokenizer)
+        parts = read_parts(part.folder for part in self.parts)
         if not self.filtered:
+            planned = plan_parts(self.out, settings.corpus, tokenizer, settings.row_lengths or ())
+            if [part.made_from.key for part in planned] != [part.made_from.key for part in self.parts]:
+                raise DomainbertError(f"{self.out}: files of the corpus have changed meanwhile; run the command again")
             (self.out / RUNNING).touch()  # `prepare` was begun here, and finds its parts done
             command = shlex.join(["domainbert", "prepare", "-c", str(self.out / CONFIG)])
             run_job(make_job(load_stage("prepare"), self.settings, self.out, HASHES, keys={}), command, resume=True)
             return data
-        settings: Prepare = self.settings.instance
-        parts = read_parts(part.folder for part in self.parts)
-        summary = bind_corpus(self.out, settings.corpus, load_tokenizer(settings.tokenizer), parts)
+        summary = bind_corpus(self.out, settings.corpus, tokenizer, parts)
         print("\n".join(summary.lines()))
         return data
 

@@ -147,10 +147,12 @@ def _exit_if_unhandled(ended: threading.Event) -> None:
         seconds = seconds + _POLL_SECONDS if unhandled else 0.0
         if seconds >= _MAX_SECONDS:
             message = f"stopped by {signal.Signals(unhandled).name}"
-            for record in record_stop:
-                message = record(message)
-            sys.stderr.write(f"domainbert: {redact(message)}\n")
-            os._exit(TRY_AGAIN)
+            try:
+                for record in record_stop:
+                    message = record(message)
+                sys.stderr.write(f"domainbert: {redact(message)}\n")
+            finally:  # also if the reader of stderr has ended
+                os._exit(TRY_AGAIN)
 
 
 class StopSignals:

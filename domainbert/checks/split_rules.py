@@ -42,10 +42,11 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 def _is_relabelled(sets: TwoSets, first: int, second: int) -> bool:
     """Whether an item of the first set and its copy in the second set have other labels.
 
-    Of texts with other punctuation only the labels are compared: annotations refer to the words of a text.
+    Of texts with other punctuation only the labels are compared, if there are any: annotations may refer to words.
     """
     item, copy = sets.first.items[first], sets.second.items[second]
-    if sets.first.texts[first].split() == sets.second.texts[second].split():
+    has_equal_words = sets.first.texts[first].split() == sets.second.texts[second].split()
+    if has_equal_words or not (item.labels or copy.labels):
         return item.target != copy.target
     return sorted(item.labels) != sorted(copy.labels)
 

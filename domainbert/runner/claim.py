@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -184,14 +185,21 @@ def is_running(out: Path) -> bool:
 
 
 def _lock(marker: TextIO, job: Job) -> None:
-    """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock.
+    """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock for a second, longer
+    than `is_running` does.
 
     `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
     """
-    try:
-        fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        raise FolderTaken(f"{job.out}: another process is writing this folder; wait for it, or end it") from error
+    deadline = time.monotonic() + 1
+    while True:
+        try:
+            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                message = f"{job.out}: another process is writing this folder; wait for it, or end it"
+                raise FolderTaken(message) from error
+        time.sleep(0.05)
 
 
 def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:

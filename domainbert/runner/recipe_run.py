@@ -262,7 +262,9 @@ def _report_results(
         write_json(out / "results.json", results)
     table = results_table(stages)
     if table:
-        print(f"\n{table}\n\nall metrics: {out / 'results.json'}", flush=True)
+        print(f"\n{table}", flush=True)
+        if (out / "results.json").is_file():  # not in a folder that is read-only
+            print(f"\nall metrics: {out / 'results.json'}", flush=True)
     if with_page:
         print(report_after_run(out), flush=True)
     if warnings:

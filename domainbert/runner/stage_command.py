@@ -177,7 +177,8 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
         raise_data_errors(state.manifest or {"metrics": {}}, job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
     earlier = str((state.manifest or read_status(folder)).get("stage", stage.name))
-    if earlier != stage.name and state.reason != NOT_RESUMABLE:
+    failed = read_status(folder).get("state") == "failed"  # may have written useful output
+    if earlier != stage.name and (state.reason != NOT_RESUMABLE or failed):
         expected = f"expected a new folder, or one of the stage {stage.name}"
         raise DomainbertError(f"{folder}: holds output of the stage {earlier}; {expected}")
     replace = force or (resume == "or-replace" and not state.resumable)

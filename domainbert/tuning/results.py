@@ -10,6 +10,7 @@ import statistics
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -199,8 +200,10 @@ def best_trial_warnings(study: Study, search: Search) -> list[str]:
     best = best_trial(study.get_trials(deepcopy=False), search.config)
     if best is None:
         return []
-    manifests = sorted((search.out / "trials" / f"{original_number(best):05d}").glob(f"*/{MANIFEST}"))
-    texts = [text for path in manifests for text in read_json(path, "a manifest")["metrics"].get("warnings", [])]
+    texts: list[str] = []
+    for path in sorted((search.out / "trials" / f"{original_number(best):05d}").glob(f"*/{MANIFEST}")):
+        with suppress(DomainbertError):  # a damaged file
+            texts += (read_json(path, "a manifest").get("metrics") or {}).get("warnings", [])
     return [f"warning: trial {best.number}: {text}" for text in dict.fromkeys(texts)]
 
 

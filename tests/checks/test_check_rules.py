@@ -243,3 +243,14 @@ def test_a_copy_with_other_punctuation_has_other_labels_only_if_its_entities_dif
     _, report = looked_at(tmp_path / "b", rows, "Ner")
     message = "2 of 60 texts of test are also in train, 1 of them with other labels"
     assert message in [finding["message"] for finding in report["findings"]]
+
+
+def test_a_copy_with_other_punctuation_has_another_number(tmp_path: Path) -> None:
+    rows = {
+        name: [{"text": row["text"], "label": 1.5} for row in planted_rows]
+        for name, planted_rows in planted.classes().items()
+    }
+    rows["test"][0] = {"text": f"{rows['train'][0]['text']}!", "label": 2.5}
+    _, report = looked_at(tmp_path, rows, "Regression")
+    messages = [finding["message"] for finding in report["findings"]]
+    assert "1 of 60 texts of test are also in train, 1 of them with other labels" in messages

@@ -230,6 +230,13 @@ def test_an_evaluation_that_cannot_be_read_is_not_one_that_was_never_made(capsys
     assert read.within("li").count(warning.removeprefix("warning: ")) == 2, "beside the verdict, and at the end"
 
 
+def test_metrics_of_an_export_are_no_evaluation() -> None:
+    put(stage(Path("run/onnx"), "export") / "metrics.json", {"bytes": 1})
+    write_report([Path("run")], Path("page.html"))
+    read = Read(Path("page.html").read_text(encoding="utf-8"))
+    assert "No system has been evaluated on a test set yet." in read.within("p")
+
+
 def test_a_fault_of_the_page_itself_is_to_be_seen() -> None:
     folder = evaluated(Path("run/ner"), {"a": 0.5, "b": 0.4})
     put(folder / "metrics.json", {**read_json(folder / "metrics.json", "scores"), "systems": ["a", "b"]})
