@@ -219,9 +219,7 @@ class Distillation(DistillationModule, RowsModule):
         self.log(f"{stage}/loss", self.losses.total(means))
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
-        """Write the model folder of the student.
-
-        Call it in every process (the first writes, the others wait) or in the first alone.
+        """Write the model folder of the student; every process must call it.
 
         Args:
             folder: created if it does not exist.
@@ -237,7 +235,7 @@ class Distillation(DistillationModule, RowsModule):
         head = "masked_lm" if self.predicts else None
         text = self.card({}) if card is None else card
         names = [model_name(path) for path in self.paths]
-        with self.writing(folder) as writes:
+        with self.writing() as writes:
             if writes:
                 save_model(
                     Path(folder), self.model, self.config, self.tokenizer, head, text, weights=weights, teachers=names

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -71,8 +70,8 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
 def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: int) -> Fold:
     """Return a set with one of `num_parts` parts held out for validation.
 
-    A document of this part that has a label of no other part stays in training. Raise `DomainbertError` if there are
-    fewer documents than parts.
+    A document of this part that has a label of no other part stays in training, with the documents of its group. Raise
+    `DomainbertError` if there are fewer documents than parts.
     """
     labelled = read_set(task, labelled_set)
     units = _units(labelled)
@@ -83,7 +82,8 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
         raise DomainbertError(f"{size}; expected {expected}")
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
-    is_trained = [part > 0 or not unit.labels <= trained_labels for unit, part in zip(units, part_of, strict=True)]
+    with_other_labels = {group for unit, group in zip(units, groups, strict=True) if not unit.labels <= trained_labels}
+    is_trained = [part > 0 or group in with_other_labels for part, group in zip(part_of, groups, strict=True)]
     # two folds: fold 0 holds out the documents that are not trained on, and only fold 0 is used
     return _build_folds(labelled_set, labelled, fold_of=list(map(int, is_trained)), num_folds=2)[0]
 
@@ -208,7 +208,7 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
     if single:
         raise DomainbertError(
             f"k_folds: {train} has {', '.join(single)}, so training without that fold would not learn it; "
-            "expected fewer folds, or labels that occur in more documents"
+            "expected fewer folds, or labels that occur in more documents that are not copies"
         )
 
 
@@ -216,10 +216,9 @@ def _items_of_units(labelled: Labelled[Any]) -> list[list[PlainItem]]:
     """Return the items of each unit of all files."""
     items_of_units: list[list[PlainItem]] = []
     for file in labelled.parts or [labelled]:
-        starts = [unit.line for unit in file.units()]
-        items_of_file: list[list[PlainItem]] = [[] for _ in starts]
-        for item, plain in zip(file.items, file.plain_items(), strict=True):
-            items_of_file[max(bisect_right(starts, item.line) - 1, 0)].append(plain)  # last start up to the item
+        items_of_file: list[list[PlainItem]] = [[] for _ in file.units()]
+        for unit, item in zip(file.fold_units(), file.plain_items(), strict=True):
+            items_of_file[unit].append(item)
         items_of_units += items_of_file
     return items_of_units
 

@@ -186,7 +186,8 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
             found = f"no key with labels (found {format_names(sample.rows[0])})"
         raise DomainbertError(f"{sample.path}: {found}; choose one with --label_key KEY{_or_header(sample)}")
     (key,) = candidates
-    if _or_header(sample) and key not in _LABEL_KEYS and key in _present_values(sample, key):
+    has_text_in_header = any(len((text_key or "").split()) >= 3 for text_key in text_keys)
+    if _or_header(sample) and has_text_in_header and key in _present_values(sample, key):
         found = f"the header names the column of the labels {key!r}, which is also one of its labels"
         raise DomainbertError(f"{sample.path}:1: {found}; expected column names first, or --label_key {key}")
     return key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,6 +139,11 @@ class Labelled(Generic[AnyItem]):
     def units(self) -> list[Unit]:
         """Return the units that folds do not divide, in file order; by default each item is a unit."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
+
+    def fold_units(self) -> Sequence[int]:
+        """Return for each item the index of its unit in `units`; by default the last unit that begins before it."""
+        starts = [unit.line for unit in self.units()]
+        return [max(bisect_right(starts, item.line) - 1, 0) for item in self.items]
 
     def file_content(self, units: Sequence[int]) -> str | None:
         """Return the content of a file with only the units of these indices.

@@ -202,9 +202,7 @@ class Pretraining(RowsModule):
             sums.reset()
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
-        """Write the model folder, with further models in subfolders.
-
-        Call it in every process (the first writes, the others wait) or, unless the model is sharded, in the first.
+        """Write the model folder, with further models in subfolders. Call it in every process.
 
         Args:
             folder: created if it does not exist.
@@ -218,7 +216,7 @@ class Pretraining(RowsModule):
         assert self.tokenizer is not None
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
-            with self.writing(folder) as writes:
+            with self.writing() as writes:
                 if writes:
                     text = (card or self._card)(name)
                     target = Path(folder) if name == MODEL else Path(folder) / name

@@ -229,9 +229,7 @@ class TaskModule(TrainedModule):
     def save_pretrained(
         self, folder: str | Path, card: str | None = None, scores: Mapping[str, float] | None = None
     ) -> None:
-        """Write a model folder that `load_predictor`, `transformers` and all stages read.
-
-        Call it in every process (the first writes, the others wait) or, unless the model is sharded, in the first.
+        """Write a model folder that `load_predictor`, `transformers` and all stages read; call it in every process.
 
         Args:
             folder: created if it does not exist.
@@ -245,7 +243,7 @@ class TaskModule(TrainedModule):
             raise DomainbertError("save_pretrained: the model has no head yet; expected trainer.fit before it")
         weights = whole_weights(self.model)
         scores = self.scores if scores is None else scores
-        with self.writing(folder) as writes:
+        with self.writing() as writes:
             if writes:
                 self._write_folder(Path(folder), weights, self._default_card(scores) if card is None else card, scores)
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -32,7 +31,6 @@ from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step
 from domainbert.training.optimisers import build_optimizer, build_schedule
-from domainbert.training.processes import wait_for_first_process
 
 if TYPE_CHECKING:
     from domainbert.training.data_module import TrainingData
@@ -275,15 +273,16 @@ class TrainedModule(lightning.LightningModule):
         return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
 
     @contextmanager
-    def writing(self, folder: str | Path) -> Iterator[bool]:
-        """Yield whether this process writes the files of `folder`: True in the first process, otherwise False.
+    def writing(self) -> Iterator[bool]:
+        """Yield whether this process writes files: True in the first process, otherwise False.
 
-        The other processes leave the context when the first has finished; the first waits for no other.
+        The other processes leave the context when the first has finished.
         """
         try:
             yield process_rank() == 0
         finally:
-            wait_for_first_process(f"{folder} in step {self.global_step}")
+            if self._trainer is not None:
+                self.trainer.strategy.barrier()
 
     def discard_losses(self) -> None:
         """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""

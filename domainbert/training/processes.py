@@ -9,7 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -35,24 +35,6 @@ def all_reduce_max(value: int) -> int:
     group = _group_on_cpu(id(distributed.group.WORLD))  # no operation waits for a GPU; the id is only a cache key
     distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=group)
     return int(maximum)
-
-
-def wait_for_first_process(name: str) -> None:
-    """Return in the first process at once, in the others after its call with the same `name`.
-
-    Unlike a barrier, it may be called in the first process alone. Calls with the same name are counted.
-    """
-    from torch import distributed
-
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return
-    store, rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
-    with suppress(RuntimeError):  # the first process has ended, and with it the store
-        key = f"domainbert/{name}/call/{store.add(f'domainbert/{name}/calls/{rank}', 1)}"
-        if rank == 0:
-            store.set(key, "")
-        else:
-            store.wait([key])
 
 
 def join_torchrun(backend: str) -> None:

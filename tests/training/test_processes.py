@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from torch import distributed
 from torch.distributed import DistBackendError, HashStore
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.training.processes import agree_on_prefix, report_lost_rank, wait_for_first_process
+from domainbert.training.processes import agree_on_prefix, report_lost_rank
 
 GLOO = "[/src/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:16295. This is typ"
 
@@ -59,25 +57,3 @@ def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they
     launches.append(launch())
     assert [len(prefixes) for prefixes in launches] == [1, 1, 1, 1]
     assert len(set.union(*launches)) == 4
-
-
-def test_the_first_process_waits_for_no_other_and_the_others_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    store, rank, order = HashStore(), threading.local(), []
-    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(distributed.distributed_c10d, "_get_default_store", lambda: store)
-    monkeypatch.setattr(distributed, "get_rank", lambda: rank.number)
-
-    def call(number: int, name: str) -> None:
-        rank.number = number
-        if number == 0:
-            time.sleep(0.3)  # writes
-            order.append(number)
-        wait_for_first_process(name)
-        if number:
-            order.append(number)
-
-    call(0, "alone")
-    for _ in range(2):
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(call, (1, 0), ("all", "all")))
-    assert order == [0, 0, 1, 0, 1]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.folds import split_folds, write_folds
+from domainbert.labelled.folds import hold_out, split_folds, write_folds
 from domainbert.labelled.formats import NerFormat, TaggedFormat
 from domainbert.labelled.sets import LabelledFile, read_set
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
@@ -121,6 +121,22 @@ def test_copies_of_a_text_stay_together(tmp_path: Path) -> None:
     assert sum(thanks) == 12 and min(thanks) > 0
 
 
+def test_a_copy_with_a_label_of_its_own_takes_its_group_into_training(tmp_path: Path) -> None:
+    texts = [f"Der Bericht Nummer {number} über die Inflation" for number in range(40)]
+    rows = [*((text, "ab"[number % 2]) for number, text in enumerate(texts)), (texts[0].upper(), "rare")]
+    train = tmp_path / "train.jsonl"
+    train.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
+    held_sizes = set()
+    for seed in range(10):
+        fold = hold_out(train, Classification(), 5, seed)
+        held, rest = (
+            {json.loads(line)["text"] for line in part.splitlines()} for (part,) in (fold.validation, fold.train)
+        )
+        assert {texts[0], texts[0].upper()} <= rest and len(held) + len(rest) == 41
+        held_sizes.add(len(held))
+    assert held_sizes == {7, 8}  # 7 if the group was held out first
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_classes_are_spread_evenly(tmp_path: Path, suffix: str) -> None:
     train = tmp_path / f"train.{suffix}"
@@ -210,6 +226,26 @@ def test_parallel_files_are_split_together(tmp_path: Path) -> None:
         )
         seen += found
     assert set(seen) == whole and len(seen) == 9
+
+
+def test_copies_of_contexts_in_one_line_stay_together(tmp_path: Path) -> None:
+    contexts = [f"In {year} prices rose in most of the regions." for year in range(2010, 2016)]
+    contexts.append(contexts[0].upper())
+
+    def answer(context: str) -> dict[str, object]:
+        return {"text": context[3:7], "answer_start": 3}
+
+    paragraphs = [
+        {"context": context, "qas": [{"id": str(number), "question": "When?", "answers": [answer(context)]}]}
+        for number, context in enumerate(contexts)
+    ]
+    train = tmp_path / "train.json"
+    train.write_text(json.dumps({"data": [{"title": "", "paragraphs": paragraphs}]}))
+    with pytest.raises(DomainbertError, match="has 7 documents in 6 groups, because copies"):
+        split_folds(train, QuestionAnswering(), 7, 1)
+    folds = written(train, QuestionAnswering(), 6, tmp_path / "folds")
+    held = [{one.id for one in read_set(QuestionAnswering(), fold.validation).items} for fold in folds]
+    assert {"0", "6"} in held
 
 
 def test_questions_of_several_files_are_split_by_context(tmp_path: Path) -> None:

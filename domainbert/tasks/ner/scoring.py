@@ -263,6 +263,7 @@ def _truncate(tagger: Tagger, text: str, words: AlignedText) -> AlignedText:
     room = tagger.max_length - words.extra
     (encoding,) = tagger.tokenizer.encode_with_offsets([text])
     cut = encoding.offsets[room - 1][1]
+    room -= len(encoding.ids) - len(words.input_ids)  # `words` have no pieces of white space before the first word
     num_words = bisect_left(words.first_piece, room)
     return replace(
         words,

@@ -123,6 +123,10 @@ class QuestionFile(Labelled[Question]):
         return [Unit(item.line) for item in first_questions.values()]
 
     @override
+    def fold_units(self) -> list[int]:
+        return self.unit_ids
+
+    @override
     def file_content(self, units: Sequence[int]) -> str:
         """Return a file with the questions on the contexts with the indices `units`: in JSON if this file is JSON,
         otherwise in JSONL."""
