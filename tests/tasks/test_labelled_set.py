@@ -171,7 +171,8 @@ def test_slices_that_rows_lack_or_files_give_twice() -> None:
         read_set(by_year, LabelledFile(path=Path("rows.jsonl"), slices={"language": "arabic"}))
     Path("rows.csv").write_text("text,label\na,0\n")
     with pytest.raises(
-        DomainbertError, match=r"rows\.csv:1: no column 'year'; .* \(set format\.text_key, label_key or slice_keys\)"
+        DomainbertError,
+        match=r"rows\.csv:1: no column 'year'; .* \(set format\.text_key, label_key or slice_keys, or add a header\)",
     ):
         read_set(by_year, Path("rows.csv"))
     whole = LabelledFile(path=Path("rows.csv"), slices={"year": "2021"})
