@@ -185,12 +185,12 @@ def is_running(out: Path) -> bool:
 
 
 def _lock(marker: TextIO, job: Job) -> None:
-    """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock for a second, longer
+    """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock for 0.2 s, longer
     than `is_running` does.
 
     `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
     """
-    deadline = time.monotonic() + 1
+    deadline = time.monotonic() + 0.2
     while True:
         try:
             fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -199,7 +199,7 @@ def _lock(marker: TextIO, job: Job) -> None:
             if time.monotonic() > deadline:
                 message = f"{job.out}: another process is writing this folder; wait for it, or end it"
                 raise FolderTaken(message) from error
-        time.sleep(0.05)
+        time.sleep(0.02)
 
 
 def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
