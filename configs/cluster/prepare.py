@@ -5,8 +5,8 @@
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --executor slurm --partition cpu
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --filters en fr
 
-Without `--filters` the folder is that of one `domainbert prepare` with these settings: the corpus is the same byte for
-byte, and a recipe whose stage has these settings and this folder skips the stage. With it documents are dropped by
+Without `--filters` the folder equals the output of `domainbert prepare` with these settings: the corpus is equal
+byte for byte, and a recipe whose stage has these settings and this folder skips the stage. With it documents are dropped by
 language, repetition and quality (Gopher, FineWeb), and near duplicates over all files (MinHash of runs of five words,
 from a Jaccard similarity of 0.72 on); e-mail and IP addresses are replaced. The corpus is then read twice, and a recipe
 takes the folder by its path, `prepared: runs/law/prepare`. Texts of labelled sets are left out by `corpus.exclude` of

@@ -141,7 +141,7 @@ class Labelled(Generic[AnyItem]):
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
     def fold_units(self) -> Sequence[int]:
-        """Return for each item the index of its unit in `units`; by default the last unit that begins before it."""
+        """Return for each item the index of its unit in `units`; by default the last that begins up to its line."""
         starts = [unit.line for unit in self.units()]
         return [max(bisect_right(starts, item.line) - 1, 0) for item in self.items]
 

@@ -32,7 +32,7 @@ def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Sect
 
 def _verdict_section(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
     sentences = [{"title": result.title, "sentences": verdicts(result)} for result in results]
-    troubles = [*run_warnings(runs, results), *missing_messages(runs)]  # what is missing so far concerns the verdict
+    troubles = [*run_warnings(runs, results), *missing_messages(runs)]  # a missing file may change the verdict
     # whether a result of evaluate was left out, if no evaluation is shown
     left_out = any(stage.kind == "evaluate" for run in runs for stage in run.stages_with_file(METRICS))
     data = {"verdicts": sentences, "left_out": left_out, "troubles": troubles, "runs": run_summary(runs)}

@@ -53,7 +53,6 @@ def claim_folder(
     manager removes the lock and the checkpoints.
 
     Args:
-        job: the job that writes the folder.
         config: YAML of the resolved settings, written to the folder.
         resume_command: command that resumes the stage after an interruption, recorded in `status.json`.
         resume: whether to keep the files in the folder; otherwise the folder is emptied first.
@@ -96,8 +95,7 @@ def claim_folder(
             (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
             yield check_not_removed
         except (TrainingStopped, KeyboardInterrupt) as stop:
-            # no text: Ctrl-C before, after or without a training
-            raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop
+            raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop  # Ctrl-C has no text
         except Exception as error:
             check_not_removed()
             disk_full = _disk_full_error(job, error, resume_command)
