@@ -5,12 +5,12 @@
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --executor slurm --partition cpu
     python configs/cluster/prepare.py prepare.yaml runs/law/prepare --tasks 64 --filters en fr
 
-Without `--filters` the folder equals the output of `domainbert prepare` with these settings: the corpus is equal
-byte for byte, and a recipe whose stage has these settings and this folder skips the stage. With it documents are dropped by
-language, repetition and quality (Gopher, FineWeb), and near duplicates over all files (MinHash of runs of five words,
-from a Jaccard similarity of 0.72 on); e-mail and IP addresses are replaced. The corpus is then read twice, and a recipe
-takes the folder by its path, `prepared: runs/law/prepare`. Texts of labelled sets are left out by `corpus.exclude` of
-the settings.
+Without `--filters` the folder equals the output of `domainbert prepare` with these settings: the corpus is equal byte
+for byte, and a recipe whose stage has these settings and this folder skips the stage. With it documents are dropped
+by language, repetition and quality (Gopher, FineWeb), and near duplicates over all files (MinHash of runs of five
+words, from a Jaccard similarity of 0.72 on); e-mail and IP addresses are replaced. The corpus is then read twice, and
+a recipe takes the folder by its path, `prepared: runs/law/prepare`. Texts of labelled sets are left out by
+`corpus.exclude` of the settings.
 
 The same command again runs the tasks that failed or met their time limit. What datatrove notes of the tasks stands in
 `runs/law/prepare.datatrove`. Paths must be valid on all machines.
