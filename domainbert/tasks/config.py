@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, TypeVar
 
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
 from domainbert.base.errors import DomainbertError, format_names
@@ -195,6 +195,10 @@ class TaskConfig(ABC):
     def r_drop_unsupported(self) -> str | None:
         """Return the reason why `r_drop` cannot compare two predictions; None if it can."""
         return None
+
+    def as_teacher(self) -> Self:
+        """Return the task for a teacher, with the head that teaches best; by default the same task."""
+        return self
 
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
         """Return the labels of a model or file as these settings read them; by default unchanged."""

@@ -318,6 +318,8 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     teacher, student = made["finetune-teacher"], made["finetune-student"]
     assert student["teachers"] == [f"@finetune-teacher/seed-{seed}" for seed in teacher["seeds"]]
     alone = made["finetune-general"]
+    assert teacher["task"] == {"class_path": "Ner", "init_args": {"head": "crf"}}
+    assert student["task"] == made["result"]["task"] == alone["task"] == "Ner", "transformers loads a linear head"
     assert student["model"] == alone["model"] and teacher["max_epochs"] == alone["max_epochs"] > 8, (
         "few items: 600 steps"
     )

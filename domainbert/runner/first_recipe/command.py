@@ -240,7 +240,10 @@ def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     """Return the template variables of the teacher's training and of the trained teachers, one per seed."""
     hidden, items = _model_config(teacher).sizes.hidden_size, len(labelled.division.contents["train"].items)
+    task = labelled.task.as_teacher()
+    reason = "a CRF teaches the linear head of the small model, which `transformers` can load (docs/how-to/distil.md)"
     return {
+        "teacher_task": None if task == labelled.task else Choice(task_in_yaml(task), reason),
         "cached": labelled.task.distillation.has_logits,
         "teacher_rate": sizes.fine_tuning_lr(hidden, labelled.format_detector.many_targets),
         "teacher_epochs": sizes.fine_tuning_epochs(items, minimum=5),  # a large model learns in fewer epochs

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample, tagged_sample
@@ -100,6 +100,11 @@ class Ner(TaskConfig):
     @override
     def r_drop_unsupported(self) -> str | None:
         return CRF_R_DROP_ERROR if self.head == "crf" else None
+
+    @override
+    def as_teacher(self) -> Self:
+        """Return the task with a CRF, which is the better tagger: its marginals can teach a linear head."""
+        return replace(self, head="crf")
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the entity types of a model's tags."""
