@@ -25,6 +25,7 @@ _LICENSE_KEYS = ("license", "license_name", "license_link")  # the last two are 
 _MAX_CHARACTERS = 100_000  # read from the start of a card
 _ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", "`": "\\`", "*": "\\*"}
 
+_HEAD = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)  # as `huggingface_hub` reads it
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*|multilingual|code")
 
@@ -168,17 +169,14 @@ def escape_cell(value: object) -> str:
 def split_card(text: str) -> tuple[dict[str, Any], str]:
     """Split a card into the values of its YAML header and the body. Return {} and the whole text if there is no valid
     header at its start."""
-    start, fence, rest = text[:_MAX_CHARACTERS].partition(f"{_FENCE}\n")
-    head, end, body = rest.partition(f"\n{_FENCE}\n")
-    if start or not fence or not end:
+    match = _HEAD.match(text[:_MAX_CHARACTERS])
+    if match is None:
         return {}, text
     try:
-        values = yaml.safe_load(head)
+        values = yaml.safe_load(match[1])
     except (yaml.YAMLError, ValueError, RecursionError):
         return {}, text
-    if not isinstance(values, dict):
-        return {}, text
-    return values, (body + text[_MAX_CHARACTERS:]).lstrip("\n")
+    return (values, text[match.end() :].lstrip("\n")) if isinstance(values, dict) else ({}, text)
 
 
 def read_head(folder: Path) -> dict[str, Any]:

@@ -112,6 +112,17 @@ def test_a_card_in_another_form_says_nothing(tmp_path: Path, text: str) -> None:
     assert read_head(tmp_path) == {} == read_head(tmp_path / "none")
 
 
+@pytest.mark.parametrize(
+    "text", ["---\nlicense: mit\n---", "\n---\nlicense: mit\n--- \n\n# Theirs", "---\r\nlicense: mit\r\n---"]
+)
+def test_a_head_is_read_wherever_the_hub_reads_it(tmp_path: Path, text: str) -> None:
+    """Without a line end after its last line, after empty lines, or with spaces after the last dashes."""
+    (tmp_path / "README.md").write_text(text, newline="")
+    assert hub_card(text).data.license == "mit"
+    assert read_head(tmp_path) == {"license": "mit"}
+    assert split_card((tmp_path / "README.md").read_text())[1] == ("# Theirs" if "Theirs" in text else "")
+
+
 def test_a_head_that_is_kept_stays_as_it_is_but_for_the_scores() -> None:
     theirs = {"license": "mit", "widget": [{"text": "Hello"}], "model-index": "none of the sort"}
     result = Result("t", "test.jsonl", "test", "f1", "F1", 0.5)
