@@ -73,11 +73,12 @@ def encode_words(
 ) -> list[Example]:
     """Return the example of each sentence from `word_example`.
 
-    `tags` are the label ids of the words of each sentence (None for prediction), and `labels` the names of the ids.
+    `tags` are the label ids of the words of each sentence (None for prediction), and `labels` the names of the ids. B-X
+    is continued by I-X, or by itself if there is no such label, as in some models of other libraries.
     """
     index = {label: number for number, label in enumerate(labels)}
     continued = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
-    inside = np.asarray([index[label] for label in continued], dtype=np.int64)
+    inside = np.asarray([index.get(label, number) for number, label in enumerate(continued)], dtype=np.int64)
     sentence_tags = tags if tags is not None else [None] * len(aligned)
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, sentence_tags, strict=True)]
 

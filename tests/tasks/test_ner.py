@@ -47,6 +47,17 @@ def test_encoded_labels_go_on_inside_a_word(tokenizer):
     assert window.outputs.tolist() == [0, 1, -1, -1, 2, -1, -1, 3, -1, -1]
 
 
+def test_labels_that_a_model_of_another_library_lacks(tokenizer):
+    """Trained on IOB1, it has no B-cell; if all entities of a type have one word, no I-part."""
+    labels = ("O", "I-cell", "B-part")
+    sentence = make_sentence(["a", "men's", "rates", "men's", "a"], ["O", "B-cell", "I-cell", "B-part", "I-part"])
+    targets = ["O", "I-cell", "I-cell", "I-cell", "I-cell", "B-part", "B-part", "B-part", "B-part"]
+    (example,) = NerTask(labels).encode([sentence], tokenizer, 32)
+    assert [labels[target] for target in example.windows[0].targets] == targets
+    (example,) = NerTask(labels).encode_aligned(align_words(tokenizer, [sentence.words]), 32)
+    assert example.windows[0].outputs.tolist() == [0, 1, -1, -1, 2, 3, -1, -1, 4]
+
+
 def test_loss_is_numpys(tokenizer):
     sentences = [make_sentence(["a", "rates", "b"], ["O", "B-cell", "I-cell"]), make_sentence(["men's"], ["B-B-part"])]
     examples = NerTask(LABELS).encode(sentences, tokenizer, 32)

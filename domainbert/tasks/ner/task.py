@@ -144,7 +144,10 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Return sentences as token ids with the tags of their words; with the scheme BIOES, of their pre-tokens."""
+        """Return sentences as token ids with the tags of their words; with the scheme BIOES, of their pre-tokens.
+
+        A model of another library may lack the label of a tag, such as B-X; the target is then another label of X.
+        """
         self.tokenizer = tokenizer  # for `update` and `TagFormatter`
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
@@ -155,7 +158,9 @@ class NerTask(WordTask[Sentence, Entity]):
                 pretoken_tags(sentence.spans, firsts, len(pretokens.first_piece))
                 for sentence, (pretokens, firsts) in zip(items, words_and_firsts, strict=True)
             ]
-        label_id = {label: index for index, label in enumerate(self.labels)}
+        # "B-X" and "I-X" by any label of X, unless the model has a label with this name
+        label_id = {f"{prefix}-{label[2:]}": index for index, label in enumerate(self.labels) for prefix in "BI"}
+        label_id |= {label: index for index, label in enumerate(self.labels)}
         ids = [[label_id[tag] for tag in sentence_tags] for sentence_tags in tags]
         return encode_words(aligned, ids, self.labels, max_length)
 
