@@ -197,7 +197,8 @@ class FineTuning(TaskModule):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        means = {name: value / batch[self.task.loss_divisor] for name, value in self._loss_sums(batch).items()}
+        count = max(batch[self.task.loss_divisor], 1)  # 0 targets if all sentences of the global batch are empty
+        means = {name: value / count for name, value in self._loss_sums(batch).items()}
         terms = means if len(means) > 1 else {}  # a single term is the loss itself
         return self.record_loss(torch.stack([*means.values()]).sum(), terms)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -117,6 +118,19 @@ def test_a_batch_without_labels_has_no_loss(task, examples, tokenizer):
     logits = torch.randn(len(batch["positions"]), 5, requires_grad=True)
     loss = task.loss(logits, batch | {"num_targets": 1, "targets": torch.full_like(batch["targets"], IGNORE_INDEX)})
     assert float(loss.detach()) == 0.0
+
+
+def test_sentences_without_words_have_no_loss(task, make_model, tokenizer):
+    """Alone in a batch of training or validation; their global batch has no targets."""
+    examples = task.encode([Sentence([], [], line=1, document=0)] * 2, tokenizer, 9)
+    training = LabelledTrainBatches(examples, tokenizer, GlobalOrder(2, 1, seed=0), Share(), range(1))
+    for batches in (training, LabelledBatches(examples, tokenizer, 10_000, Share())):
+        loss = task.loss(torch.zeros(0, 5), tensors(batches[0]))
+        assert float(loss.detach()) == 0.0 and loss.requires_grad
+    for head, kind in (("tokens", NerTask), ("crf", CrfNerTask)):
+        module = fine_tuning(make_model(head, 5), kind(LABELS))
+        module._trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1)
+        assert float(module.training_step(tensors(training[0]) | {"num_targets": 0}, 0).detach()) == 0.0
 
 
 def test_marginals_are_finite_and_0_behind_the_end(task):
