@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -49,6 +50,12 @@ def test_entity_f1_of_a_model_that_finds_nothing_is_zero():
     scoring = entity_scoring("B-x O")
     scoring.predictions = {"a": tagged("O O")}
     assert scoring.summary(Resampling(50, 0))["systems"]["a"]["f1"] == 0
+
+
+def test_repaired_tags_of_predictions_that_are_not_counted():
+    """`trainer.test` scores predictions, of which nobody counted the repaired tags."""
+    scores = entity_scoring("B-x O").scores_of(tagged("B-x O")["1"], SimpleNamespace(labels=("O", "I-x")))
+    assert scores["f1"] == 1 and "repaired_tags" not in scores
 
 
 @pytest.mark.parametrize(

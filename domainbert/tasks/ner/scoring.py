@@ -127,7 +127,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
                 raise DomainbertError(
                     f"{self.test.path}: {scored:,} entities scored for {name!r}; expected {self.num_gold:,}; report it"
                 )
-            system["repaired_tags"] = self._repaired[name]
+            if name in self._repaired:  # `trainer.test` does not count them
+                system["repaired_tags"] = self._repaired[name]
             # means over seeds; without entities in gold and predictions, F1 is undefined
             if (raw_text := self._raw_text.get(name)) and system["f1"] is not None:
                 system["raw_text"] = {
