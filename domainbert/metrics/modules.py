@@ -347,10 +347,16 @@ def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> I
 
 
 def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
-    """Return the ids of classes given by name or id (N,)."""
+    """Return the ids of classes given by name or id (N,); raise `DomainbertError` for an unknown name or id."""
     values = _as_numpy(classes)
+    if values.dtype.kind == "O":  # such as names in a column of pandas
+        values = np.asarray(values.tolist())
     if values.dtype.kind != "U":  # "U": names
-        return values.astype(np.int64)
+        ids = values.astype(np.int64)
+        if (invalid := (ids != values) | (ids < 0) | (ids >= len(labels))).any():
+            found = f"found the class id {values[invalid][0]}"
+            raise DomainbertError(f"{found}; expected an index of the {len(labels)} labels, from 0 to {len(labels) - 1}")
+        return ids
     index = {label: number for number, label in enumerate(labels)}
     if unknown := sorted(set(values.tolist()).difference(index)):
         raise DomainbertError(f"found the class {unknown[0]!r}; expected one of the labels {', '.join(labels)}")

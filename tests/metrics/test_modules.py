@@ -97,11 +97,20 @@ def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:
         (EntityF1(), [["X-a"]], [["O"]], "unknown tag 'X-a'; expected O, B-TYPE or I-TYPE"),
         (ClassificationScores(["a", "b"]), ["c"], ["a"], "found the class 'c'; expected one of the labels a, b"),
         (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: found length 1; expected 2, as in gold"),
+        (LabelScores(["O", "b"], "O"), [1, 1], [-1, 1], "found the class id -1; expected an index of the 2 labels, from 0"),
+        (LabelScores(["O", "b"], "O"), [1, 2], [1, 1], "found the class id 2; expected an index of the 2 labels, from 0"),
+        (ClassificationScores(["a", "b"]), [0.9, 0.2], [1, 0], "found the class id 0.9; expected an index of the 2"),
     ],
 )
 def test_input_that_does_not_fit_is_one_sentence(metric: Any, predicted: Any, gold: Any, message: str) -> None:
     with pytest.raises(DomainbertError, match=message):
         metric.update(predicted, gold)
+
+
+def test_a_column_of_names_is_a_list_of_names() -> None:
+    metric = ClassificationScores(["a", "b"])
+    metric.update(np.array(["a", "b", "b"], dtype=object), np.array([0, 1, 0], dtype=object))
+    assert float(metric.compute()["accuracy"]) == pytest.approx(2 / 3)
 
 
 def test_questions_without_an_answer_are_scored_at_the_best_threshold() -> None:
