@@ -41,7 +41,7 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
         # (words, 3): the columns above, for each word
         correct = np.array([(True, gold_arc[0] == arc[0], gold_arc == arc) for gold_arc, arc in pairs])
         matrix[0] = correct.sum(axis=0)
-        matrix[1] = correct[~np.array(is_punctuation)].sum(axis=0)
+        matrix[1] = correct[~np.array(is_punctuation, dtype=bool)].sum(axis=0)  # a list without words has no type
         matrix[2] = correct.all(axis=0)
     return counts
 

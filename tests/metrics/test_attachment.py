@@ -69,6 +69,11 @@ def test_a_file_of_punctuation_scores_nothing_without_it() -> None:
     assert labelled == {"las": 0, "uas": 1, "las_no_punctuation": 0, "uas_no_punctuation": 1, "exact": 0}
 
 
+def test_a_sentence_without_words_is_an_exact_tree() -> None:
+    counts = count_arcs([[], [(0, "r")]], [[], [(0, "s")]], [[], [False]])
+    assert counts.tolist() == [[[0, 0, 0], [0, 0, 0], [1, 1, 1]], [[1, 1, 0], [1, 1, 0], [1, 1, 0]]]
+
+
 @pytest.mark.parametrize("predicted", [[], [[]], [[(0, "r")], [(0, "r")]]])
 def test_other_sentences_or_words_are_refused(predicted: list[list[tuple[int, str]]]) -> None:
     gold = [[(0, "r")]]
