@@ -67,7 +67,7 @@ def bootstrap_interval(
         resamples: number of draws.
         confidence: confidence level.
         seed: seed of the draws.
-        units: for each row, the index (from 0) of its document, if rows are parts of documents.
+        units: for each row, the number of its document, if rows are parts of documents.
     """
     systems = {"system": counts} if baseline is None else {"system": counts, "baseline": baseline}
     seeds = {name: [arrays] if isinstance(arrays, np.ndarray) else arrays for name, arrays in systems.items()}
@@ -91,8 +91,8 @@ def resample_scores(
         statistic: maps summed counts to a score, or is a `WeightedStatistic`.
         resamples: number of draws.
         seed: seed of the draws; the same seed draws the same documents.
-        units: for each row, the index (from 0) of the unit that is drawn as a whole, usually its document, because
-            rows of a document are not independent; None: each row is a unit.
+        units: for each row, the number of the unit that is drawn as a whole, usually its document, because rows of a
+            document are not independent; None: each row is a unit.
     """
     all_rows = slice(None)
     part_scores = resample_parts(systems, [all_rows], statistic, resamples, seed, units)
@@ -116,7 +116,8 @@ def resample_parts(
     if len(sizes) != 1 or 0 in sizes or not all(systems.values()):
         raise ValueError(f"counts: found arrays of lengths {sorted(sizes)}; expected the same documents, at least 1")
     num_rows = sizes.pop()
-    row_units = np.arange(num_rows) if units is None else np.asarray(units)
+    # numbered from 0 without gaps: a number that no row has would be an empty unit, and be drawn
+    row_units = np.arange(num_rows) if units is None else np.unique(units, return_inverse=True)[1]
     generator = np.random.default_rng(seed)
     # counts of each system: (rows, seeds, ...)
     stacked = {name: np.stack(seeds, axis=1).astype(np.float64) for name, seeds in systems.items()}
@@ -133,9 +134,10 @@ def resample_parts(
 
 
 def interval(scores: FloatArray, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the percentile interval of resampled scores (resamples,), ignoring NaN."""
+    """Return the percentile interval of resampled scores (resamples,), ignoring NaN; NaN if all scores are."""
     tail = 50 * (1 - confidence)  # percent of the scores below the interval, and above it
-    low, high = np.nanpercentile(scores, [tail, 100 - tail])
+    defined = scores[~np.isnan(scores)]
+    low, high = np.percentile(defined, [tail, 100 - tail]) if len(defined) else (np.nan, np.nan)
     return float(low), float(high)
 
 
@@ -173,7 +175,8 @@ def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]
         scores = np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
     else:
         sums = weights @ counts.reshape(len(counts), -1)
-        scores = statistic(sums.reshape(len(weights), *counts.shape[1:]))
+        with np.errstate(invalid="ignore"):  # a mean over no row is 0 / 0
+            scores = statistic(sums.reshape(len(weights), *counts.shape[1:]))
     return np.where(weights.sum(axis=1, keepdims=True) > 0, scores, np.nan)
 
 

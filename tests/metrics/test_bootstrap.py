@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 
 from domainbert.metrics import bootstrap
-from domainbert.metrics.bootstrap import interval, resample_scores
+from domainbert.metrics.bootstrap import interval, resample_parts, resample_scores
 from domainbert.metrics.counts import accuracy, micro_f1
+from domainbert.tasks.scoring import mean_value
 from tests.metrics.drawn_seeds import drawn_seeds
 
 GENERATOR = np.random.default_rng(0)
@@ -42,6 +43,8 @@ def test_rows_of_one_unit_are_drawn_together():
     summed = [np.stack([one[units == unit].sum(axis=0) for unit in range(10)]) for one in seeds]
     found = resample_scores({"a": seeds}, micro_f1, 50, 5, units)["a"]
     assert found == pytest.approx(resample_scores({"a": summed}, micro_f1, 50, 5)["a"], abs=1e-12)
+    # numbers of units with gaps, which are no empty units
+    assert np.array_equal(found, resample_scores({"a": seeds}, micro_f1, 50, 5, 3 * units + 7)["a"])
     copies = [np.repeat(coin(0.7), 5, axis=0)]  # a text five times is no further text
     wide, narrow = (
         np.ptp(interval(resample_scores({"a": copies}, accuracy, units=numbers)["a"]))
@@ -97,3 +100,14 @@ def test_the_interval_is_that_of_the_percentiles():
     scores = np.random.default_rng(0).permutation(1001).astype(float)
     assert interval(scores) == pytest.approx((25.0, 975.0), abs=1e-9)
     assert interval(scores, confidence=0.5) == pytest.approx((250.0, 750.0), abs=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_part_without_rows_in_a_draw_is_no_warning():
+    """A mean is 0 / 0 there; in the only draw of `trainer.test`, the part may have no row at all."""
+    counts = np.stack([np.arange(4.0), np.ones(4)], axis=-1)[:, None]
+    parts = [np.array([row]) for row in range(4)]
+    (draw,) = resample_parts({"a": [counts]}, parts, mean_value, 1, 0)["a"]
+    drawn = np.random.default_rng(0).integers(4, size=4)
+    assert np.array_equal(draw, [counts[row, 0, 0] if row in drawn else np.nan for row in range(4)], equal_nan=True)
+    assert np.isnan(draw).any() and all(map(np.isnan, interval(draw[np.isnan(draw)])))
