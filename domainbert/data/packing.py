@@ -96,6 +96,13 @@ class RowPlan:
         firsts, ends = self.row_offsets[rows], self.row_offsets[rows + 1]
         return concatenated_ranges(firsts, ends - firsts)
 
+    def most_pieces(self, num_rows: int) -> int:
+        """Return the number of pieces in the `num_rows` rows with the most; rows occur twice if there are fewer."""
+        per_row = np.diff(self.row_offsets)
+        if len(per_row) > num_rows:
+            return int(np.partition(per_row, -num_rows)[-num_rows:].sum())
+        return int(per_row.max()) * num_rows
+
     @property
     def fullness(self) -> float:
         """Share of the positions that are not padding."""

@@ -253,6 +253,11 @@ class PartedPlan(RowPlan):
     def num_rows(self) -> int:
         return int(self.rows_of_parts.sum())
 
+    @override
+    def most_pieces(self, num_rows: int) -> int:
+        """Return the mean number of pieces in `num_rows` rows: the number of each row is not in memory."""
+        return -(-self.pieces * num_rows // self.num_rows)  # rounded up
+
     @property
     @override
     def fullness(self) -> float:

@@ -69,15 +69,11 @@ def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
 def most_texts(phase: RowPhase, share: Share) -> int:
     """Return the largest expected number of segments in a micro-batch of a phase: texts, and the padding of each row.
 
-    A micro-batch with the same row twice, from two passes, may exceed it: its shape is then compiled separately.
+    A micro-batch with the same row twice, from two passes, may exceed it, and so may one of a corpus in parts: its shape
+    is then compiled separately.
     """
     num_rows = share.micro_batch_size(phase.order.batch_size)
-    texts_per_row = np.diff(phase.reader.plan.row_offsets)
-    if len(texts_per_row) > num_rows:
-        num_texts = np.partition(texts_per_row, -num_rows)[-num_rows:].sum()  # in the `num_rows` rows with the most
-    else:  # a micro-batch has rows of several passes
-        num_texts = texts_per_row.max() * num_rows
-    return num_rows + int(num_texts)
+    return num_rows + phase.reader.plan.most_pieces(num_rows)
 
 
 class PhasedRows(Dataset[Batch]):

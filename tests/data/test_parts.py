@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
@@ -23,13 +24,16 @@ from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
+from domainbert.encoders.layers import segment_boundaries
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
+from domainbert.pretraining.phases import PhasedRows, RowPhase
 from domainbert.stages.merge import merge
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from domainbert.training.data_module import WithBoundaries
 from tests.toy_corpus import WORDS
 
 FILES = 7
@@ -205,6 +209,16 @@ def test_only_the_parts_of_a_window_are_opened(merged: Path, monkeypatch: pytest
     monkeypatch.setattr(LocalFiles, "path", noted)
     TrainRows(rows, order, Share(0, 1, 1), range(60))[0]
     assert opened and opened <= {*order._windows(0)[0][:2].tolist()}
+
+
+def test_a_gpu_gets_boundaries_with_room_for_the_mean_number_of_texts(merged: Path) -> None:
+    rows = reader(open_prepared([merged]))
+    phases = PhasedRows([RowPhase(range(5), rows, rows.order(8, 5))], Share(), range(5))
+    texts = np.diff(rows.plan.row_offsets[np.arange(rows.plan.num_rows + 1)])
+    assert phases.most_texts == 8 + math.ceil(8 * texts.mean())
+    batch = WithBoundaries(phases)[0]
+    starts = segment_boundaries(torch.from_numpy(batch["segment_ids"]), phases.most_texts)
+    assert torch.equal(batch["boundaries"], starts) and len(starts) > phases.most_texts
 
 
 def test_parts_at_a_url_give_the_same_batches(
