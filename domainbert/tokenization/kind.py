@@ -71,6 +71,10 @@ class Pieces(ABC):
     def surface(self, token: str) -> Surface | None:
         """Return the text and role of an entry; None if it has no text, such as part of a character."""
 
+    def starts_word(self, surface: Surface) -> bool:
+        """Whether the text of a surface starts a word where it stands. Default: as the surface says."""
+        return surface.starts_word
+
     @abstractmethod
     def spell(self, surface: Surface) -> list[int]:
         """Return the ids of the entries that spell a surface in its role, unknown parts included."""

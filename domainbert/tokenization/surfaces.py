@@ -6,9 +6,10 @@ and "▁bank").
 An entry of a new vocabulary is copied if the old vocabulary has the same text in the same role (a special token: the
 same role). Case follows the old vocabulary: "Bank" of a cased vocabulary matches "bank" of an uncased one, and "monday"
 of an uncased one matches "monday", else "Monday", else "MONDAY" of a cased one. The role of entries without a letter or
-digit is ignored, because byte-level vocabularies write "," where WordPiece begins a word. An entry without a text, such
-as part of a character, is copied between vocabularies of the same kind. Any other entry is composed of the old pieces
-of its text.
+digit is ignored, because byte-level vocabularies write "," where WordPiece begins a word. Between kinds, such a sign
+and a Chinese character match "," of WordPiece and not "##,", which occurs in no text. An entry without a text, such as
+part of a character, is copied between vocabularies of the same kind. Any other entry is composed of the old pieces of
+its text.
 """
 
 from __future__ import annotations
@@ -76,6 +77,10 @@ class Vocabulary:
         """Return a text as the vocabulary normalises it, without white space at both ends."""
         return self._pieces.fold(text)
 
+    def starts_word(self, surface: Surface) -> bool:
+        """Whether a surface starts a word in the texts of this vocabulary."""
+        return self._pieces.starts_word(surface)
+
     def pieces(self, surface: Surface) -> list[int]:
         """Return the ids of the entries that spell a surface in its role, without [UNK] for unknown parts."""
         text = self.fold(surface.text)
@@ -137,6 +142,8 @@ def origins(new: Vocabulary, old: Vocabulary, keep_role: bool = True) -> list[Or
         elif surface is None:
             match = index.without_text.get(new.tokens[token_id]) if new.kind == old.kind else None
         else:
+            if new.kind != old.kind:
+                surface = surface._replace(starts_word=old.starts_word(surface))
             match = index.find(surface, new.lowercases)
         if match is not None:
             result.append(Origin("copied", (match,)))

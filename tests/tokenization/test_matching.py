@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from tokenizers import Tokenizer, pre_tokenizers
-from tokenizers.models import BPE
+from tokenizers.models import BPE, Unigram
 
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
@@ -70,6 +70,27 @@ def test_a_sign_in_its_own_role_goes_first(make_tokenizer: Make) -> None:
     old = vocabulary_of(make_tokenizer(["##,", ",", ";", "##-"]))  # ids from 5
     new = vocabulary_of(make_tokenizer([",", "##,", "##;", "-"]))
     assert [origin.pieces for origin in origins(new, old)[5:]] == [(6,), (5,), (7,), (8,)]
+
+
+def test_what_wordpiece_cuts_apart_starts_a_word_there(make_tokenizer: Make) -> None:
+    """No text contains "##," or "##中", so their vectors are untrained."""
+    old = vocabulary_of(make_tokenizer(["##,", ",", "##.", ".", "##中", "中", "##国", "国", "##t", "t", "'"]))
+    entries = ["<unk>", ",", ",.", "▁.,", "中", "中国", "t", "'t", "..☃"]
+    new = Vocabulary(Tokenizer(Unigram([(entry, -1.0) for entry in entries], 0)))
+    found = dict(zip(entries, origins(new, old), strict=True))
+    ids = {token: number for number, token in enumerate(old.tokens)}
+    assert {entry: [old.tokens[piece] for piece in origin.pieces] for entry, origin in found.items()} == {
+        "<unk>": ["[UNK]"],
+        ",": [","],
+        ",.": [",", "."],
+        "▁.,": [".", ","],
+        "中": ["中"],
+        "中国": ["中", "国"],
+        "t": ["##t"],
+        "'t": ["'", "t"],
+        "..☃": [".", "."],
+    }
+    assert found["中"] == Origin("copied", (ids["中"],)) and found[",."].kind == "composed"
 
 
 def test_no_entries() -> None:

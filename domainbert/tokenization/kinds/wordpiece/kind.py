@@ -80,9 +80,18 @@ class _WordPieces(Pieces):
         inside = token.startswith(self._prefix) and len(token) > len(self._prefix)
         return Surface(token.removeprefix(self._prefix) if inside else token, starts_word=not inside)
 
+    def starts_word(self, surface: Surface) -> bool:
+        """Whether a surface starts a word: also a sign and a Chinese character, at which every text is cut."""
+        return surface.starts_word or self._split(f"a{surface.text}")[0] == "a"
+
     def spell(self, surface: Surface) -> list[int]:
-        model = self.backend.model if surface.starts_word else self._inside_model
-        return [token.id for token in model.tokenize(surface.text)]
+        if not surface.starts_word:
+            return [token.id for token in self._inside_model.tokenize(surface.text)]
+        return [token.id for word in self._split(surface.text) for token in self.backend.model.tokenize(word)]
+
+    @cached_property
+    def _split(self) -> Callable[[str], list[str]]:
+        return normalized_words(self.backend)
 
     @cached_property
     def _inside_model(self) -> WordPiece:
