@@ -99,10 +99,10 @@ class WordTask(Task[Item, list[Part]]):
         is_word = outputs >= 0  # -1 at positions that continue a word
         with torch.autocast(logits.device.type, enabled=False):
             continuations = _cross_entropy(logits, targets.masked_fill(is_word, IGNORE_INDEX))
-            longest = batch["longest"] if "longest" in batch else int(outputs.max()) + 1 if len(outputs) else 0  # in words
+            # in words; at least 1, as a CRF reads a first word of each sentence, even if no sentence has words
+            longest = batch.get("longest") or int(functional.pad(outputs, (0, 1)).max()) + 1
             labelled_outputs = outputs.masked_fill(targets == IGNORE_INDEX, -1)  # the sequence has only labelled words
-            # a CRF reads at least one word of each sentence, also of empty sentences, whose loss is 0
-            grid = SizedGrid(batch["example"], labelled_outputs, len(batch["items"]), max(longest, 1))
+            grid = SizedGrid(batch["example"], labelled_outputs, len(batch["items"]), longest)
             emissions, labels = grid.fill(logits.float()), grid.fill(targets)
             losses = self.crf.log_partition(emissions, grid.lengths) - self.crf.score(emissions, labels, grid.lengths)
         return continuations + losses.where(grid.lengths > 0, 0.0).sum()

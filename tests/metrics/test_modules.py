@@ -97,8 +97,8 @@ def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:
         (EntityF1(), [["X-a"]], [["O"]], "unknown tag 'X-a'; expected O, B-TYPE or I-TYPE"),
         (ClassificationScores(["a", "b"]), ["c"], ["a"], "found the class 'c'; expected one of the labels a, b"),
         (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: found length 1; expected 2, as in gold"),
-        (LabelScores(["O", "b"], "O"), [1, 1], [-1, 1], "found the class id -1; expected an index of the 2 labels, from 0"),
-        (LabelScores(["O", "b"], "O"), [1, 2], [1, 1], "found the class id 2; expected an index of the 2 labels, from 0"),
+        (LabelScores(["O", "b"], "O"), [1, 1], [-1, 1], "found the class id -1; expected an index of the 2 labels"),
+        (LabelScores(["O", "b"], "O"), [1, 2], [1, 1], "found the class id 2; expected an index of the 2 labels"),
         (ClassificationScores(["a", "b"]), [0.9, 0.2], [1, 0], "found the class id 0.9; expected an index of the 2"),
     ],
 )
