@@ -325,8 +325,10 @@ class SentenceFile(Labelled[AnySentence]):
 
     @property
     def has_documents(self) -> bool:
-        """Whether any file marks where documents begin."""
-        return self.marks_documents or any(getattr(part, "has_documents", False) for part in self.parts)
+        """Whether any file marks several documents: an interval over resamples of one document would have no width."""
+        if self.parts:
+            return any(getattr(part, "has_documents", False) for part in self.parts)
+        return self.marks_documents and self.num_documents > 1
 
     @property
     @override
@@ -336,7 +338,7 @@ class SentenceFile(Labelled[AnySentence]):
     @property
     @override
     def unit_ids(self) -> list[int] | None:
-        """Return for each item the index of its document, from 0; None if the file marks no documents."""
+        """Return for each item the index of its document, from 0; None if no file marks several documents."""
         return distinct_indices(item.document for item in self.items) if self.has_documents else None
 
     @property

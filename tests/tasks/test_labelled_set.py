@@ -251,6 +251,15 @@ def test_documents_are_those_that_any_of_the_files_marks() -> None:
             assert [one.document for one in found.items] == wanted
 
 
+def test_sentences_of_a_single_document_are_resampled() -> None:
+    Path("one.conll").write_text("-DOCSTART- -X- O\n\nCash NN B-x\n\nRates NN O\n\n")
+    Path("one.conllu").write_text("# newdoc\n" + 2 * "1\tRates\t_\t_\t_\t_\t0\troot\t_\t_\n\n")
+    for kind, config in (("conll", Ner()), ("conllu", Parsing())):
+        single = read_set(config, Path(f"one.{kind}"))
+        double = read_set(config, [Path(f"one.{kind}"), Path(f"one.{kind}")])
+        assert [(found.unit, found.unit_ids) for found in (single, double)] == 2 * [("sentences", None)]
+
+
 def settings_with(train: Any) -> tuple[Settings, list[str]]:
     given = {"model": ".", "task": "Classification", "train": train, "validation": "one.jsonl"}
     problems = Problems("recipe")

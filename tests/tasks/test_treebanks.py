@@ -78,9 +78,9 @@ def test_words_heads_and_labels(tmp_path: Path) -> None:
     assert first.heads == [3, 3, 0, 3, 3] and second.arcs == [(0, "root")]
     assert first.labels == ["case", "det", "root", "nummod:gov", "punct"]
     assert first.punctuation == [False, False, False, False, True]  # by its character: it has no tag
-    assert (first.line, second.line) == (1, 11) and found.unit == "documents"
+    assert (first.line, second.line) == (1, 11) and found.unit == "sentences"
     assert found.describe().endswith(
-        "2 sentences in 1 documents, 6 words, and 1 multiword tokens, 1 empty nodes, which are dropped; "
+        "2 sentences, 6 words, and 1 multiword tokens, 1 empty nodes, which are dropped; "
         "CoNLL (10 columns); 5 labels (case 1, det 1, nummod:gov 1, punct 1, root 2)"
     )
     universal = read_treebank(Parsing(format=ParsingFormat(subtypes=False)), tmp_path / "a.conllu")
