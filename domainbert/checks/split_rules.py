@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from math import ceil
@@ -127,15 +127,15 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """
     first_set_names = {item.document_name for item in sets.first.items if item.document_name}
     first_items = first_indices(item.document_name for item in sets.second.items)  # first item of each document
+    first_items.pop("", None)  # of items without a document name
     shared = [index for name, index in first_items.items() if name in first_set_names]
-    if shared and not _are_documents_numbered(sets):
+    if shared and not _are_documents_numbered(first_set_names | first_items.keys()):
         share = f"{len(shared):,} of {len(first_items):,} documents of {sets.second.name}"
         yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))
 
 
-def _are_documents_numbered(sets: TwoSets) -> bool:
+def _are_documents_numbered(names: Set[str]) -> bool:
     """Whether documents are only numbered 0, 1, 2, ... in each file: equal numbers then do not mean equal documents."""
-    names = {item.document_name for data in (sets.first, sets.second) for item in data.items}
     return all(name.strip("()").isdecimal() and int(name.strip("()")) <= len(names) for name in names)
 
 

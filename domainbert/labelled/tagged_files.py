@@ -26,6 +26,7 @@ from domainbert.labelled.rows import without_rejected
 
 _TAG_KEYS = ("tags", "ner_tags")
 _LINE_OF_MARK = attrgetter("line")
+_NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _NOT_IN_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
 
 
@@ -175,7 +176,8 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
     marks = []
     for row in table.marks:
         mark_tag = row.columns[tag] if len(row.columns) == table.width else None
-        marks.append(Mark(row.line, mark_tag, name=" ".join(row.columns[1:])))
+        name = " ".join(column for column in row.columns[1:] if column not in _NO_NAME)
+        marks.append(Mark(row.line, mark_tag, name))
     rows = []
     for block in table.blocks:
         words, tags = ([row.columns[column] for row in block.rows] for column in (token, tag))
