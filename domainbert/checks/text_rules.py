@@ -21,9 +21,9 @@ BROKEN = re.compile(f"{_CONTROLS}|{_WRONGLY_DECODED}")
 _MARKUP = re.compile(
     r"</?[A-Za-z][A-Za-z0-9]*(\s+[a-z-]+=[^<>]*)?\s*/?>|&(?:[a-zA-Z]{2,8}|#\d{2,6}|#x[0-9a-fA-F]{2,6});"
 )
-_PERSONAL = re.compile(
+_PERSONAL = re.compile(  # bounded repetitions: the time of unbounded ones grows with the fifth power of a long number
     r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"
-    r"|(?<![\w.])\+\d{1,3}[ .-]?(?:\(\d+\)|\d+)(?:[ .-]?\d{2,}){2,4}\b"
+    r"|(?<![\w.])\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,5}\)|\d{1,5})(?:[ .-]?\d{2,5}){2,4}\b"
     r"|\b(?:[Tt]el|[Pp]hone|[Mm]obile|[Ff]ax)[.: ]+\+?\(?\d[\d ()./-]{6,}\d"
 )
 

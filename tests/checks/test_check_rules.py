@@ -138,6 +138,23 @@ def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
     assert result["errors"][0].startswith("only-one-label: the 240 sentences of train have no entities;")
 
 
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Call +49 30 123456.", 1),
+        ("Call +1 (555) 123-4567.", 1),
+        ("Call +33123456789.", 1),
+        ("Growth by +0.12345 points.", 0),
+        (f"The state +{'10' * 500}x.", 0),  # within seconds
+    ],
+)
+def test_phone_numbers(tmp_path: Path, text: str, count: int) -> None:
+    rows = planted.classes()
+    rows["train"][0]["text"] = text
+    result, _ = looked_at(tmp_path, rows, "Classification", thresholds={"long-word": 2000})
+    assert result["findings"].get("personal-data", 0) == count
+
+
 @pytest.mark.parametrize(("first", "count"), [(",", 1), ("rare", 0)])
 def test_an_entity_that_ends_in_a_pair_of_brackets_may_begin_with_a_comma(
     tmp_path: Path, first: str, count: int
