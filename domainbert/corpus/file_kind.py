@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -168,8 +168,12 @@ def _has_tag_column(content: Sequence[str]) -> bool:
     widths = [len(_split_columns(line)) for line in content]
     width = Counter(widths).most_common(1)[0][0]
     lines = [line for line, columns in zip(content, widths, strict=True) if columns == width]
-    tags_by_column = Counter(column for line in lines for column in _tagged_columns(line))
-    most_tags = max(tags_by_column.values(), default=0)  # number of lines with a tag in the column with the most tags
+    tags_by_column: dict[int, list[str]] = defaultdict(list)
+    for line in lines:
+        for column in _tagged_columns(line):
+            tags_by_column[column].append(_split_columns(line)[column])
+    # number of tags in the column with the most tags; a column of only "I" is the English word
+    most_tags = max((len(tags) for tags in tags_by_column.values() if set(tags) != {"I"}), default=0)
     num_words = len(content) if _tagged_columns(content[0]) else len(content) - 1
     return most_tags >= 2 and most_tags >= _MIN_TAGGED * num_words
 
@@ -188,9 +192,13 @@ def _split_columns(line: str) -> list[str]:
 
 
 def _tagged_columns(line: str) -> list[int]:
-    """Return the indices of the columns with a tag; [] for a line of one column."""
+    """Return the indices of the columns with a tag; [] for a line of one column.
+
+    The first word of a text is not a tag: sentences begin with "I" in English and "O" in Portuguese.
+    """
     columns = _split_columns(line)
-    return [index for index, column in enumerate(columns) if len(columns) > 1 and _TAG.fullmatch(column)]
+    first = 0 if "\t" in line else 1
+    return [index for index in range(first, len(columns)) if _TAG.fullmatch(columns[index])]
 
 
 def _num_tab_columns(lines: Sequence[str]) -> int:
