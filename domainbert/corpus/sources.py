@@ -144,10 +144,10 @@ def read_source(
             continue
         counts.files += 1
         documents = partial(_read_file, name, path, source, counts)
-        if excerpt is None:
+        if excerpt is None or not (size := path.stat().st_size):
             yield from documents()
         else:
-            yield from excerpt.first_documents(documents, excerpt.per_byte * path.stat().st_size, counts)
+            yield from excerpt.first_documents(documents, excerpt.per_byte * size, counts)
 
 
 def set_ignored_counts(report: CorpusReport, sources: Sequence[Source]) -> None:

@@ -240,4 +240,6 @@ def test_an_excerpt_is_bounded_and_counts_what_it_leaves(tmp_path: Path) -> None
     read = [source.read_characters for source in part.report.sources]
     assert all(read) and size // 20 < sum(read) <= size // 10 + 400
     assert [source.files_cut for source in part.report.sources] == [1, 1]
-    assert corpus_facts(scan_corpus(config, max_characters=10 * size)) == corpus_facts(whole)
+    (tmp_path / "0.jsonl").write_text("")
+    config = CorpusConfig([Source(str(tmp_path / "0.jsonl")), *config.sources])
+    assert corpus_facts(scan_corpus(config, max_characters=10 * size)) == corpus_facts(scan_corpus(config))
