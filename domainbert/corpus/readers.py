@@ -97,7 +97,7 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def _columns(line: str) -> list[str]:
-    return [column.strip() for column in line.split("\t" if "\t" in line else " ")]
+    return [column.strip() for column in line.strip(" ").split("\t" if "\t" in line else " ")]
 
 
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:

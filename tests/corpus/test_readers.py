@@ -177,7 +177,7 @@ def test_csv_field_may_be_longer_than_pythons_own_limit(tmp_path: Path) -> None:
 
 def test_conll_gives_sentences_without_labels(tmp_path):
     path = tmp_path / "a.conll"
-    path.write_text("-DOCSTART- O\n\nCash B-x\ntransfers I-x\n\n\nhelp\tO\n.\tO\n", encoding="utf-8")
+    path.write_text(" -DOCSTART- O\n\nCash B-x\n  transfers   I-x\n\n\nhelp\tO\n.\tO\n", encoding="utf-8")
     assert list(read_conll(path, Source(str(path)))) == [(":3", "Cash transfers"), (":7", "help .")]
 
 
