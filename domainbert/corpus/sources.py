@@ -165,6 +165,9 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     """Yield the documents of a file; `name` is the path below the source, with which the ids begin."""
     reader = _choose_reader(path, source, counts)
     if source.translation is not None:
+        if reader is not READERS[".txt"]:
+            expected = "expected a text per line in both files, or translation_key for the translation in a row"
+            raise DomainbertError(f"{path}: found no plain text, but translation is set; {expected}")
         documents: Iterator[RawDocument] = read_aligned(path, source.translation)
     elif source.translation_key is None:
         documents = reader(path, source)
