@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import pairwise
 
-_SENTENCE_END = re.compile(r"([.!?][\"')\]]*)\s+(?=[\"'(\[]*[A-Z0-9])")
+_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")  # with the first letter or digit after it
 _NEW_LINE = re.compile("\n")
 
 
@@ -18,8 +18,8 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
     White space becomes single spaces; no word is lost. The rules are simple, because a wrong split still gives text of
     the domain.
     """
-    for piece in _SENTENCE_END.sub(r"\1\n", text).split("\n"):
-        words = piece.split()
+    for sentence in cut_sentences(text):
+        words = sentence.split()
         for start in range(0, len(words), max_words):
             yield " ".join(words[start : start + max_words])
 
@@ -27,7 +27,8 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 def cut_sentences(text: str) -> list[str]:
     """Return the sentences of a text as in `split_sentences`, but of any length and with their trailing white space:
     joined, they are the text."""
-    ends = {match.end() for pattern in (_SENTENCE_END, _NEW_LINE) for match in pattern.finditer(text)}
+    ends = {match.end() for match in _SENTENCE_END.finditer(text) if match[1].isupper() or match[1].isdigit()}
+    ends |= {match.end() for match in _NEW_LINE.finditer(text)}
     return [text[start:end] for start, end in pairwise(sorted({0, *ends, len(text)}))]
 
 

@@ -18,6 +18,13 @@ def test_sentences_end_where_a_capital_or_a_digit_follows():
         "Dr.",
         "Fed of the U.S. agreed.",
     ]
+    other = "Il partit. À midi, il revint. était-ce lui? Суд решил. Истец (да) молчал."
+    assert list(split_sentences(other)) == [
+        "Il partit.",
+        "À midi, il revint. était-ce lui?",
+        "Суд решил.",
+        "Истец (да) молчал.",
+    ]
     assert [len(piece.split()) for piece in split_sentences("a " * 25, max_words=10)] == [10, 10, 5]
 
 
