@@ -272,6 +272,16 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
     assert [Ner.format_detector.with_repair(task) for task in (Ner(), *mended[:2])] == mended
 
 
+def test_lists_of_words_in_an_array(tmp_path: Path) -> None:
+    rows = [{"tokens": ["Cash", "helped"], "ner_tags": ["B-x", "O"]}, {"tokens": ["No"], "ner_tags": ["I-x"]}]
+    (tmp_path / "a.json").write_text(json.dumps(rows[:1]))
+    (tmp_path / "b.json").write_text(json.dumps(rows, indent=1))
+    file = read_ner(tmp_path / "a.json")
+    assert [(item.words, item.tags, item.line) for item in file.items] == [(["Cash", "helped"], ["B-x", "O"], 1)]
+    with pytest.raises(DomainbertError, match=r"b\.json:2: I-x begins the sentence, which IOB2 forbids"):
+        read_ner(tmp_path / "b.json", NerFormat(scheme="IOB2"))
+
+
 def test_exports_of_doccano(tmp_path: Path) -> None:
     """Newer ones have entities with offsets of other names, older ones lists under "label"."""
     newer = {

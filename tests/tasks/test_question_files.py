@@ -61,6 +61,14 @@ def test_squad_json_and_jsonl_hold_the_same(tmp_path: Path) -> None:
     assert files[0].describe() == f"{tmp_path}/a.json: 3 questions, 1 of them without an answer, on 1 contexts; JSON"
 
 
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_array_is_read_like_jsonl(tmp_path: Path, indent: int | None) -> None:
+    (tmp_path / "a.json").write_text("\ufeff" + json.dumps([ROW, ROW], indent=indent), encoding="utf-8")
+    (tmp_path / "b.jsonl").write_text(f"\n{json.dumps(ROW)}\n{json.dumps(ROW)}\n")
+    for name, lines in (("a.json", [1, 2]), ("b.jsonl", [2, 3])):
+        assert [one.line for one in read_questions(QuestionAnswering(), tmp_path / name).items] == lines
+
+
 def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
     row = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "answer_start": [3]}}
     (tmp_path / "a.jsonl").write_text(f"{json.dumps(row)}\n\n{json.dumps(row)}\n")

@@ -118,7 +118,7 @@ def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
     line, first_row = export.rows[0]
     keys = _detect_keys(f"{path}:{line}", first_row, format)
     if not keys.is_text:
-        raise DomainbertError(f"{path}: lists of words in a JSON array; expected them in JSONL, or texts with entities")
+        return read_ner_jsonl(path, format)
     return _read_entities(path, export, keys, format, problems)
 
 

@@ -9,7 +9,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -38,6 +38,7 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 Row = dict[str, Any]
 
 _MAX_FIRST_LINE = 1 << 20  # bytes read to detect the format
+_BEGINS_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*(\{|$)")  # a byte order mark may come first
 _ID_FIELD = re.compile(r'"id"\s*:\s*("(?:[^"\\]|\\.)*")')
 
 
@@ -179,12 +180,15 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
 
 
 def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
-    """Return "jsonl" if the first line is a JSON object that is not a whole SQuAD file, otherwise "json"."""
+    """Return "jsonl" if the first line that is not blank is a JSON object that is not a whole SQuAD file, or begins an
+    array of objects; otherwise "json"."""
     try:
         with open_bytes(path) as stream:
-            line = stream.readline(_MAX_FIRST_LINE)
+            line = next(filter(bytes.strip, iter(partial(stream.readline, _MAX_FIRST_LINE), b"")), b"")
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
+    if _BEGINS_ARRAY.match(line):
+        return "jsonl"
     try:
         first = json.loads(line)
     except (ValueError, RecursionError):
