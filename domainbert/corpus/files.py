@@ -56,13 +56,13 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
 
 def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
     """Yield `(name relative to base, path)` of the files in and below a folder, sorted by name at each level; or of the
-    file itself."""
+    file itself. A broken link is yielded, too, so that its reader raises the error."""
     check_utf8(str(path))
     if path.is_dir():
         for name in sorted(os.listdir(path)):
             if not name.startswith("."):
                 yield from _walk(path / name, base)
-    elif path.is_file():
+    elif path.is_file() or (path.is_symlink() and not path.exists()):
         yield path.relative_to(base).as_posix(), path
 
 

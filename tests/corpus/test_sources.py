@@ -45,6 +45,13 @@ def test_files_of_folders_and_globs(folder: Path, pattern: str, names: list[str]
     assert [file.name for file in CorpusConfig([source]).input_files()] == [Path(name).name for name in names]
 
 
+@pytest.mark.parametrize("pattern", ["", "*.txt"])
+def test_a_broken_link_is_an_error(folder: Path, pattern: str) -> None:
+    (folder / "c.txt").symlink_to(folder / "absent.txt")
+    with pytest.raises(DomainbertError, match=r"c\.txt: cannot be read \(No such file or directory\)"):
+        list(read_source(Source(f"{folder}/{pattern}".rstrip("/")), SourceReport("x")))
+
+
 def test_all_sources_with_nothing_to_read_are_told_together(folder: Path) -> None:
     (folder / "empty").mkdir()
     names = ["absent", "*.csv", "empty", "notes.pdf", "*.pdf", "b.txt"]
