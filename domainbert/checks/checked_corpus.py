@@ -16,7 +16,7 @@ from domainbert.checks.text_rules import BROKEN
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import Document, clean, read_documents
 from domainbert.corpus.files import find_files
-from domainbert.corpus.known_texts import KnownTexts
+from domainbert.corpus.known_texts import MIN_WORDS, KnownTexts
 from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.corpus.report import CorpusReport
 from domainbert.tokenization.report import WordStatistics, word_statistics
@@ -86,7 +86,7 @@ class CheckedCorpus:
     test: CheckedSet | None
     """Test set whose texts must not be in the corpus."""
     found_items: set[int] = field(default_factory=set)
-    """Indices of the items of `test` of which a document has a run of 13 words, or the whole text if it is shorter."""
+    """Indices of the items of `test` of which a document has a run of 13 words of a text, or a whole shorter text."""
     report: CorpusReport = field(default_factory=CorpusReport)
     words: int = 0  # number of words
     broken_documents: int = 0  # number of documents with broken characters
@@ -98,9 +98,20 @@ class CheckedCorpus:
     _file_lists: dict[str, Mapping[str, Path]] = field(default_factory=dict)
 
     @cached_property
+    def _indexed_test_texts(self) -> list[tuple[int, str]]:
+        """Index of the item, and text cleaned like the documents, of each text of `test`; a pair has two texts."""
+        items = () if self.test is None else self.test.items
+        return [(index, clean(text).text) for index, item in enumerate(items) for text in item.texts]
+
+    @cached_property
     def test_texts(self) -> KnownTexts:
-        """Texts of `test` to search for, cleaned like the documents."""
-        return KnownTexts(clean(text).text for text in (() if self.test is None else self.test.texts))
+        """Texts of `test` to search for."""
+        return KnownTexts(text for _, text in self._indexed_test_texts)
+
+    @property
+    def num_searched(self) -> int:
+        """Number of items of `test` with a text that is long enough to be searched for."""
+        return len({index for index, text in self._indexed_test_texts if len(words_of_text(text)) >= MIN_WORDS})
 
     @property
     def documents(self) -> int:
@@ -142,8 +153,8 @@ class CheckedCorpus:
             if len(self.broken_excerpts) < MOST_PLACES:
                 self.broken_excerpts.append((document_name, span_with_context(text, *match.span())))
         if self.test is not None:
-            for _, _, items in self.test_texts.shared_runs(hash_words(words)):
-                self.found_items.update(items)
+            for _, _, texts in self.test_texts.shared_runs(hash_words(words)):
+                self.found_items.update(self._indexed_test_texts[index][0] for index in texts)
 
 
 def scan_corpus(

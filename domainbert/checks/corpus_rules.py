@@ -19,7 +19,7 @@ def labelled_text_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) ->
     which may be higher than on text that the model has never seen.
     """
     if corpus.test is not None and corpus.found_items:
-        share = f"{len(corpus.found_items):,} of {corpus.test_texts.num_indexed:,} texts of {corpus.test.name}"
+        share = f"{len(corpus.found_items):,} of {corpus.num_searched:,} texts of {corpus.test.name}"
         message = f"{share} with {MIN_WORDS} words or more occur in the corpus (compared by runs of {RUN_WORDS} words)"
         yield rule.finding(message, corpus.test.places(sorted(corpus.found_items)))
 

@@ -14,7 +14,7 @@ from domainbert.checks.labelled_set import CheckedSet
 from domainbert.checks.rules import read_checked
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.ngrams import words_of_text
-from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -167,13 +167,25 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
     config = written(tmp_path, corpus)
     scanned = scan_corpus(config, test)
     assert sorted(scanned.found_items) == expected
-    num_searched = scanned.test_texts.num_indexed
+    num_searched = scanned.num_searched
     assert num_searched == sum(len(words_of_text(row)) >= 8 for row in rows)
     (one,) = found(config, test)
     assert one.rule == "labelled-text-in-corpus" and one.count == len(expected)
     assert one.message.startswith(f"{len(expected)} of {num_searched} texts of test with 8 words or more")
     assert [spot.line for spot in one.places] == [number + 1 for number in expected[:20]]
     assert one.places[0].text == rows[expected[0]]
+
+
+def test_each_text_of_a_pair_is_searched_for(tmp_path: Path) -> None:
+    corpus = texts(3)
+    sides = [("Ten words that stand nowhere in the texts of this corpus.", " ".join(corpus[1].split()[:10])), ("A.", "B.")]
+    pairs = [{"text": first, "text_pair": second, "label": "x"} for first, second in sides]
+    (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
+    config = Classification(format=ClassificationFormat(text_pair_key="text_pair"))
+    test, _ = read_checked(config, "test", tmp_path / "test.jsonl")
+    (one,) = found(written(tmp_path, corpus), test)
+    assert one.message.startswith("1 of 1 texts of test with 8 words or more occur in the corpus")
+    assert [spot.line for spot in one.places] == [1]
 
 
 def test_words_that_a_vocabulary_does_not_know(tmp_path: Path) -> None:
