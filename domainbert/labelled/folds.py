@@ -61,29 +61,34 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     groups = _group_units(labelled, len(units))
     if (most := len(set(groups))) < num_folds:
         expected = f"at most {most}" if most > 1 else "no k_folds"
-        raise DomainbertError(f"k_folds: found {num_folds}, but {_size(train, units, groups)}; expected {expected}")
+        raise DomainbertError(f"k_folds: found {num_folds}, but {_size(set_name(train), units, groups)}; expected {expected}")
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
     return _build_folds(train, labelled, fold_of, num_folds)
 
 
-def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: int) -> Fold:
+def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: int, name: str | None = None) -> Fold:
     """Return a set with one of `num_parts` parts held out for validation.
 
     A document of this part that has a label of no other part stays in training, with the documents of its group. Raise
-    `DomainbertError` if there are fewer documents than parts.
+    `DomainbertError` if there are fewer documents than parts, or none can be held out; `name` is the name of the set in
+    the message.
     """
+    name = name or set_name(labelled_set)
     labelled = read_set(task, labelled_set)
     units = _units(labelled)
     groups = _group_units(labelled, len(units))
     if len(set(groups)) < num_parts:
-        size = _size(labelled_set, units, groups)
+        size = _size(name, units, groups)
         expected = f"at least {num_parts} documents or groups, or --labelled FOLDER with train, dev and test files"
         raise DomainbertError(f"{size}; expected {expected}")
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
     with_other_labels = {group for unit, group in zip(units, groups, strict=True) if not unit.labels <= trained_labels}
     is_trained = [part > 0 or group in with_other_labels for part, group in zip(part_of, groups, strict=True)]
+    if all(is_trained):
+        found = "each document that was drawn for a held-out set has a label of no other document"
+        raise DomainbertError(f"{name}: {found}; expected more documents with each label")
     # two folds: fold 0 holds out the documents that are not trained on, and only fold 0 is used
     return _build_folds(labelled_set, labelled, fold_of=list(map(int, is_trained)), num_folds=2)[0]
 
@@ -93,13 +98,13 @@ def _units(labelled: Labelled[Any]) -> list[Unit]:
     return list(chain(*(file.units() for file in labelled.parts or [labelled])))
 
 
-def _size(labelled_set: LabelledSet, units: Sequence[Unit], groups: Sequence[int]) -> str:
+def _size(name: str, units: Sequence[Unit], groups: Sequence[int]) -> str:
     """Return the number of units, and the number of groups if there are fewer, for a message."""
     num_groups = len(set(groups))
     count = f"{num_groups} {'group' if num_groups == 1 else 'groups'}"
     shared = f" in {count}, because copies, and documents with a common rare entity, stay together"
     documents = "only 1 document" if len(units) == 1 else f"{len(units)} documents"
-    return f"{set_name(labelled_set)} has {documents}{shared if num_groups < len(units) else ''}"
+    return f"{name} has {documents}{shared if num_groups < len(units) else ''}"
 
 
 def _build_folds(

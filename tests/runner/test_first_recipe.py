@@ -24,10 +24,11 @@ from domainbert.corpus.documents import read_documents
 from domainbert.labelled.sets import LabelledFile
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import corpus_facts
-from domainbert.runner.first_recipe.labelled import find_splits
+from domainbert.runner.first_recipe.labelled import Splits, divide, find_splits
 from domainbert.runner.first_recipe.sizes import Machine
 from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_files import Loader
+from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.files import read_ner
 from tests.samples.task_data import write_task_data
 
@@ -529,6 +530,21 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
     said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
     assert said == r"'s\udcff': this name is not UTF-8; rename the file or folder"
     assert not Path("recipe.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("ab" * 5, "a.jsonl without its test set has 9 documents; expected at least 10 documents or groups, or"),
+        ("abcdefghijkl", "a.jsonl: each document that was drawn for a held-out set has a label of no other document; exp"),
+    ],
+)
+def test_a_set_that_is_too_small_to_be_divided_is_named(labels: str, message: str) -> None:
+    rows = [{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(DomainbertError) as error:
+        divide(Splits({"train": Path("a.jsonl")}), Classification(), Path("out"))
+    assert str(error.value).startswith(message)
 
 
 def test_a_set_without_any_label_is_refused(sample, capsys):

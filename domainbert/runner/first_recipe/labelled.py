@@ -21,7 +21,7 @@ from domainbert.labelled.contents import words_of_content
 from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.folds import hold_out
 from domainbert.labelled.items import Labelled, check_labels_known, find_labels
-from domainbert.labelled.sets import LabelledFile, Single, path_of, paths_of, read_file
+from domainbert.labelled.sets import LabelledFile, Single, path_of, paths_of, read_file, set_name
 from domainbert.tasks.config import DetectedTask, FormatDetector, TaskConfig
 from domainbert.tasks.recognition import detect_task
 
@@ -212,9 +212,11 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     """
     sets, new_files, source = dict(splits.sets), dict[Path, str](), splits.sets["train"]
     new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
+    source_name = set_name(source)
     with TemporaryDirectory() as temporary:
         for name in new_sets:
-            fold = hold_out(sets["train"], task, _NUM_PARTS, _SEED)
+            fold = hold_out(sets["train"], task, _NUM_PARTS, _SEED, source_name)
+            source_name = f"{set_name(source)} without its {name} set"
             # replace the training set, so that the next set is split off the remaining documents
             for split, texts in ((name, fold.validation), ("train", fold.train)):
                 sets[split] = _part(source, Path(temporary), split)
