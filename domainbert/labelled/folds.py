@@ -61,7 +61,8 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     groups = _group_units(labelled, len(units))
     if (most := len(set(groups))) < num_folds:
         expected = f"at most {most}" if most > 1 else "no k_folds"
-        raise DomainbertError(f"k_folds: found {num_folds}, but {_size(set_name(train), units, groups)}; expected {expected}")
+        size = _size(set_name(train), units, groups)
+        raise DomainbertError(f"k_folds: found {num_folds}, but {size}; expected {expected}")
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
     return _build_folds(train, labelled, fold_of, num_folds)

@@ -179,8 +179,8 @@ def test_documents_that_are_divided_are_known_by_their_names(tmp_path: Path) -> 
         marks = [f"-DOCSTART- {name}\n\n" if name else "" for name in names]
         return "\n".join(f"{mark}{word}{n} O\nsaw B-x\n" for n, mark in enumerate(marks))
 
-    numbered, unnamed = {"numbered": ["1", "2"], "marked late": ["", "1", "2"]}, {"unnamed": ["O", "O"], "one": ["-X- O"]}
-    for case, names in {"same": ["(31) O", "(104) O"], **numbered, **unnamed}.items():
+    cases = {"same": ["(31) O", "(104) O"], "numbered": ["1", "2"], "marked late": ["", "1", "2"]}
+    for case, names in {**cases, "unnamed": ["O", "O"], "one": ["-X- O"]}.items():
         for split, word in (("train", "é"), ("test", "ü")):
             (tmp_path / f"{case}-{split}.conll").write_text(conll(names, word))
         labelled = {split: str(tmp_path / f"{case}-{split}.conll") for split in ("train", "test")}

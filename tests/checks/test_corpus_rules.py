@@ -178,7 +178,7 @@ def test_texts_of_a_test_set_are_found_as_by_sets_of_runs(tmp_path: Path) -> Non
 
 def test_each_text_of_a_pair_is_searched_for(tmp_path: Path) -> None:
     corpus = texts(3)
-    sides = [("Ten words that stand nowhere in the texts of this corpus.", " ".join(corpus[1].split()[:10])), ("A.", "B.")]
+    sides = [("These words stand nowhere in any text of the corpus.", " ".join(corpus[1].split()[:10])), ("A.", "B.")]
     pairs = [{"text": first, "text_pair": second, "label": "x"} for first, second in sides]
     (tmp_path / "test.jsonl").write_text("".join(f"{json.dumps(pair)}\n" for pair in pairs))
     config = Classification(format=ClassificationFormat(text_pair_key="text_pair"))

@@ -536,7 +536,7 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
     ("labels", "message"),
     [
         ("ab" * 5, "a.jsonl without its test set has 9 documents; expected at least 10 documents or groups, or"),
-        ("abcdefghijkl", "a.jsonl: each document that was drawn for a held-out set has a label of no other document; exp"),
+        ("abcdefghijkl", "a.jsonl: each document that was drawn for a held-out set has a label of no other document"),
     ],
 )
 def test_a_set_that_is_too_small_to_be_divided_is_named(labels: str, message: str) -> None:
