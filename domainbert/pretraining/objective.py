@@ -226,7 +226,7 @@ class Objective(ABC, Generic[Config]):
         return {MODEL: BuiltModel(start.model(self.head, self.labels), start.config, self.head, self.labels)}
 
     def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
-        """Return the models to save after training; by default all."""
+        """Return the models to save; by default all. `built` may be trained further and must not change."""
         return built
 
     def card_texts(self, name: str) -> CardTexts:

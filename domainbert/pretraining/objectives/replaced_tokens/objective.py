@@ -6,6 +6,7 @@ Clark et al. 2020 (ELECTRA, arXiv:2003.10555), section 2, and He et al. 2021 (De
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -155,9 +156,12 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         return {MODEL: model, GENERATOR: generator}
 
     def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
-        """Return both models; the discriminator's embedding differences are replaced by ordinary embeddings."""
-        merge_differences(built[MODEL].model.encoder)
-        return built
+        """Return both models; with `gdes`, a copy of the discriminator, whose differences are ordinary embeddings."""
+        if self.config.sharing != "gdes":
+            return built
+        copied = replace(built[MODEL], model=deepcopy(built[MODEL].model))
+        merge_differences(copied.model.encoder)
+        return {**built, MODEL: copied}
 
     @override
     def card_texts(self, name: str) -> CardTexts:

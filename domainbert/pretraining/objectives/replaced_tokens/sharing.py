@@ -64,7 +64,7 @@ def share_embeddings(model: BuiltModel, generator: BuiltModel, sharing: str, new
 
 
 def merge_differences(encoder: Encoder) -> None:
-    """Replace each `DeltaEmbedding` of an encoder by ordinary embeddings with the same values, after training."""
+    """Replace each `DeltaEmbedding` of an encoder by ordinary embeddings with the same values."""
     for part in list(encoder.modules()):
         if isinstance(part, DeltaEmbedding):
             _replace(encoder, part, part.merged())
