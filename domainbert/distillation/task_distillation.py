@@ -99,13 +99,13 @@ class TransferData(LabelledData):
             self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
         return super().examples(name)
 
-    @cached_property
+    @property
     def orders(self) -> list[GlobalOrder]:
         """Order of the labelled examples and, if there are unlabelled examples, their order."""
         num_unlabelled = len(self.text.sentences)
         if not num_unlabelled:
             return [self.order]
-        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.seed or 0)]
+        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.order.seed)]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""

@@ -84,6 +84,7 @@ class PretrainingData(TrainingData):
         plain_lengths = max_length if isinstance(max_length, int) else list(max_length)
         lengths: MaxLength = from_plain(MaxLength, plain_lengths)
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cache
+        self._module_seed = 0  # used if `seed` is None
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
@@ -116,12 +117,20 @@ class PretrainingData(TrainingData):
             raise DomainbertError(f"trainer.{stage}: found {found} next to PretrainingData; {expected}")
         self.open(None if module is None else module.fingerprint)
         if module is not None:
-            self.objective, self._wrap = module.objective_for(self.corpus), module.wrap
-            self._by_language = module.validates_by_language
-            self.seed = module.seed if self.seed is None else self.seed
+            self._use_objective(module.objective_for(self.corpus))
+            self._wrap, self._by_language = module.wrap, module.validates_by_language
+            self._module_seed = module.seed
+            self._planned.clear()  # depends on both
             module.resolve(self, stage)
         elif "objective" not in vars(self):  # no objective from an earlier call: masked LM
             self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
+
+    def _use_objective(self, objective: Objective[Any]) -> None:
+        """Set the objective; discard the readers of another one, which a different module or none has used."""
+        if vars(self).get("objective") is not objective:
+            self.objective = objective
+            for name in ("readers", "validation_readers", "test_readers"):
+                vars(self).pop(name, None)
 
     def open(self, fingerprint: str | None = None) -> PreparedCorpus:
         """Return the corpus, opened once. Raises `DomainbertError` if the fingerprint of its tokenizer is not
@@ -166,7 +175,8 @@ class PretrainingData(TrainingData):
         """Return the phases of `num_steps` optimizer steps. Raises `DomainbertError` if a phase has no step."""
         if num_steps not in self._planned:  # only the last plan is kept
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
-            self._planned = {num_steps: row_phases(self.readers, phases, self.seed or 0)}
+            seed = self._module_seed if self.seed is None else self.seed
+            self._planned = {num_steps: row_phases(self.readers, phases, seed)}
         return self._planned[num_steps]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:

@@ -106,6 +106,7 @@ class LabelledData(TrainingData):
         self._sets: dict[str, Labelled[Any]] = {}
         self._examples: dict[str, list[Example]] = {}
         self._order: GlobalOrder | None = None
+        self._module_seed = 1  # used if `seed` is None
         self._train_task: Task[Any, Any] | None = None  # with the labels of the training set
 
     def resolve(self, module: TrainedModule | None, stage: str) -> None:
@@ -129,7 +130,7 @@ class LabelledData(TrainingData):
         self._resolve_task(module, stage)
         self._resolve_window(module, stage)
         if module is not None:
-            self.seed = module.seed if self.seed is None else self.seed
+            self._module_seed, self._order = module.seed, None
             module.resolve(self, stage)
 
     def labelled(self, name: str) -> Labelled[Any]:
@@ -311,7 +312,7 @@ class LabelledData(TrainingData):
         """Return the order of the training examples, by optimizer step."""
         if self._order is None:
             task = self.resolved_task
-            seed = 1 if self.seed is None else self.seed
+            seed = self._module_seed if self.seed is None else self.seed
             self._order = task.training_hooks.order(task, self.items("train"), self.batch_size, seed)
         return self._order
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import lightning
@@ -15,7 +16,10 @@ from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.task_distillation import TaskDistillation, TransferData
+from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
+from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill import distill
 from domainbert.stages.distill_task import distill_task
@@ -24,8 +28,21 @@ from domainbert.stages.finetune import finetune
 from domainbert.stages.pretrain import pretrain
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
+from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import Budget, LengthPhase, OptimConfig
-from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, TASK, Steps, about, equal, files, trainer, weights
+from tests.library.trainer.tiny_library import (
+    BERT,
+    DATA,
+    OPTIM,
+    TASK,
+    Steps,
+    about,
+    copied,
+    equal,
+    files,
+    trainer,
+    weights,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PLAIN = {"precision": "32-true", "loggers": (), "trainer": {"accelerator": "cpu", "devices": 1}}
@@ -107,6 +124,58 @@ def test_pretraining_goes_on_from_a_checkpoint_and_from_a_folder(tiny, tmp_path)
     assert one == pytest.approx(other) and one["validation/loss"] > 0
 
 
+@pytest.mark.parametrize("power", [0.0, 0.5])
+def test_a_pretraining_checkpoint_needs_no_tokenizer_folder(tiny, tmp_path, power):
+    vocabulary = copied(tiny / "vocab", tmp_path / "vocab")
+    objective = MaskedLM(MaskingConfig(frequency_power=power))
+    module = tiny.pretraining(tokenizer=vocabulary, objective=objective)
+    run = trainer(tmp_path, max_steps=1)
+    run.fit(module, tiny.rows())
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    assert module.hparams["tokenizer"] == str(vocabulary)
+    shutil.rmtree(vocabulary)
+    loaded = Pretraining.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
+    for again in (module, loaded):  # `loaded` counts the tokens of the corpus, too
+        trainer(max_steps=2).fit(again, tiny.rows())
+    assert equal(weights(loaded), weights(module))
+    loaded.save_pretrained(tmp_path / "model")
+    assert load_tokenizer(tmp_path / "model").fingerprint == load_tokenizer(tiny / "vocab").fingerprint
+
+
+def test_data_takes_the_objective_and_the_seed_of_each_module(tiny):
+    used = tiny.rows(test=tiny / "prepared")
+    used.setup("fit")
+    assert used.num_items == 186  # before any module
+    for change in ({"objective": MaskedLM(MaskingConfig(0.4))}, {"seed": 1}, {"objective": ReplacedTokens()}):
+        first, second = (tiny.pretraining(**change) for _ in range(2))
+        for module, data in ((first, used), (second, tiny.rows(test=tiny / "prepared"))):
+            run = trainer(max_steps=2)
+            run.fit(module, data)
+            (last,), (found,) = (score(module, data, verbose=False) for score in (run.validate, run.test))
+            assert found["test/loss"] == pytest.approx(last["validation/loss"])
+        assert equal(weights(first), weights(second))
+
+    labelled = tiny.data()
+    for seed in (1, 2):
+        first, second = (tiny.module(seed=seed) for _ in range(2))
+        trainer(max_steps=2).fit(first, labelled)
+        trainer(max_steps=2).fit(second, tiny.data())
+        assert equal(weights(first), weights(second))
+
+
+def test_saving_leaves_the_model_to_train_on(tiny, tmp_path):
+    class Saves(lightning.Callback):
+        def on_train_batch_end(self, trainer, module, *_):
+            module.save_pretrained(tmp_path / f"step-{trainer.global_step}")
+
+    first, second = (tiny.pretraining(objective=ReplacedTokens()) for _ in range(2))
+    trainer(max_steps=3).fit(first, tiny.rows())
+    trainer(max_steps=3, callbacks=[Saves()]).fit(second, tiny.rows())
+    assert equal(weights(first), weights(second))
+    first.save_pretrained(tmp_path / "last")
+    assert files(tmp_path / "last") == files(tmp_path / "step-3")
+
+
 def test_distillation(tiny, tmp_path):
     losses, student = [SoftTargets(), HardTargets(weight=0.5), HiddenMSE()], StudentConfig(layers=[0])
     how = {"optim": OptimConfig(lr=5e-3), "unfreeze_every": 2}
@@ -143,6 +212,14 @@ def test_distillation_on_a_task(tiny, tmp_path, cached):
     assert files(tmp_path / "library") == files(tmp_path / "stage" / "seed-1")
     (found,) = trainer().test(best, tiny.data(), verbose=False)
     assert 0 <= found["test/f1"] <= 1
+
+
+def test_cached_logits_are_not_kept_for_the_next_module(tiny, tmp_path):
+    data = TransferData(TASK, SETS["train"], batch_size=8, max_length=24)
+    for cache in (tmp_path / "cache", None):
+        module = TaskDistillation([tiny / "tagger"], TASK, [SoftTargets()], cache=cache, optim=OPTIM)
+        trainer(max_steps=1).fit(module, data)
+        assert (data.logits is None) == (cache is None)
 
 
 def test_a_subclass_adds_a_loss_and_an_argument(tiny):
