@@ -128,6 +128,8 @@ class Pretraining(RowsModule):
         """
         if not self.is_built:
             self.build(data.corpus)
+        else:  # `objective` may be new: of a corpus, after a checkpoint or another corpus
+            self.set_objective(self.objective, self.built)
         for built in self.built.values():
             check_length(data.row_length, built.config)
         if stage != "predict":

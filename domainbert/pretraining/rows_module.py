@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from tokenizers import Tokenizer
@@ -49,6 +50,8 @@ class RowsModule(TrainedModule):
         super().__init__(optim, schedule, seed)
         self.tokenizer = load_tokenizer(Path(tokenizer)) if isinstance(tokenizer, (str, Path)) else tokenizer
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
+        # corpus of `objective`; None for the objective of a checkpoint; weak, because callbacks copy the module
+        self._corpus: ReferenceType[PreparedCorpus] | None = None
 
     @property
     def fingerprint(self) -> str | None:
@@ -56,7 +59,8 @@ class RowsModule(TrainedModule):
         return None if self.tokenizer is None else self.tokenizer.fingerprint
 
     def objective_for(self, corpus: PreparedCorpus) -> Objective[Any]:
-        """Return the objective for training on a corpus, built once; a module without a tokenizer takes the corpus's.
+        """Return the objective for training on a corpus, built once for each corpus; a module without a tokenizer takes
+        the corpus's.
 
         Raises:
             DomainbertError: the vocabulary of the module differs from the corpus's.
@@ -67,8 +71,9 @@ class RowsModule(TrainedModule):
                 f"prepared: {corpus.tokenizer_folder.parent} has another vocabulary than the model; expected a corpus "
                 "prepared with the tokenizer of the model"
             )
-        if "objective" not in vars(self):
+        if self._corpus is None or self._corpus() is not corpus:
             self.objective = self.objective_config.build(self.tokenizer).for_training(corpus)
+            self._corpus = ref(corpus)
         return self.objective
 
     def wrap(self, rows: TrainRows) -> Dataset[Batch]:
@@ -104,10 +109,13 @@ class RowsModule(TrainedModule):
         super().on_save_checkpoint(checkpoint)
         assert self.tokenizer is not None
         facts = {"special_tokens": dict(self.tokenizer.special_tokens), "max_length": self.tokenizer.model_max_length}
+        arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        if "tokenizer" in arguments:
+            arguments["tokenizer"] = None  # its folder may be moved or changed
         checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **facts}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the tokenizer of a checkpoint if there is none yet, and build the models."""
+        """Build the models with the tokenizer of the checkpoint, unless they exist."""
         super().on_load_checkpoint(checkpoint)
         if self.is_built:
             return
@@ -115,7 +123,7 @@ class RowsModule(TrainedModule):
         if saved is None:
             raise DomainbertError(f"ckpt_path: found no tokenizer; expected a checkpoint of {type(self).__name__}")
         backend = Tokenizer.from_str(saved["backend"])
-        self.tokenizer = self.tokenizer or DomainTokenizer(backend, saved["special_tokens"], saved["max_length"])
+        self.tokenizer = DomainTokenizer(backend, saved["special_tokens"], saved["max_length"])
         self.objective = self.objective_config.build(self.tokenizer)
         self.build(None)
 
