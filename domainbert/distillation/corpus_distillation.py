@@ -141,7 +141,10 @@ class Distillation(DistillationModule, RowsModule):
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
         """Build the student if it does not exist; see `TrainedModule.resolve`. Raise `DomainbertError` if rows are
-        longer than the positions of a model."""
+        longer than the positions of a model, or if the data has held-out texts."""
+        if data.held_out:
+            found = f"{', '.join(data.held_out)} in PretrainingData with Distillation"
+            raise DomainbertError(f"held_out: found {found}; expected none, or Pretraining")
         if not self.is_built:
             self.build(data.corpus)
         positions = {"the student": self.config.max_length}

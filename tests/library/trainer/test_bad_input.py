@@ -89,6 +89,11 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
     with pytest.raises(DomainbertError, match=r"^trainer\.fit: found LabelledData with TaskDistillation; expected Tr"):
         fit(TaskDistillation([tiny / "tagger"], TASK, [HardTargets()]), tiny.data())
 
+    with pytest.raises(
+        DomainbertError, match=r"^held_out: found x in PretrainingData with Distillation; expected none"
+    ):
+        fit(Distillation([tiny / "model"], [HardTargets()]), tiny.rows(held_out={"x": tiny / "prepared"}))
+
     with pytest.raises(DomainbertError, match=r"^task: found Classification in LabelledData and Ner in FineTuning; ex"):
         fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", model=tiny / "model"))
 
