@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import BatchSize, check_value
 from domainbert.base.paths import model_name
 from domainbert.corpus.config import CorpusConfig
 from domainbert.data.batches import GlobalOrder, Share
@@ -82,6 +83,10 @@ class TransferData(LabelledData):
     ) -> None:
         options = {"model": model, "batch_size": batch_size, "max_length": max_length, "seed": seed}
         super().__init__(task, train, validation, test, predict, **options, num_workers=num_workers)
+        check_value("unlabelled_batch_size", unlabelled_batch_size, BatchSize)
+        if isinstance(unlabelled, (str, Path)):
+            found = f"{str(unlabelled)[:80]!r}; expected CorpusConfig([Source(...)]) or a list of texts"
+            raise DomainbertError(f"unlabelled: found {found}")
         self.unlabelled, self.max_unlabelled = unlabelled, max_unlabelled
         self.unlabelled_batch_size = unlabelled_batch_size
 
@@ -263,6 +268,7 @@ class TaskDistillation(DistillationModule, FineTuning):
             raise DomainbertError(f"trainer.fit: found {name} with TaskDistillation; expected TransferData")
         teachers, examples = self.ensemble(self.task), data.examples("train")
         in_cache = teachers.cache is not None and "predicted" in self.losses.reads
+        data.logits = None  # another module may have set the logits of its teachers
         if in_cache:
             sizes = [example.num_outputs for example in examples]
             data.logits = teachers.soft_labels(data.text, self.task, sizes)
