@@ -11,6 +11,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Range
 from domainbert.distillation.config import LossConfig, Sizes
+from domainbert.distillation.student_config import StudentConfig
 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
@@ -65,6 +66,27 @@ class LogitMSE(LossConfig):
         from domainbert.distillation.losses import LogitMSELoss
 
         return LogitMSELoss()
+
+
+def check_task_distillation(
+    task: TaskConfig, losses: Sequence[LossConfig], student: StudentConfig, has_model: bool, has_cache: bool
+) -> None:
+    """Raise `DomainbertError` if settings of a distillation on a task exclude each other.
+
+    `has_model` is whether the user gives a model from which the student starts, `has_cache` a cache of teacher logits.
+    """
+    if has_model and student != StudentConfig():
+        raise DomainbertError("student: found next to model; expected only student or only model")
+    for number, loss in enumerate(losses):
+        if isinstance(loss, LogitMSE) and not task.distillation.has_logits:
+            raise DomainbertError(
+                f"losses[{number}]: LogitMSE compares a logit for each label, but {task.name} has none; "
+                "expected SoftTargets, HardTargets or losses on layers"
+            )
+        if isinstance(loss, SoftTargets) and loss.positions == "all":
+            raise DomainbertError(f"losses[{number}].positions: found 'all', only for distill; expected predicted")
+    if has_cache and not task.distillation.has_logits:
+        raise DomainbertError(f"cache: {task.name} has no logit for each label; expected cache: null")
 
 
 def check_one_vocabulary(

@@ -22,7 +22,12 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.config import LossConfig
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
-from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
+from domainbert.distillation.prediction_config import (
+    LogitMSE,
+    SoftTargets,
+    check_one_vocabulary,
+    check_task_distillation,
+)
 from domainbert.distillation.soft_labels import SoftLabels
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
@@ -179,6 +184,7 @@ class TaskDistillation(DistillationModule, FineTuning):
             dropout=dropout,
             activation_checkpointing=activation_checkpointing,
         )
+        check_task_distillation(self.task_config, self.loss_configs, self.student, model is not None, cache is not None)
         self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
         self.unfreeze_every, self.precision = unfreeze_every, precision
         recorded_model = None if model is None else self.hparams["model"]  # `FineTuning` recorded the first teacher

@@ -13,7 +13,7 @@ from domainbert.base.fields import TRAINED_MODEL, BatchSize, Count, Items, Lengt
 from domainbert.base.paths import ModelPath, check_home_expanded
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.prediction_config import LogitMSE, SoftTargets, check_one_vocabulary
+from domainbert.distillation.prediction_config import check_one_vocabulary, check_task_distillation
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
@@ -75,25 +75,16 @@ class DistillTask(LabelledTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model is not None and self.student != StudentConfig():
-            raise DomainbertError("student: found next to model; expected only student or only model")
+        check_task_distillation(
+            self.task, self.losses, self.student, self.model is not None, has_cache=self.cache is not None
+        )
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
             raise DomainbertError(f"unlabelled: {reason}")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
-        for number, loss in enumerate(self.losses):
-            if isinstance(loss, LogitMSE) and not self.task.distillation.has_logits:
-                raise DomainbertError(
-                    f"losses[{number}]: LogitMSE compares a logit for each label, but {self.task.name} has none; "
-                    "expected SoftTargets, HardTargets or losses on layers"
-                )
-            if isinstance(loss, SoftTargets) and loss.positions == "all":
-                raise DomainbertError(f"losses[{number}].positions: found 'all', only for distill; expected predicted")
         if self.cache is not None:
-            if not self.task.distillation.has_logits:
-                raise DomainbertError(f"cache: {self.task.name} has no logit for each label; expected cache: null")
             check_home_expanded("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
             raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")

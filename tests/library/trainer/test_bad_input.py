@@ -10,6 +10,7 @@ import pytest
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.corpus_distillation import Distillation
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
+from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.pretraining.data_module import PretrainingData
@@ -136,6 +137,14 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
             r"^batch_size: found '16'; expected an integer from 1 to 1,000,000$",
         ),
         (lambda: PretrainingData("rows", batch_size=0), r"^batch_size: found 0; expected an integer from 1 to 1,000,"),
+        (
+            lambda: TaskDistillation(["a"], TASK, [SoftTargets(positions="all")]),
+            r"^losses\[0\]\.positions: found 'all', only for distill; expected predicted$",
+        ),
+        (
+            lambda: TaskDistillation(["a"], TASK, [HardTargets()], model="b", student=StudentConfig(layers=(0,))),
+            r"^student: found next to model; expected only student or only model$",
+        ),
         (lambda: TransferData(TASK, unlabelled="a.txt"), r"^unlabelled: found 'a\.txt'; expected CorpusConfig\(\["),
         (
             lambda: TransferData(TASK, unlabelled_batch_size=0),
