@@ -236,9 +236,13 @@ class PretrainingData(TrainingData):
         return [self._validation_rows(reader, share) for reader in readers]
 
     def test_dataloader(self) -> Batches:
-        """Return the batches of the test set."""
+        """Return the batches of the test set. Raises `DomainbertError` if a device has no row."""
         (reader,), _ = self.test_readers
-        return self._batches(self._validation_rows(reader, self._share))
+        share = self._share
+        if len(reader.rows) < share.world_size:
+            found = f"fewer rows ({len(reader.rows)}) than devices ({share.world_size})"
+            raise DomainbertError(f"test: found {found}; use fewer devices")
+        return self._batches(self._validation_rows(reader, share))
 
     def predict_dataloader(self) -> Batches:
         """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""

@@ -82,6 +82,14 @@ def test_texts_are_dealt_to_the_ranks(tiny, monkeypatch):
     ):
         data.predict_dataloader()
 
+    tested = tiny.rows(max_length=LENGTH, test=tiny / "prepared")
+    tested.setup("test")
+    monkeypatch.setattr(TrainingData, "_share", Share(rank=0, world_size=1000))
+    with pytest.raises(
+        DomainbertError, match=r"^test: found fewer rows \(\d+\) than devices \(1000\); use fewer devices$"
+    ):
+        tested.test_dataloader()
+
 
 def test_texts_that_are_missing_or_no_strings(tiny):
     with pytest.raises(
