@@ -127,7 +127,7 @@ def _copy_positions(student: Encoder, teacher: Encoder, directions: Tensor | Non
     count = min(len(student_positions), len(positions))
     student_positions[:count] = positions[:count]
     if student_tables.token_type is None:  # type 0 is the type of each token of a single text
-        student_positions[:count] += types[0]
+        student_positions[:count] += types[0].to(student_positions.device)  # a teacher may be on a GPU
     else:
         student_types = student_tables.token_type.weight.zero_()
         student_types[: len(types)] = types[: len(student_types)]

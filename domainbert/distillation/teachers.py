@@ -135,6 +135,7 @@ class Teachers:
     def check(self, examples: Sequence[Example]) -> Teachers:
         """Return these teachers; raise `DomainbertError` if a logit for one of the first examples is not finite."""
         for teacher in self.predictors:
+            teacher.model.to(teacher.device)  # an earlier training may have moved it
             checked = [example for example in examples[:_NUM_CHECKED] if example.num_outputs]
             deque(teacher.logits(checked), maxlen=0)  # consumes the iterator, which raises the error
         return self
