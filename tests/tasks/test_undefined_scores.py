@@ -86,3 +86,15 @@ def test_correlations_of_equal_numbers(tmp_path, true, predicted, why):
     systems = [System(name, one, None, tmp_path, {}, []) for name, one in summary["systems"].items()]
     table = systems_table(Evaluation("", metric, {}, systems, [], []))
     assert [row[1].text for row in table.rows] == ["undefined"] * 2
+
+
+def test_correlations_of_equal_numbers_in_slices():
+    """Of the lowest number, and of another one."""
+    numbers = {"a": (1.0, 1.0), "b": (3.0, 3.0), "c": (1.0, 3.0)}
+    rows = [(key, number) for key, values in numbers.items() for number in values]
+    items = [NumberedText("é", number, line, slices={"l": key}) for line, (key, number) in enumerate(rows, 1)]
+    scoring = RegressionScoring(Regression(format={"slice_keys": ("l",)}), NumberFile(Path("a.jsonl"), items, "jsonl"))
+    scoring.predictions = {"a": {"1": list(map(Estimate, (1.0, 2.0) * 3))}}
+    slices = scoring.summary(Resampling(50, 0))["systems"]["a"]["slices"]["l"]
+    assert [slices[key]["pearson"] for key in numbers] == [None, None, pytest.approx(1)]
+    assert [slices[key]["interval"] is None for key in numbers] == [True, True, False]

@@ -102,9 +102,9 @@ class RegressionScoring(CountedScoring):
     @override
     def undefined(self, counts: NDArray[Any]) -> dict[str, str]:
         """Return the reasons for undefined scores by name: equal numbers have no correlation."""
-        # the last two columns of `regression_terms`
+        # the last two columns of `regression_terms`; in a slice, equal numbers may have any rank
         for name, dense_ranks in (("true numbers", counts[:, 0, -2]), ("predictions", counts[:, 0, -1])):
-            if not dense_ranks.any():  # all ranks are 0
+            if np.ptp(dense_ranks) == 0:
                 return dict.fromkeys(("pearson", "spearman"), f"all {name} are equal")
         return {}
 
