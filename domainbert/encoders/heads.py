@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -140,9 +141,9 @@ def build_head(
 def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions: Tensor) -> Tensor:
     """Return one state per text, pooled from the hidden states of its tokens: (B, S, H) -> (N, H).
 
-    `pooling` selects the state of [CLS], or the mean or maximum over all tokens of the text. A mean is in fp32 or
-    wider, because 16 bits are too few to count tokens. `positions` (N,) are the positions of [CLS] of the texts in the
-    flattened tokens.
+    `pooling` selects the state of [CLS], or the mean or maximum over all tokens of the text. A mean is computed in fp32
+    or wider, also under autocast, because the sum over a long text loses digits in bf16 and overflows in fp16.
+    `positions` (N,) are the positions of [CLS] of the texts in the flattened tokens.
     """
     if pooling == "cls":
         return select(hidden, positions)
@@ -154,8 +155,11 @@ def pool_texts(pooling: Pooling, hidden: Tensor, segment_ids: Tensor, positions:
         lowest = hidden.new_full((num_ids, hidden.shape[-1]), -torch.inf)
         maxima = lowest.scatter_reduce(0, index, hidden.flatten(0, 1), "amax")  # by text id; -inf for unused ids
         return maxima[pooled_texts]
-    inside = (pooled_texts.unsqueeze(-1) == text_of_token).to(hidden.dtype)  # (N, B * S), 1 for the tokens of a text
-    return inside @ hidden.flatten(0, 1) / inside.sum(dim=-1, keepdim=True, dtype=torch.float32)
+    states = hidden.flatten(0, 1).to(torch.promote_types(hidden.dtype, torch.float32))
+    inside = (pooled_texts.unsqueeze(-1) == text_of_token).to(states.dtype)  # (N, B * S), 1 for the tokens of a text
+    autocast = torch.is_autocast_enabled(hidden.device.type)  # otherwise no context, which torch.export would record
+    with torch.autocast(hidden.device.type, enabled=False) if autocast else nullcontext():
+        return inside @ states / inside.sum(dim=-1, keepdim=True)
 
 
 class EncoderWithHead(nn.Module):

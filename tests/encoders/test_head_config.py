@@ -37,6 +37,15 @@ def test_a_text_is_pooled_over_its_own_tokens() -> None:
     assert hidden.grad is not None and hidden.grad.sum() == 12 and not hidden.grad[0, 5].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_mean_has_all_digits_under_autocast(dtype: torch.dtype) -> None:
+    """Also of 4,096 tokens, whose sum is above the largest number of fp16."""
+    hidden = 20 + torch.randn(1, 4096, 4, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", dtype):
+        found = pool_texts("mean", hidden, torch.ones(1, 4096, dtype=torch.int64), torch.tensor([0]))
+    torch.testing.assert_close(found, hidden.mean(dim=1), atol=1e-3, rtol=0)
+
+
 def test_a_folder_keeps_the_pooling_of_its_head(reference: Any, tmp_path: Path) -> None:
     if "sequence" not in reference.classes:
         pytest.skip("the family has no sequence head")
