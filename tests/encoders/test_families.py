@@ -120,10 +120,9 @@ def test_fresh_weights(reference, kind):
 
 
 def test_dropout_is_only_the_rate():
-    config = BertConfig(num_hidden_layers=4, layer_norm_eps=1e-5).with_dropout(0.3)
-    assert config == BertConfig(
-        num_hidden_layers=4, layer_norm_eps=1e-5, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.3
-    )
+    sizes = {"num_hidden_layers": 4, "layer_norm_eps": 1e-5}
+    rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout"), 0.3)
+    assert BertConfig(**sizes).with_dropout(0.3) == BertConfig(**sizes, **rates)
 
 
 def test_dropout_is_on_in_training_only(reference):

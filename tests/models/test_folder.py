@@ -175,6 +175,16 @@ def test_two_classes_that_transformers_leaves_unnamed(tmp_path):
     assert torch.equal(model.head.classifier.weight, theirs.classifier.weight)
 
 
+def test_the_dropout_of_a_classifier_is_that_of_the_folder(tmp_path):
+    their_model("BertForTokenClassification", classifier_dropout=0.4).save_pretrained(tmp_path)
+    for head in ("tokens", "sequence"):
+        model, folder, _ = load_model(tmp_path, head)
+        assert model.head.dropout.rate == 0.4 and folder.config.to_json()["classifier_dropout"] == 0.4
+        assert load_model(tmp_path, head, dropout=0.2)[0].head.dropout.rate == 0.2
+    edit_config(tmp_path, classifier_dropout=None)
+    assert load_model(tmp_path, "tokens")[0].head.dropout.rate == 0.1, "that of the hidden states"
+
+
 @pytest.mark.parametrize(
     ("kind", "head"),
     [

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from typing_extensions import override
+
+from domainbert.base.fields import Dropout
 from domainbert.encoders.config import Architectures, PostNormConfig, standard_classes
 
 
@@ -19,3 +22,14 @@ class BertConfig(PostNormConfig):
 
     model_type = "bert"
     architectures: ClassVar[Architectures] = {**standard_classes("Bert"), "pretraining": ("BertForPreTraining",)}
+
+    classifier_dropout: Dropout | None = None
+    """Dropout in a task's head; None is `hidden_dropout_prob`."""
+
+    @override
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields of `config.json`; no `classifier_dropout` if None, so that files stay as before."""
+        fields = super().to_json()
+        if self.classifier_dropout is None:
+            del fields["classifier_dropout"]
+        return fields
