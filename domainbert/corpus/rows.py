@@ -178,11 +178,15 @@ def csv_rows(
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
     lines: list[str] = []  # lines of the current row, appended while `csv` reads them
     file_lines = _yield_and_append(read_lines(path) if numbered_lines is None else numbered_lines, lines)
-    header = next(file_lines, "")
-    if delimiter == "," and ";" in header and "," not in header:
-        delimiter = ";"
+    first_lines: list[str] = []  # blank lines, and the header
+    for line in file_lines:
+        first_lines.append(line)
+        if line.strip():
+            if delimiter == "," and ";" in line and "," not in line:
+                delimiter = ";"
+            break
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    rows = csv.reader(chain([header], file_lines), delimiter=delimiter, strict=True, quoting=quoting)
+    rows = csv.reader(chain(first_lines, file_lines), delimiter=delimiter, strict=True, quoting=quoting)
     begin, width = 1, 0  # line number of the first line of a row; number of columns of the header
     try:
         for columns in rows:
