@@ -20,6 +20,7 @@ from domainbert.corpus.rows import Rows, json_rows
 from domainbert.labelled.copies import copy_key, is_short, normal_words
 from domainbert.labelled.items import Labelled, PlainItem, Unit
 from domainbert.labelled.label_names import NAMES_KEY
+from domainbert.labelled.row_values import Row, is_unicode
 from domainbert.labelled.rows import has_json_values
 from domainbert.labelled.sets import (
     FileTask,
@@ -150,10 +151,10 @@ class _FileDivider:
         source, paths = open_rows(self.file), paths_of(self.file)
         if isinstance(source, Rows):
             rows = source.numbered(Problems(str(source)))
-            return [[f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for _, row in rows]]
+            return [[_json_line(row) for _, row in rows]]
         if self.labelled.kind == "jsonl" and "".join(read_first_lines(paths[0])).lstrip().startswith("["):
             rows = json_rows(paths[0], Problems(str(paths[0])))
-            return [[f"{json.dumps(row, ensure_ascii=False)}\n" for _, row in rows]]
+            return [[_json_line(row) for _, row in rows]]
         return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
@@ -166,6 +167,12 @@ class _FileDivider:
         if has_json_values(self.labelled.kind):
             text = _with_label_names(text, lines[num_header_lines])
         return "".join(lines[:num_header_lines]) + text
+
+
+def _json_line(row: Row) -> str:
+    """Return a row as a line of JSONL; keys that no task reads may have half a surrogate pair, which is escaped."""
+    line = json.dumps(row, ensure_ascii=False, default=str)
+    return f"{line if is_unicode(line) else json.dumps(row, default=str)}\n"
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:

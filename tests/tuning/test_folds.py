@@ -177,6 +177,15 @@ def test_names_in_the_first_row_hold_for_each_fold(tmp_path: Path, in_all: bool)
                     assert {text.label for text in read_classification(Classification(), path).items} == set(names)
 
 
+def test_half_a_character_in_another_key_of_an_array(tmp_path: Path) -> None:
+    rows = [{"text": f"Zürich {i}", "label": "ab"[i % 2], "n": "\udc00" if i else "é"} for i in range(6)]
+    (tmp_path / "train.json").write_text(json.dumps(rows))
+    folds = written(tmp_path / "train.json", Classification(), 3, tmp_path)
+    lines = [line for fold in folds for line in fold.validation.read_text().splitlines()]
+    assert sorted(map(json.loads, lines), key=lambda row: row["text"]) == rows
+    assert sum("Zürich" in line for line in lines) == 1  # only what cannot be encoded is escaped
+
+
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "b"}\n')
     with pytest.raises(
