@@ -69,8 +69,8 @@ def summary_lines(phases: Sequence[RowPhase]) -> list[str]:
 def most_texts(phase: RowPhase, share: Share) -> int:
     """Return the largest expected number of segments in a micro-batch of a phase: texts, and the padding of each row.
 
-    A micro-batch with the same row twice, from two passes, may exceed it, and so may one of a corpus in parts: its shape
-    is then compiled separately.
+    A micro-batch with the same row twice, from two passes, may exceed it, and so may one of a corpus in parts: its
+    shape is then compiled separately.
     """
     num_rows = share.micro_batch_size(phase.order.batch_size)
     return num_rows + phase.reader.plan.most_pieces(num_rows)
