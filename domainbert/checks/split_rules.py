@@ -125,12 +125,13 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
-    first_set_names = {item.document_name for item in sets.first.items if item.document_name}
+    first_set_names, second_set_names = (
+        {item.document_name for item in data.items if item.document_name} for data in (sets.first, sets.second)
+    )
     first_items = first_indices(item.document_name for item in sets.second.items)  # first item of each document
-    first_items.pop("", None)  # of items without a document name
     shared = [index for name, index in first_items.items() if name in first_set_names]
-    if shared and not _are_documents_numbered(first_set_names | first_items.keys()):
-        share = f"{len(shared):,} of {len(first_items):,} documents of {sets.second.name}"
+    if shared and not _are_documents_numbered(first_set_names | second_set_names):
+        share = f"{len(shared):,} of {len(second_set_names):,} documents of {sets.second.name}"
         yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))
 
 
