@@ -260,6 +260,7 @@ class FineTuning(TaskModule):
             self.unusable.append(self.global_step)
         self.not_finite.reset()
         self.scores = {name: float(value) for name, value in scores.items()}
+        self._saved_task = None  # `predictor` reads the new threshold or temperature
         self.log_dict({f"validation/{name}": value for name, value in self.scores.items()})
 
     def _logits(self, batch: dict[str, Any]) -> Tensor:

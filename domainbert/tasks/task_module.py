@@ -127,13 +127,14 @@ class TaskModule(TrainedModule):
 
         The head is rescaled if the two tasks have different units of the outputs.
         """
+        self._facts, self._saved_task = None, None  # both are computed from this training
         if task is self.task:
             return
         if task.scaling.output_scale(task) != self.task.scaling.output_scale(self.task):
             # to the units of a model folder, then to the units of the new task
             self.model.load_state_dict(dict(self.task.scaling.folder_weights(self.task, self.model.state_dict())))
             task.scaling.init_head(task, self.model.head)
-        self.task, self._facts = task, None
+        self.task = task
         task.attach_head(self.model.head)
 
     @property

@@ -100,6 +100,24 @@ def test_what_is_learnt_on_validation_is_saved(tiny, tmp_path):
     assert "test/calibration/seeds" not in scores
 
 
+def test_a_second_fit_replaces_what_was_learnt_on_validation(tiny, tmp_path):
+    """The temperature of the new training is saved and predicts, also after a test of an earlier checkpoint."""
+    task = Classification(calibrate=True)
+    sets = {split: DATA / f"classes-{split}.jsonl" for split in ("train", "validation", "test")}
+    data, module = LabelledData(task, **sets, batch_size=8), FineTuning(tiny / "model", task, optim=OPTIM)
+    first = trainer(callbacks=[ModelCheckpoint(tmp_path, filename="first")], max_epochs=1, enable_checkpointing=True)
+    first.fit(module, data)
+    earlier = module.predictor.task.temperature
+    first.test(module, data, ckpt_path=str(tmp_path / "first.ckpt"), weights_only=True, verbose=False)
+    trainer(max_epochs=2).fit(module, data)
+    temperature = module.scores["temperature"]
+    assert temperature != pytest.approx(earlier, rel=1e-3)
+    assert module.predictor.task.temperature == pytest.approx(temperature, rel=1e-5)
+    module.save_pretrained(tmp_path / "model")
+    fields = json.loads((tmp_path / "model/config.json").read_text())
+    assert fields["domainbert_temperature"] == pytest.approx(temperature, rel=1e-5)
+
+
 def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
     from datasets import Dataset
 
