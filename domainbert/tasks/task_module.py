@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -314,14 +314,32 @@ class TaskModule(TrainedModule):
             expected = f"expected {', '.join(self.task.labels)}, as in the module"
             raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; {expected}")
         self.scores = dict(saved["scores"])
+        is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         if not self.is_built:
             task = self._task_from_fields(labels, saved["fields"])
             self.set_initial_model(self.initial_model(task), task, saved["max_length"])
             # the task from `config.json` predicts with the weights of a model folder
             checkpoint["state_dict"] |= saved["finished"]
-        is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+        elif not is_fit:
+            self._convert_head(checkpoint["state_dict"], saved["finished"])
         self._facts = None if is_fit else saved["facts"]  # None: `fit` computes the facts of its own training
         self._rebuild_predictor()
+
+    def _convert_head(self, state: dict[str, Tensor], folder_weights: Mapping[str, Tensor]) -> None:
+        """Convert the head in the state dict of a checkpoint from the units of its training to the units of `task`.
+
+        `folder_weights` are the weights of the checkpoint that differ in the units of a model folder.
+        """
+        prefix = "model.head."
+        weights = {name.removeprefix("model."): value for name, value in state.items()}
+        expected = self.task.scaling.folder_weights(self.task, weights)
+        if all(torch.equal(expected[name.removeprefix("model.")], value) for name, value in folder_weights.items()):
+            return  # the units are equal
+        head = deepcopy(self.model.head)
+        head_state = {name: value for name, value in {**state, **folder_weights}.items() if name.startswith(prefix)}
+        head.load_state_dict({name.removeprefix(prefix): value for name, value in head_state.items()})
+        self.task.scaling.init_head(self.task, head)
+        state |= {f"{prefix}{name}": value for name, value in head.state_dict().items()}
 
     def _rebuild_predictor(self) -> None:
         """Build the task of the predictor anew, outside of inference mode, as it may change the head's buffers."""

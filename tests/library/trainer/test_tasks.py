@@ -118,6 +118,29 @@ def test_a_second_fit_replaces_what_was_learnt_on_validation(tiny, tmp_path):
     assert fields["domainbert_temperature"] == pytest.approx(temperature, rel=1e-5)
 
 
+def test_a_checkpoint_of_regression_in_a_module_with_other_units(tiny, tmp_path):
+    """A folder and a loaded checkpoint have the units of the files, a checkpoint those of its training."""
+    task, numbers = Regression(), (900.0, 1000.0, 1200.0)
+    rows = [{"text": f"Prices rose in {year}.", "label": numbers[year % 3]} for year in range(24)]
+    data = LabelledData(task, rows, rows, rows, batch_size=8)
+    module, path = FineTuning(tiny / "model", task, optim=OPTIM), tmp_path / "last.ckpt"
+    run = trainer(callbacks=[ModelCheckpoint(tmp_path, filename="last")], max_epochs=1, enable_checkpointing=True)
+    run.fit(module, data)
+    module.save_pretrained(tmp_path / "model")
+    (scores,) = run.test(module, data, verbose=False)
+    assert scores["test/mae"] < 300
+    for other in (
+        module,
+        FineTuning.load_from_checkpoint(path, weights_only=True),
+        FineTuning.from_pretrained(tmp_path / "model", task),
+    ):
+        tested = LabelledData(task, validation=rows, test=rows, model=tmp_path / "model")
+        (again,) = trainer().test(other, tested, ckpt_path=str(path), weights_only=True, verbose=False)
+        assert again == pytest.approx(scores, rel=1e-4)
+        (validated,) = trainer().validate(other, tested, ckpt_path=str(path), weights_only=True, verbose=False)
+        assert validated["validation/mae"] == pytest.approx(scores["test/mae"], rel=1e-4)
+
+
 def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
     from datasets import Dataset
 
