@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torchmetrics import SumMetric
 
 from domainbert.tasks.task import Batch, Task
 
@@ -28,12 +29,14 @@ class SlicedMetric(nn.Module):
         value_of_item = [item.slices[key] for item in items] if key else []
         values, self.slice_of = np.unique(value_of_item, return_inverse=True)  # index of the value of each item
         self.metrics = [task.training_hooks.metric_of_slice(task) for _ in values]
-        self.modules_of_slices = nn.ModuleList(self.metrics)  # moves them to the device of the module
+        self.counts = [SumMetric(nan_strategy="disable") for _ in values]  # of the items, over all ranks
+        self.modules_of_slices = nn.ModuleList([*self.metrics, *self.counts])  # moves them to the device of the module
 
     def update(self, logits: Tensor, batch: Batch) -> None:
         """Add each example of a batch to the metric of its slice."""
         for index, metric in enumerate(self.metrics):
             is_in_slice = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
+            self.counts[index].update(int(is_in_slice.sum()))
             if is_in_slice.any():
                 slice_logits, slice_batch = select_examples(logits, batch, is_in_slice.to(logits.device))
                 self.task.update(metric, slice_logits, slice_batch, self.items)
@@ -41,13 +44,18 @@ class SlicedMetric(nn.Module):
     def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
         """Return {headline key: mean of the scores of the slices}, or {} without slices, and reset the metrics.
 
-        `whole` are the scores of the whole set.
+        A slice without items in the batches is omitted: Lightning's sanity check and `limit_val_batches` read only some
+        batches. `whole` are the scores of the whole set.
         """
         if self.headline is None or not self.metrics:
             return {}
         task = self.task
-        slice_scores = [task.training_hooks.score_of_slice(task, metric.compute(), whole) for metric in self.metrics]
-        for metric in self.metrics:
+        slice_scores = [
+            task.training_hooks.score_of_slice(task, metric.compute(), whole)
+            for metric, count in zip(self.metrics, self.counts, strict=True)
+            if count.compute() > 0
+        ]
+        for metric in (*self.metrics, *self.counts):
             metric.reset()
         return {self.headline.key: sum(slice_scores) / len(slice_scores)}
 

@@ -11,6 +11,7 @@ from scipy.stats import pearsonr
 from sklearn.metrics import f1_score
 
 from domainbert.data.batches import LabelledBatches, Share
+from domainbert.data.packing import collate
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
@@ -102,6 +103,32 @@ def test_correlation_of_numbers(tokenizer: Any) -> None:
     ]
     assert found["pearson_over_language"] == pytest.approx(np.mean(wanted), abs=1e-6)
     assert abs(found["pearson_over_language"] - found["pearson"]) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["numbers", "calibrated"])
+def test_a_slice_that_no_batch_has_is_left_out(tokenizer: Any, kind: str) -> None:
+    """As in Lightning's sanity check, which reads two batches."""
+    if kind == "numbers":
+        config: Any = Regression(RegressionFormat(slice_keys=("language",)), mean_over="language")
+        task: Any = RegressionTask(["value"])
+        items = [NumberedText(f"a {i}", float(i), i, slices={"language": "ab"[i == 5]}) for i in range(6)]
+        logits, expected = torch.arange(5.0)[:, None] + 1, 1.0
+    else:
+        format = ClassificationFormat(slice_keys=("language",))
+        config = Classification(format, mean_over="language", calibrate=True)
+        task = ClassificationTask(LABELS, config)
+        items = [LabelledText(f"a {i}", LABELS[i % 2], i, slices={"language": "ab"[i == 5]}) for i in range(6)]
+        logits, expected = torch.eye(3)[[0, 1, 0, 1, 1]], 0.8  # both classes: 2 right, 1 wrong or missed
+    task.headline = config.headline
+    metric, slices = task.metric(), SlicedMetric(task, items)
+    # the one text of the second slice is wrong, or has no correlation
+    for numbers, mean in ((range(5), expected), (range(6), expected / 2)):
+        examples = task.encode([items[number] for number in numbers], tokenizer, 10)
+        batch = {name: torch.from_numpy(value) for name, value in collate(examples, numbers, tokenizer).items()}
+        outputs = torch.cat([logits, logits[:1]])[batch["items"][batch["example"]]]
+        task.update(metric, outputs, batch, items)
+        slices.update(outputs, batch)
+        assert slices.compute(metric.compute()) == {config.headline.key: pytest.approx(mean)}
 
 
 def test_without_a_mean_there_are_no_slices(tokenizer: Any) -> None:
