@@ -124,6 +124,7 @@ ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "a
         ),
         ('{"data": [', "a:1: not JSON .*; expected SQuAD's"),
         ("[]", "a:1: a JSON list; expected SQuAD's"),
+        ('{"data": [{"paragraphs": [{"qas": [{"id": "\\x1"}]}]}]}', "a:1: not JSON .Invalid .*; expected SQuAD's"),
         ('{"data": 3}', "a:1: no list under 'data'; expected SQuAD's"),
         ('{"data": [{"paragraphs": {}}]}', r"a:1: data\[0\].paragraphs is a JSON dict; expected a list"),
         ('{"data": [], "data": []}', "a: JSON that cannot be read .the key 'data' more than once.; expected"),

@@ -279,8 +279,9 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
         DomainbertError: unreadable file, or a file that is not SQuAD's JSON.
     """
     text = read_text(path)
+    whole = _parse_json(path, text)
     lines = _lines_of_ids(text)
-    for article_path, article in _objects(_parse_json(path, text), "data", "", problems):
+    for article_path, article in _objects(whole, "data", "", problems):
         for paragraph_path, paragraph in _objects(article, "paragraphs", article_path, problems):
             for question_path, question in _objects(paragraph, "qas", paragraph_path, problems):
                 line = lines.get(str(question.get("id")), 1)
