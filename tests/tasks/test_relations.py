@@ -157,6 +157,8 @@ def test_a_broken_row_is_named(tmp_path: Path, row: Any, problem: str) -> None:
 def test_markers_that_cannot_be_told_apart_are_refused() -> None:
     with pytest.raises(DomainbertError, match="text_pair_key: found 'other'; expected null"):
         RelationFormat(text_pair_key="other")
+    with pytest.raises(DomainbertError, match="label_key: found 'text', as for text_key; expected different keys"):
+        RelationFormat(label_key="text")
     with pytest.raises(
         DomainbertError, match="head_markers, tail_markers: found '<' '>' '<' '>'; expected four visible"
     ):

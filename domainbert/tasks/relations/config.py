@@ -70,6 +70,7 @@ class RelationFormat(TextFormat):
         return (*self.head_markers, *self.tail_markers)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.text_pair_key is not None:
             raise DomainbertError(
                 f"text_pair_key: found {self.text_pair_key!r}; expected null: both entities are in one text"
