@@ -13,7 +13,7 @@ from torchmetrics import SumMetric
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import entry_ids
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, check_length
 from domainbert.encoders.families import build_model
 from domainbert.encoders.packed import Packed, text_ids
 from domainbert.metrics.headline import LOSS
@@ -174,6 +174,8 @@ class FineTuning(TaskModule):
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
             found = f"{data.tokenizer_name} in LabelledData has another vocabulary than {self._folder_name}"
             raise DomainbertError(f"model: {found}; expected LabelledData(..., model={self._folder_name!r})")
+        if stage in ("fit", "validate"):  # other stages read windows of the module's `max_length`
+            check_length(data.window, self.config)
 
         if stage == "fit":
             self.replace_task(data.resolved_task)

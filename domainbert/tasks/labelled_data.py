@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.process import process_rank
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.packing import Batch, Example
-from domainbert.labelled.contents import Content, as_contents
+from domainbert.labelled.contents import Content, as_contents, map_contents
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, check_set_known
@@ -171,7 +171,8 @@ class LabelledData(TrainingData):
             return read_labelled(self.task, source, name="predict").contents
         if all(isinstance(row, Mapping) for row in source):
             text_key = getattr(self.task.reading, "text_key", "text")
-            return [self.resolved_task.inputs.content_of(self.resolved_task, row, text_key) for row in source]
+            content_of = self.resolved_task.inputs.content_of
+            return map_contents(lambda row: content_of(self.resolved_task, row, text_key), source)
         return as_contents(source)  # texts or lists of words
 
     @cached_property

@@ -69,6 +69,12 @@ def test_sets_that_are_not_given(tiny, stage, given, found):
         getattr(trainer(), stage)(tiny.module(model=tiny / "tagger"), LabelledData(TASK, **given))
 
 
+def test_a_row_to_predict_without_a_text_is_named(tiny):
+    rows = [{"text": "A loan."}, {"txt": "A grant."}, {"text": 3}]
+    with pytest.raises(DomainbertError, match=r"^text 2: no string under 'text'; .* \(and 1 more like this\)$"):
+        trainer().predict(tiny.module(model=tiny / "tagger"), LabelledData(TASK, predict=rows))
+
+
 def test_another_vocabulary(tiny):
     with pytest.raises(
         DomainbertError, match=r"^model: .*other in LabelledData has another vocabulary than .*model; exp"
@@ -174,6 +180,11 @@ def test_only_the_first_process_prints_the_sets(tiny, capsys, monkeypatch):
 def test_lengths(tiny):
     with pytest.raises(DomainbertError, match=r"^max_length: found 64.* 48"):
         fit(tiny.module(), tiny.data(max_length=64))
+    module = tiny.module()
+    fit(module, tiny.data())
+    for stage in (trainer(max_epochs=1).fit, trainer().validate):  # the model is built already
+        with pytest.raises(DomainbertError, match=r"^max_length: found 64.* 48"):
+            stage(module, tiny.data(max_length=64))
     with pytest.raises(DomainbertError, match=r"^max_length: found 64.* 48"):
         fit(tiny.pretraining(), tiny.rows(max_length=64))
     phases = (LengthPhase(16, until=0.5), LengthPhase(48))
