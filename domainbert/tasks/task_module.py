@@ -20,6 +20,7 @@ from domainbert.data.packing import Example
 from domainbert.encoders.config import EncoderConfig, HeadConfig, check_length
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
+from domainbert.labelled.contents import located_errors
 from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder
@@ -162,7 +163,9 @@ class TaskModule(TrainedModule):
         indices = batch["items"].tolist()
         scoring = copy(self._data.scoring)  # shallow, to replace the test set by the items of the batch
         scoring.test = replace(scoring.test, items=[scoring.test.items[index] for index in indices])
-        self._tested.update(zip(indices, scoring.predict(self.predictor), strict=True))
+        test = self._data.labelled("test")
+        with located_errors(lambda position: test.location(indices[position])):
+            self._tested.update(zip(indices, scoring.predict(self.predictor), strict=True))
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the predicted test items."""
@@ -176,7 +179,9 @@ class TaskModule(TrainedModule):
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
         contents, predictor = self._data.contents, self.predictor
-        predictions = predictor.predict([contents[index] for index in batch["items"].tolist()])
+        indices = batch["items"].tolist()
+        with located_errors(lambda position: f"text {indices[position] + 1:,}"):
+            predictions = predictor.predict([contents[index] for index in indices])
         return [predictor.as_json(prediction) for prediction in predictions]
 
     @property

@@ -75,6 +75,20 @@ def test_a_row_to_predict_without_a_text_is_named(tiny):
         trainer().predict(tiny.module(model=tiny / "tagger"), LabelledData(TASK, predict=rows))
 
 
+def test_a_pair_that_fits_in_no_window_is_named(tiny, tmp_path):
+    """By its place in the set, not in its batch."""
+    task = Classification(format={"text_pair_key": "text_pair"})
+    rows = [{"text": f"A loan {n}.", "text_pair": "A grant.", "label": "ab"[n % 2]} for n in range(6)]
+    train, module = LabelledData(task, rows, batch_size=2), tiny.module(task=task)
+    fit(module, train)
+    rows[4] |= {"text": "A loan. " * 20, "text_pair": "A grant. " * 20}
+    data = LabelledData(task, test=rows, batch_size=2, model=tiny / "model")
+    with pytest.raises(DomainbertError, match=r"^test:5: the first text of this pair has"):
+        trainer().test(module, data)
+    with pytest.raises(DomainbertError, match=r"^text 5: the first text of this pair has"):
+        trainer().predict(module, data)
+
+
 def test_another_vocabulary(tiny):
     with pytest.raises(
         DomainbertError, match=r"^model: .*other in LabelledData has another vocabulary than .*model; exp"
