@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -166,10 +166,9 @@ class _Reader:
         return None if any_wrong or set(node.value) - set(defaults) else values
 
     def read_value(self, node: Node, hint: Any, key: str, default: Any = dataclasses.MISSING) -> Any:
-        """Read a value of any type. A dataclass instance from Python is returned unchanged if its fields have the right
-        types."""
+        """Read a value of any type."""
         if dataclasses.is_dataclass(node.value):
-            return self.wrong_type(node, hint, key) if type_mismatches(node.value, hint) else node.value
+            return self.read_python_instance(node, hint, key)
         if is_union(hint):
             hint = pick_member(hint, node.value)
         if hint is NoneType and node.value is None:
@@ -181,6 +180,17 @@ class _Reader:
         if get_origin(strip_ranges(hint)) in MAPPINGS:
             return self.read_mapping(node, hint, key)
         return self.read_scalar(node, hint, key)
+
+    def read_python_instance(self, node: Node, hint: Any, key: str) -> Any:
+        """Return a dataclass instance from Python unchanged, and record its input files. Return `WRONG`, with problems,
+        if it has another type, or a file of a corpus is missing."""
+        if type_mismatches(node.value, hint):
+            return self.wrong_type(node, hint, key)
+        try:
+            self.settings.inputs.extend(_input_files(node.value))
+        except DomainbertError as error:
+            return self.add_field_problems(node, key, error, defaults_of(type(node.value)))
+        return node.value
 
     def read_dataclass(self, node: Node, hint: type, key: str, default: Any) -> Any:
         """Read an instance of a dataclass or of a choice, after its shorthand has been expanded."""
@@ -351,6 +361,20 @@ class _Reader:
             return self.add_missing(node, key, f"'{value}' does not exist; expected {expected}")
         self.settings.inputs.append(path)
         return path
+
+
+def _input_files(value: Any) -> Iterator[Path]:
+    """Yield the existing files and folders that a dataclass instance, or an instance in its fields, names."""
+    if isinstance(value, Path) and (value.is_file() or value.is_dir()):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _input_files(item)
+    elif dataclasses.is_dataclass(value):
+        if hasattr(value, "input_files"):
+            yield from value.input_files()
+        for name in defaults_of(type(value)):
+            yield from _input_files(getattr(value, name))
 
 
 def _parse(node: Node, hint: Any) -> Any:

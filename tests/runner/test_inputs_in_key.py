@@ -14,10 +14,14 @@ from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import Problems
 from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
+from domainbert.corpus.config import CorpusConfig, Select, Source
+from domainbert.labelled.formats import NerFormat
+from domainbert.labelled.sets import LabelledFile
 from domainbert.runner.stage_table import STAGES, Stage, load_stage
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.yaml_files import dump_yaml, load_yaml
+from domainbert.settings.yaml_files import dump_yaml, load_yaml, to_node
+from domainbert.tasks.ner.config import Ner
 
 REQUIRED: dict[str, dict[str, Any]] = {
     "pretrain": {"budget": {"max_steps": 1}},
@@ -163,6 +167,34 @@ def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Pa
         train = [pair, {"path": str(tmp_path / "path.txt")}]
         settings = read(stage, {**inputs, "task": "Classification", "train": train}, tmp_path)
         assert {tmp_path / f"{one}.txt" for one in ("text", "label", "path")} <= set(settings.inputs)
+
+
+def test_the_files_of_instances_from_python_are_in_the_key_as_those_of_a_yaml(tmp_path: Path) -> None:
+    """A training that is repeated from Python keeps its finished seeds only if no file has changed."""
+    stage, names = load_stage("distill-task"), ("train", "validation", "corpus", "like", "labels")
+    train, validation, corpus, like, labels = files = [tmp_path / f"{name}.txt" for name in names]
+    for file in files:
+        file.write_text(file.name)
+    config = {
+        "teachers": str(tmp_path),
+        "losses": ["HardTargets"],
+        "task": Ner(format=NerFormat(label_names_file=labels)),
+        "train": LabelledFile(train),
+        "validation": [LabelledFile(text=validation, label=labels)],
+        "unlabelled": CorpusConfig([Source(str(corpus))], select=Select([Source(str(like))], keep=0.5)),
+    }
+    problems = Problems(stage.name)
+    settings = read_settings(stage.settings, to_node(config, stage.name), problems)
+    assert problems.messages == [] and {*settings.inputs} == {tmp_path, *files}
+    recorded = facts(stage, settings).facts
+    train.write_text("changed")
+    assert facts(stage, settings).changes(recorded).keys() == {"teachers", "train.path"}
+    corpus.unlink()
+    read_settings(stage.settings, to_node(config, stage.name), problems)
+    assert problems.messages == [
+        f"distill-task: unlabelled.sources[0].path: found '{corpus}', which neither exists nor matches as a glob; "
+        "expected a file, folder, glob or hub:NAME"
+    ]
 
 
 def test_files_of_a_folder_count_by_their_names_and_order(tmp_path: Path) -> None:
