@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,12 +24,13 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.labelled.sets import LabelledFile
 from domainbert.runner.first_recipe import sizes
+from domainbert.runner.first_recipe.command import _text_lengths
 from domainbert.runner.first_recipe.corpus import corpus_facts
 from domainbert.runner.first_recipe.labelled import Splits, divide, find_splits
 from domainbert.runner.first_recipe.sizes import Machine
 from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_files import Loader
-from domainbert.tasks.classification.config import Classification
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.ner.files import read_ner
 from tests.samples.task_data import write_task_data
 
@@ -439,6 +441,20 @@ def test_a_window_takes_99_of_100_texts():
         512,
         "100 % of the texts have at most 300 tokens",
     )
+
+
+def test_special_tokens_take_room_in_a_window(monkeypatch):
+    """A text of 98 words has about 127 tokens, which with [CLS] and [SEP] do not fit into 128."""
+    template = SimpleNamespace(num_special_tokens=lambda pair: 4 if pair else 2)  # as of RoBERTa
+    tokenizer = SimpleNamespace(template=template, encode=lambda texts: [text.split() for text in texts])
+    folder = SimpleNamespace(tokenizer=lambda: tokenizer)
+    monkeypatch.setattr("domainbert.models.folder.open_model", lambda path: folder)
+    pairs = Classification(format=ClassificationFormat(text_pair_key="other"))
+    for task, estimated, counted in ((Classification(), 2, 2), (pairs, 3, 4)):
+        labelled: Any = SimpleNamespace(texts=[["word"] * 98, ["word"]], task=task)
+        lengths, _ = _text_lengths(labelled, None)
+        assert lengths == [127 + estimated, 1 + estimated] and sizes.window(lengths, False, 512).value == 256
+        assert _text_lengths(labelled, "model") == ([98 + counted, 1 + counted], True)
 
 
 def test_documents_of_plain_text_are_told_apart(tmp_path):

@@ -292,13 +292,16 @@ def _model_config(model: str) -> EncoderConfig:
 
 
 def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int], bool]:
-    """Return the number of tokens of each training text, without special tokens, and whether they were counted."""
+    """Return the number of tokens of each training text, with special tokens, and whether they were counted."""
+    reads_pairs = labelled.task.reads_pairs
     if model is None:
-        return [round(sizes.TOKENS_PER_WORD * len(words)) for words in labelled.texts], False
+        special = 3 if reads_pairs else 2  # [CLS] and a [SEP] after each text
+        return [round(sizes.TOKENS_PER_WORD * len(words)) + special for words in labelled.texts], False
     from domainbert.models.folder import open_model
 
     tokenizer = open_model(resolve_path(model)).tokenizer()
-    return [len(ids) for ids in tokenizer.encode([" ".join(words) for words in labelled.texts])], True
+    special = tokenizer.template.num_special_tokens(reads_pairs)
+    return [len(ids) + special for ids in tokenizer.encode([" ".join(words) for words in labelled.texts])], True
 
 
 def _title(findings: _Findings) -> str:
