@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from domainbert.base.fields import renamed_fields
 from domainbert.settings.yaml_files import Node
+from domainbert.stages.check import Check
 
 _UNLABELLED_TRAININGS = ("pretrain", "distill")
 _LABELLED_TRAININGS = ("finetune", "distill-task")
@@ -66,9 +68,12 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
     if disabled or training is None or any(stage.function == "check" for stage in stages.values()):
         return
     stages_before = list(stages)[: list(stages).index(training)]
-    groups, corpus_settings = _training_groups(stages), _corpus_settings(stages, stages_before)
     overrides = {} if check_settings is None else check_settings.value
-    names = set(stages)
+    overridden = {renamed_fields(Check).get(name) for name in overrides}  # by a setting under its old name
+    corpus_settings = {
+        name: node for name, node in _corpus_settings(stages, stages_before).items() if name not in overridden
+    }
+    groups, names = _training_groups(stages), set(stages)
     for group in groups:
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)

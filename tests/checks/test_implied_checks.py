@@ -11,6 +11,7 @@ import pytest
 
 from domainbert.base.errors import Problems
 from domainbert.cli import main
+from domainbert.runner.recipe import read_recipe
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import dump_yaml, load_yaml
@@ -58,6 +59,13 @@ def test_a_check_stands_before_the_first_training(tmp_path: Path, capsys: pytest
     own = recipe(tmp_path)
     own.write_text(own.read_text() + "  mine: {stage: check, corpus: '@sample/corpus.jsonl'}\n")
     assert plan(own, capsys) == [*USUAL, "mine"]
+
+
+def test_the_old_name_of_a_setting_of_the_check_replaces_its_default(tmp_path: Path) -> None:
+    with pytest.warns(FutureWarning, match=r"check.most_characters: renamed to max_characters"):
+        jobs = read_recipe(recipe(tmp_path, "check: {most_characters: 9}\n"), []).jobs
+    assert jobs["check"].settings.instance.max_characters == 9
+    assert read_recipe(recipe(tmp_path), []).jobs["check"].settings.instance.max_characters == 50_000_000
 
 
 def test_the_test_set_is_looked_at_whatever_its_slices_and_also_of_an_export(
