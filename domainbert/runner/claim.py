@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import disk_full_advice, disk_full_message, read_json, write_json
+from domainbert.base.files import disk_full_advice, disk_full_message, read_json, write_json, write_text
 from domainbert.base.freshness import output_names
 from domainbert.base.manifests import MANIFEST, read_manifest
 from domainbert.base.process import launch_id, launched_world_size, record_stop
@@ -88,7 +88,7 @@ def claim_folder(
                 _clear(job.out)
             for temporary in list(job.out.rglob(".*.tmp")):  # left by a process that was killed
                 temporary.unlink()
-            (job.out / CONFIG).write_text(config, encoding="utf-8")
+            write_text(job.out / CONFIG, config)
             write_status("running")
             record_stop.append(write_stopped)
             stack.callback(record_stop.remove, write_stopped)

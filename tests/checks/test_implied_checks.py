@@ -62,7 +62,7 @@ def test_a_check_stands_before_the_first_training(tmp_path: Path, capsys: pytest
 
 
 def test_the_old_name_of_a_setting_of_the_check_replaces_its_default(tmp_path: Path) -> None:
-    with pytest.warns(FutureWarning, match=r"check.most_characters: renamed to max_characters"):
+    with pytest.warns(FutureWarning, match=r":3: most_characters: renamed to max_characters"):
         jobs = read_recipe(recipe(tmp_path, "check: {most_characters: 9}\n"), []).jobs
     assert jobs["check"].settings.instance.max_characters == 9
     assert read_recipe(recipe(tmp_path), []).jobs["check"].settings.instance.max_characters == 50_000_000

@@ -18,6 +18,7 @@ from domainbert.base.files import report_full_disk
 from domainbert.cli import main
 from domainbert.runner import claim
 from tests.resuming import Work, pretraining
+from tests.runner.test_jobs import interrupt
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 VOCAB = ["config.yaml", "status.json", "tokenizer.json", "vocab.txt", "report.json", "manifest.json"]
@@ -134,6 +135,22 @@ def test_a_training_keeps_its_checkpoints_and_goes_on(
     work.trained.clear()
     assert work.run("pretrain", "out", training, "--resume", "auto") == 0
     assert work.trained == [(0, 2), (0, 3)]
+
+
+def test_the_settings_of_an_interrupted_stage_outlive_a_full_disk(
+    fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command that resumes the stage reads the file that it writes again."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
+    interrupt(Path("out"))
+    before, resume = Path("out/config.yaml").read_text(), ["make", "-c", "out/config.yaml", "--resume", "auto"]
+    with monkeypatch.context() as patch:
+        FullDisk("config.yaml", patch)
+        assert main(resume) == 2
+    assert "its progress was kept; free some space, and resume with: domainbert make -c " in capsys.readouterr().err
+    assert Path("out/config.yaml").read_text() == before
+    assert main(resume) == 0
 
 
 def test_a_recipe_without_room_for_its_results_says_so(
