@@ -19,7 +19,7 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.fields import field_types
 from domainbert.base.files import quick_look
 from domainbert.base.freshness import Freshness
-from domainbert.base.paths import resolve_path
+from domainbert.base.paths import check_home_expanded, resolve_path
 from domainbert.labelled.items import FoundLabel, Labelled, find_labels
 from domainbert.labelled.sets import LabelledSet, Single, paths_of, read_file, read_set
 from domainbert.settings.schema import defaults_of, settings_class
@@ -66,6 +66,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
         out = arguments.pop("out")
         if not isinstance(out, (str, Path)) or not str(out).strip():
             raise DomainbertError(f"out: found {out!r}; expected a folder")
+        check_home_expanded("out", out)
         problems = Problems(function.__name__)
         settings = read_settings(function, to_node(arguments, function.__name__), problems)
         problems.raise_if_any()

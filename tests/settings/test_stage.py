@@ -159,6 +159,7 @@ def test_required_settings_come_first_then_those_of_the_stage_itself() -> None:
         ({"files": []}, None),
         ({"out": ""}, "out: found ''; expected a folder"),
         ({"out": None}, "out: found None; expected a folder"),
+        ({"out": "~/made"}, "out: found '~/made'; expected the whole path, because only a shell expands ~"),
         ({"files": 3}, "learn: files: found 3; expected a path"),
         ({"task": "Nerr"}, "learn: task.class_path: 'Nerr' is not allowed; did you mean 'Ner'?"),
         ({"task": 5}, "learn: task: found 5; expected one of Classification, MultiLabel, Ner, "),
