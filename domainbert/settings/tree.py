@@ -17,6 +17,7 @@ from domainbert.base.fields import field_types, strip_ranges
 from domainbert.settings.yaml_files import Node, load_yaml, parse_option
 
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
+_YAML_SUFFIXES = (".yaml", ".yml")
 _MAX_CHARACTERS = 1_000_000  # of all texts with variables in a file, after substitution
 
 
@@ -73,14 +74,22 @@ def as_mapping(node: Node) -> Node:
     `{class_path: BertConfig}` for `BertConfig`. Return a node without text unchanged."""
     if not isinstance(node.value, str) or not node.value:
         return node
-    path = Path(node.value)
-    if path.suffix not in (".yaml", ".yml"):
+    if Path(node.value).suffix not in _YAML_SUFFIXES:
         return _as_class_path(node)
-    candidates = [path] if node.folder is None else [path, node.folder / path]  # also in the folder of the YAML
-    file = next(filter(Path.exists, candidates), None)
+    file = yaml_file(node)
     if file is None:
-        raise DomainbertError(f"{node.where}: file {path} does not exist; expected a YAML file")
+        raise DomainbertError(f"{node.where}: file {Path(node.value)} does not exist; expected a YAML file")
     return load_yaml(file)
+
+
+def yaml_file(node: Node) -> Path | None:
+    """Return the file that a text such as `encoder.yaml` names, perhaps in the folder of the YAML with this text; None
+    for any other value, and if there is no such file."""
+    if not isinstance(node.value, str) or Path(node.value).suffix not in _YAML_SUFFIXES:
+        return None
+    path = Path(node.value)
+    candidates = [path] if node.folder is None else [path, node.folder / path]
+    return next(filter(Path.exists, candidates), None)
 
 
 def fold_arguments(node: Node) -> Node:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.runner.stage_table import Stage, add_early_problems
 from domainbert.settings.reader import Settings, read_settings
-from domainbert.settings.tree import at_key, merge
+from domainbert.settings.tree import at_key, merge, yaml_file
 from domainbert.settings.yaml_files import Node, to_node
 from domainbert.stages.stage import Inputs
 from domainbert.tuning.config import Parameter
@@ -86,7 +86,7 @@ class Space:
     stage: Stage
     base: Node  # settings that do not vary
     dimensions: tuple[Dimension, ...]
-    inputs: tuple[Path, ...] = ()  # files and folders that the stage reads at any point
+    inputs: tuple[Path, ...] = ()  # files and folders that the stage reads at any point, and YAML files of settings
     input_cache: Inputs = field(default_factory=Inputs, compare=False)
     """Opens the inputs for the validation of all points."""
 
@@ -162,6 +162,9 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
         for point in points:
             inputs.update(base_space.check_at(point, problems).inputs)
         dimensions.append(_with_integer(base_space, points[0], dimension, problems))
+    nodes_with_files = (base, *(dimension.node for dimension in dimensions))
+    leaves = (leaf for node in nodes_with_files for leaf in node.leaves())
+    inputs.update(file for leaf in leaves if (file := yaml_file(leaf)) is not None)
     base_space.input_cache.forget_items()  # trials run in separate processes
     return replace(base_space, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 

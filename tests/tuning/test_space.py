@@ -154,6 +154,20 @@ def test_the_terms_of_a_study_tell_other_contents_of_the_files_that_trials_read(
     assert search(stage="make", settings={"words": ["a"]}, space=space).terms["inputs"].keys() == {"texts.txt", "b.txt"}
 
 
+def test_the_terms_of_a_study_tell_other_contents_of_yaml_files_in_settings_and_space() -> None:
+    """A search that is resumed reads these files again."""
+    for name in ("optim", "other"):
+        Path(f"{name}.yaml").write_text("lr: 1e-4\n")
+    space = {"x": {"low": 0, "high": 1}, "optim": {"choices": ["optim.yaml", "other.yaml"]}}
+    for settings, names in (({"optim": "optim.yaml"}, {"optim.yaml"}), ({}, {"optim.yaml", "other.yaml"})):
+        given = {"settings": settings, "space": space if not settings else {"x": space["x"]}}
+        first = search(**given).terms["inputs"]
+        Path("optim.yaml").write_text("lr: 2e-4\n")
+        second = search(**given).terms["inputs"]
+        Path("optim.yaml").write_text("lr: 1e-4\n")
+        assert first.keys() == names and {name for name in names if first[name] != second[name]} == {"optim.yaml"}
+
+
 def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
     settings = {"shape": {"class_path": "Circle", "init_args": {"radius": 7}}}
     shapes = [{"class_path": "Circle"}, {"class_path": "Circle", "init_args": {"radius": 2}}]
