@@ -90,12 +90,18 @@ def folder_fields(
 
 
 def save_with_vocabulary(
-    path: Path, folder: ModelFolder, tensors: Mapping[str, Tensor], tokenizer: DomainTokenizer, card: str
+    path: Path,
+    folder: ModelFolder,
+    tensors: Mapping[str, Tensor],
+    tokenizer: DomainTokenizer,
+    card: str,
+    max_length: int | None = None,
 ) -> None:
     """Write a copy of a model with another vocabulary; its head is kept.
 
     `tensors` come from `load_tensors`, with new word embeddings and masked-LM bias; only the values in `config.json`
-    that depend on the vocabulary change. If a weight is not finite, raise `DomainbertError` and write nothing.
+    that depend on the vocabulary change. `max_length` is the longest input of the model, as in `save_model`. If a
+    weight is not finite, raise `DomainbertError` and write nothing.
     """
     from domainbert.models.loading import non_finite_problem
 
@@ -110,7 +116,7 @@ def save_with_vocabulary(
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # `load_tensors` drops copies of the embeddings, so readers must tie them
     _write_folder(path, tensors, fields, card)
-    tokenizer.save(path, config.max_length, config.num_token_types > 1)
+    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:

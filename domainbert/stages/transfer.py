@@ -75,6 +75,7 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
     from domainbert.models.loading import check_vocabulary, load_tensors, vocabulary_names
     from domainbert.models.saving import save_with_vocabulary
     from domainbert.models.transfer import mix_vectors
+    from domainbert.tokenization.load import read_backend
     from domainbert.tokenization.report import transfer_lines, transfer_view
     from domainbert.tokenization.surfaces import Origin, origins, vocabulary_of
     from domainbert.tokenization.words import plain_words
@@ -103,7 +104,9 @@ def transfer(out: Path, settings: Transfer, inputs: Inputs) -> dict[str, Any]:
         "drawn": len(mixing.random_rows),
         "source": model_name(folder.path),
     }
-    save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path))
+    *_, length = read_backend(folder.path)  # of the windows of fine-tuning, for a model with a head
+    max_length = min(length or folder.config.max_length, folder.config.max_length)
+    save_with_vocabulary(out, folder, tensors, tokenizer, _card(report, folder.path), max_length)
     write_json(out / "transfer.json", report, unredacted=True)
     print("\n".join(transfer_lines(report)))
     metrics = {name: value for name, value in report.items() if name != "shortened_words"}

@@ -136,6 +136,18 @@ def test_without_a_head_and_with_a_pooler_shared_words_give_the_same_states(
     assert "embeddings without a vocabulary entry: 6, which are left out" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("written", "kept"), [(20, 20), (64, 32), (None, 32)])
+@pytest.mark.parametrize("vocabulary", [{}, {"extend": 1}])
+def test_the_window_of_the_model_is_kept(
+    run: Callable[..., Path], tmp_path: Path, written: int | None, kept: int, vocabulary: dict[str, int]
+) -> None:
+    """A tagger reads the windows of its fine-tuning; at most the positions, whatever the new tokenizer has."""
+    file = tmp_path / "old" / "tokenizer_config.json"
+    fields = {name: value for name, value in json.loads(file.read_text()).items() if name != "model_max_length"}
+    file.write_text(json.dumps(fields if written is None else {**fields, "model_max_length": written}))
+    assert load_tokenizer(run("out", **vocabulary)).model_max_length == kept
+
+
 def test_extension(run: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run("extended", extend=2)
     assert "added 2 words: bankers, policy" in capsys.readouterr().out
