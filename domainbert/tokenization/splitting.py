@@ -165,14 +165,15 @@ def _border_marks(text: str, pretokens: Sequence[Span]) -> list[list[tuple[str, 
 def _border_marks_of_run(run: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
     """Yield the (place, mark) of the marks beside each border in a run of pre-tokens, given as strings. A mark is a
     pre-token without letters and digits."""
-    words = [index for index, string in enumerate(run) if any(map(str.isalnum, string))]
+    is_word = [any(map(str.isalnum, string)) for string in run]
+    words = [index for index, word in enumerate(is_word) if word]
     first, last = (words[0], words[-1]) if words else (-1, -1)  # only marks: all are at the end
     places = ["begin" if index < first else "end" if index > last else "inside" for index in range(len(run))]
     for index, (left, right) in enumerate(pairwise(run), 1):
-        if index not in words and left == right:
+        if left == right and not is_word[index]:
             yield [("repeated", right)]
             continue
         left_place = places[index - 1].replace("inside", "inside_right")
         right_place = places[index].replace("inside", "inside_left")
         marks = [(index - 1, left_place, left), (index, right_place, right)]
-        yield [(place, mark) for position, place, mark in marks if position not in words]
+        yield [(place, mark) for position, place, mark in marks if not is_word[position]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -73,6 +74,14 @@ def test_words_are_whole_pre_tokens_in_order(parts, data):
     assert {stop for _, stop in words} <= {stop for _, stop in pretokens}
     assert all(one[1] <= other[0] for one, other in pairwise(words))
     assert not any(" " in text[start:stop] for start, stop in words)
+
+
+def test_a_long_run_without_spaces_takes_linear_time():
+    text = "中," * 30_000
+    start = time.process_time()
+    joined = joins_previous(text, [(index, index + 1) for index in range(len(text))], {"inside_right": ","})
+    assert joined == [False, *[False, True] * 29_999, False]
+    assert time.process_time() - start < 20  # quadratic time is minutes
 
 
 def test_running_text_has_no_space_before_closing_marks():
