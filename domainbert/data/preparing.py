@@ -164,7 +164,7 @@ def _prepare_parts(
     """Write one part per file, or reuse the finished part of an interrupted run; return the counts of the corpus."""
     planned = plan_parts(out, corpus, tokenizer, row_lengths)
     parts: dict[Path, dict[str, Any]] = {}  # facts by folder
-    for folder in {*(out / PARTS_FOLDER).glob("*")} - {part.folder for part in planned}:
+    for folder in {*(out / PARTS_FOLDER).glob("[0-9]*")} - {part.folder for part in planned}:
         shutil.rmtree(folder)  # left by an interrupted run over other files
     for number, part in enumerate(planned, start=1):
         facts = finished_part(part)

@@ -292,7 +292,12 @@ def test_a_killed_run_keeps_the_parts_it_has_written(
         prepared(tmp_path, text, tokenizer)
     first = tmp_path / "parts" / "00000" / "prepared.json"
     before = first.stat().st_mtime_ns
+    others = [tmp_path / "parts" / "00099", tmp_path / "parts" / ".DS_Store"]  # of more files, and of a file browser
+    others[0].mkdir()
+    others[1].touch()
     prepared(tmp_path, text, tokenizer)
+    assert [path.exists() for path in others] == [False, True]
+    others[1].unlink()
     assert first.stat().st_mtime_ns == before, "it was not written again"
     assert content(tmp_path) == content(whole)
 
