@@ -24,7 +24,8 @@ def train_tokenizer(
     sample_bytes: int = 1_000_000_000,
     on_selected: Callable[[TrainingWords], None] | None = None,
 ) -> DomainTokenizer:
-    """Train a tokenizer on texts and return it. The vocabulary does not depend on the order of the texts.
+    """Train a tokenizer on texts and return it. The vocabulary does not depend on the order of the texts, unless they
+    have more than 250,000 distinct words, of which rare ones are then discarded.
 
     >>> from domainbert import train_tokenizer
     >>> texts = ["the court of appeal", "courts of law", "the high court and the lower courts"]

@@ -190,8 +190,8 @@ class TokenizerKind(ABC):
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
         """Add entries of whole words (entry to id) to `model`, the model in the `tokenizer.json` of `backend`.
 
-        The added tokens of `backend` become entries of `model`, too. The ids of texts without the new words do not
-        change.
+        The added tokens of `backend` become entries of `model`, too. The ids of texts that do not contain the new words
+        or longer words with them do not change.
         """
         model["vocab"] |= {**backend.get_vocab(with_added_tokens=True), **entries}
 

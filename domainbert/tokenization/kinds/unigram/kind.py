@@ -165,8 +165,9 @@ class UnigramKind(TokenizerKind):
 
     @override
     def extend(self, backend: Tokenizer, model: dict[str, Any], entries: Mapping[str, int]) -> None:
-        """Add entries to `model` that are slightly more probable than the pieces they replace. The pieces of all other
-        text do not change, except around unknown characters, whose score depends on the lowest score of an entry."""
+        """Add entries to `model` that are slightly more probable than the pieces they replace, also inside longer
+        words. The pieces of all other text do not change, except around unknown characters, whose score depends on the
+        lowest score of an entry."""
         scores = dict(map(tuple, model["vocab"]))  # a list of [entry, score]
         lowest = min(scores.values())
         unlisted = tokens_by_id(backend)[len(model["vocab"]) :]  # added tokens that are not entries of the model
