@@ -177,7 +177,9 @@ def test_scores_are_those_of_scikit_learn(pairs: Any, outside: str | None) -> No
     scoring = scoring_of([[[gold for gold, _ in one] for one in document] for document in pairs], outside)
     predicted = [tagged([label for _, label in one]) for document in pairs for one in document]
     counts = scoring.count(predicted)
-    assert counts.shape[0] == sum(map(len, pairs)) and scoring.num_units == len(pairs)
+    num_sentences = sum(map(len, pairs))
+    num_units = len(pairs) if len(pairs) > 1 else num_sentences  # documents, or the sentences of a single document
+    assert counts.shape[0] == num_sentences and scoring.num_units == num_units
     words = [word for document in pairs for one in document for word in one]
     gold, said = ([word[side] for word in words] for side in (0, 1))
     check_scores(scoring.scores(predicted, counts.sum(axis=0)), gold, said, outside)

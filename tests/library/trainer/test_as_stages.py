@@ -80,7 +80,7 @@ def test_testing_and_predicting(tiny, tmp_path):
     (found,) = run.test(module, data, verbose=False)
     assert 0 < found["test/f1"] == pytest.approx(wanted["f1"])
     assert found["test/per_type/LOC/f1"] == pytest.approx(wanted["per_type"]["LOC"]["f1"])
-    predictor = load_predictor(tmp_path / "model")
+    predictor = load_predictor(tmp_path / "model", "32-true")  # as the trainer; `auto` may be bf16
     contents = data.labelled("test").contents
     wanted_predictions = [predictor.as_json(one) for one in predictor.predict(contents)]
     predicted = [one for batch in run.predict(module, data) for one in batch]
