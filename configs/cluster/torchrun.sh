@@ -5,7 +5,7 @@
 #
 # On several machines, the same command on each (in a shared folder), with one of them as rendezvous:
 #
-#     NODES=2 MEET=node1:29500 configs/cluster/torchrun.sh pretrain -c pretrain.yaml --out runs/law
+#     NODES=2 MEET=node1:29500 configs/cluster/torchrun.sh pretrain -c pretrain.yaml --out runs/law/pretrain
 #
 # RESTARTS=3 restarts all processes, at most three times, if a process or node is lost; with NODES=1:2 they continue on the
 # remaining nodes.
