@@ -75,6 +75,14 @@ def test_a_row_without_an_id_is_called_by_its_line(tmp_path: Path) -> None:
     assert [one.id for one in read_questions(QuestionAnswering(), tmp_path / "a.jsonl").items] == ["1", "3"]
 
 
+def test_questions_rejected_in_prodigy_are_left_out(tmp_path: Path) -> None:
+    rows = [{**ROW, "id": answer, "answer": answer} for answer in ("accept", "reject", "ignore")]
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    file = read_questions(QuestionAnswering(), tmp_path / "a.jsonl")
+    assert [one.id for one in file.items] == ["accept"]
+    assert file.describe().endswith("\n  left out: texts that were not accepted (2)")
+
+
 @pytest.mark.parametrize(
     ("qas", "problem"),
     [

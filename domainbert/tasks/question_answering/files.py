@@ -22,7 +22,7 @@ from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, read_text, unreadable
 from domainbert.corpus.rows import Rows, json_rows, object_with_unique_keys
 from domainbert.labelled.contents import TextPair
-from domainbert.labelled.items import Labelled, PlainItem, Unit, distinct_indices
+from domainbert.labelled.items import Labelled, PlainItem, ReaderCounts, Unit, distinct_indices
 from domainbert.labelled.row_values import (
     is_whole_number,
     parse_rows,
@@ -31,6 +31,7 @@ from domainbert.labelled.row_values import (
     raise_problems,
     shown,
 )
+from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering
@@ -155,14 +156,15 @@ def _squad_question(item: Question) -> Row:
 def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
     """Return the questions of SQuAD's JSON (1.1 or 2.0), or of JSONL with the columns of SQuAD in `datasets`.
 
-    In JSONL empty lists mean no answer; the id of a question without `id` is its line number.
+    In JSONL empty lists mean no answer; the id of a question without `id` is its line number. Rows that an annotator
+    rejected in Prodigy are left out and counted.
 
     Raises:
         DomainbertError: unreadable file, no question, a missing key or a value of the wrong type; an empty question,
             context or answer; an answer that is not at its offset in the context; in JSON a question without an answer
             and without `is_impossible`, or with both; a duplicate id.
     """
-    requested, problems = config.format.kind, Problems(str(path))
+    requested, problems, notes = config.format.kind, Problems(str(path)), ReaderCounts()
     rows: Iterable[tuple[int, Row]]
     if isinstance(path, Rows):
         kind: Literal["json", "jsonl", "rows"] = "rows"
@@ -171,12 +173,14 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
         check_regular(path)
         kind = _detect_kind(path) if requested == "auto" else requested
         rows = _squad_rows(path, problems) if kind == "json" else json_rows(path, problems)
+    if kind != "json":
+        rows = without_rejected(rows, notes.left_out)
     questions = parse_rows(rows, problems, _parse_squad if kind == "json" else _parse_jsonl)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
         raise DomainbertError(f"{path}: no questions; expected at least one with its context")
-    return QuestionFile(path_of(path), questions, kind)
+    return QuestionFile(path_of(path), questions, kind, notes=notes)
 
 
 def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
