@@ -156,7 +156,9 @@ class Pretraining(RowsModule):
             self.compile_losses()
 
     def compile_losses(self) -> None:
-        """Compile the losses, and so the forward and backward pass, with `torch.compile`."""
+        """Compile the losses, and so the forward and backward pass, with `torch.compile`, now and whenever they are
+        set."""
+        self.compiles = True
         self.summed_losses = torch.compile(self.objective.losses, dynamic=False)
 
     def validate_on(self, texts: Sequence[ValidationText]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lightning
 import pytest
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from domainbert.corpus.config import CorpusConfig, Source
@@ -161,6 +162,17 @@ def test_data_takes_the_objective_and_the_seed_of_each_module(tiny):
         trainer(max_steps=2).fit(first, labelled)
         trainer(max_steps=2).fit(second, tiny.data())
         assert equal(weights(first), weights(second))
+
+
+def test_a_training_runs_the_losses_that_a_stage_has_compiled(tiny, monkeypatch):
+    """`pretrain` knows the number of steps, and so whether to compile, only when module and data are resolved."""
+    calls = []
+    monkeypatch.setattr(torch, "compile", lambda losses, **_: lambda *inputs: calls.append(1) or losses(*inputs))
+    module, data = tiny.pretraining(), tiny.rows()
+    data.resolve(module, "fit")
+    module.compile_losses()
+    trainer(max_steps=2).fit(module, data)
+    assert len(calls) == 2
 
 
 def test_saving_leaves_the_model_to_train_on(tiny, tmp_path):
