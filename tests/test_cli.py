@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 
 import domainbert
-from domainbert.cli import main
+from domainbert.cli import _COMMANDS, command_module, main
 from domainbert.runner.stage_command import stage_help
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.schema import defaults_of
@@ -118,6 +118,15 @@ def test_the_package_says_its_version_and_runs_as_a_module() -> None:
     assert result.stdout == f"domainbert {domainbert.__version__}\n"
     result = subprocess.run([*words, "mke"], capture_output=True, text=True, check=False)
     assert result.returncode == 2 and "no command or stage 'mke'" in result.stderr
+
+
+def test_help_of_a_command_lists_its_flags() -> None:
+    missing = []
+    for name in _COMMANDS:
+        command = command_module(name)
+        words = set(re.findall(r"--([\w-]+)", command.HELP))
+        missing += [(name, flag) for flag in command.FLAGS if not {flag, flag.replace("_", "-")} & words]
+    assert missing == []
 
 
 @pytest.mark.parametrize("words", [["--help"], ["finetune", "--help"], ["vocab", "--help"], ["tune", "--help"]])

@@ -24,6 +24,7 @@ HELP = options_help(
     {
         "--extend": "resume a study with another space or other settings",
         "--vars.NAME TEXT": "set a variable of the YAML; the environment variable DOMAINBERT_NAME does the same",
+        "--allow-import PKG": "allow class_path to name classes of your packages (PKG,PKG), which are imported",
     },
     inspect.getdoc(TuneConfig) or "",
 )
