@@ -75,7 +75,7 @@ def test_a_sign_in_its_own_role_goes_first(make_tokenizer: Make) -> None:
 def test_what_wordpiece_cuts_apart_starts_a_word_there(make_tokenizer: Make) -> None:
     """No text contains "##," or "##中", so their vectors are untrained."""
     old = vocabulary_of(make_tokenizer(["##,", ",", "##.", ".", "##中", "中", "##国", "国", "##t", "t", "'"]))
-    entries = ["<unk>", ",", ",.", "▁.,", "中", "中国", "t", "'t", "..☃"]
+    entries = ["<unk>", ",", ",.", "▁.,", "中", "中国", "t", "'t", "t,.", "..☃"]
     new = Vocabulary(Tokenizer(Unigram([(entry, -1.0) for entry in entries], 0)))
     found = dict(zip(entries, origins(new, old), strict=True))
     ids = {token: number for number, token in enumerate(old.tokens)}
@@ -88,6 +88,7 @@ def test_what_wordpiece_cuts_apart_starts_a_word_there(make_tokenizer: Make) -> 
         "中国": ["中", "国"],
         "t": ["##t"],
         "'t": ["'", "t"],
+        "t,.": ["##t", ",", "."],
         "..☃": [".", "."],
     }
     assert found["中"] == Origin("copied", (ids["中"],)) and found[",."].kind == "composed"

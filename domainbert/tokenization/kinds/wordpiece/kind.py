@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import cached_property, partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,10 @@ class _WordPieces(Pieces):
         return surface.starts_word or self._split(f"a{surface.text}")[0] == "a"
 
     def spell(self, surface: Surface) -> list[int]:
-        if not surface.starts_word:
-            return [token.id for token in self._inside_model.tokenize(surface.text)]
-        return [token.id for word in self._split(surface.text) for token in self.backend.model.tokenize(word)]
+        first = self.backend.model if surface.starts_word else self._inside_model
+        models = chain([first], repeat(self.backend.model))  # words after a sign start there
+        words = zip(models, self._split(surface.text), strict=False)
+        return [token.id for model, word in words for token in model.tokenize(word)]
 
     @cached_property
     def _split(self) -> Callable[[str], list[str]]:
