@@ -166,7 +166,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     reader = _choose_reader(path, source, counts)
     if source.translation is not None:
         if reader is not READERS[".txt"]:
-            expected = "expected a text per line in both files, or translation_key for the translation in a row"
+            expected = "expected a text per line in both files (set format: text if it has them), or translation_key"
             raise DomainbertError(f"{path}: found no plain text, but translation is set; {expected}")
         documents: Iterator[RawDocument] = read_aligned(path, source.translation)
     elif source.translation_key is None:
