@@ -227,8 +227,8 @@ class PrefetchLoader(DataLoader[Batch]):
 class WithBoundaries(Dataset[Batch]):
     """Batches with segment boundaries, for a GPU: counting the segments there would wait for its queued kernels.
 
-    If `batches` has an attribute `most_texts`, the maximum number of segments in a batch, all boundaries have the same
-    shape, which avoids recompilation.
+    If `batches` has an attribute `most_texts`, the largest expected number of segments in a batch, the boundaries of
+    batches up to this number have the same shape, which avoids recompilation.
     """
 
     def __init__(self, batches: Dataset[Batch]) -> None:
