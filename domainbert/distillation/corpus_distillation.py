@@ -141,8 +141,8 @@ class Distillation(DistillationModule, RowsModule):
 
     def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
         """Build the student if it does not exist; see `TrainedModule.resolve`. Raise `DomainbertError` if rows are
-        longer than the positions of a model, or if the data has held-out texts."""
-        if data.held_out:
+        longer than the positions of a model, or if the data has held-out texts, which no validation reads."""
+        if data.held_out and stage in ("fit", "validate"):
             found = f"{', '.join(data.held_out)} in PretrainingData with Distillation"
             raise DomainbertError(f"held_out: found {found}; expected none, or Pretraining")
         if not self.is_built:

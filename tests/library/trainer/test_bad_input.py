@@ -114,6 +114,9 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
         DomainbertError, match=r"^held_out: found x in PretrainingData with Distillation; expected none"
     ):
         fit(Distillation([tiny / "model"], [HardTargets()]), tiny.rows(held_out={"x": tiny / "prepared"}))
+    rows = tiny.rows(held_out={"x": tiny / "prepared"}, predict=["A loan."])  # only a validation would read them
+    (vectors,) = trainer().predict(Distillation([tiny / "model"], [HardTargets()]), rows)
+    assert vectors.shape == (1, 16)
 
     with pytest.raises(DomainbertError, match=r"^task: found Classification in LabelledData and Ner in FineTuning; ex"):
         fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", model=tiny / "model"))
