@@ -325,10 +325,9 @@ class SentenceFile(Labelled[AnySentence]):
 
     @property
     def has_documents(self) -> bool:
-        """Whether any file marks several documents: an interval over resamples of one document would have no width."""
-        if self.parts:
-            return any(getattr(part, "has_documents", False) for part in self.parts)
-        return self.marks_documents and self.num_documents > 1
+        """Whether any file marks documents, and there are several: resamples of a single one would all be equal."""
+        marks_documents = any(getattr(part, "marks_documents", False) for part in (self, *self.parts))
+        return marks_documents and self.num_documents > 1
 
     @property
     @override
@@ -338,7 +337,7 @@ class SentenceFile(Labelled[AnySentence]):
     @property
     @override
     def unit_ids(self) -> list[int] | None:
-        """Return for each item the index of its document, from 0; None if no file marks several documents."""
+        """Return for each item the index of its document, from 0; None if `has_documents` is False."""
         return distinct_indices(item.document for item in self.items) if self.has_documents else None
 
     @property

@@ -257,7 +257,8 @@ def test_sentences_of_a_single_document_are_resampled() -> None:
     for kind, config in (("conll", Ner()), ("conllu", Parsing())):
         single = read_set(config, Path(f"one.{kind}"))
         double = read_set(config, [Path(f"one.{kind}"), Path(f"one.{kind}")])
-        assert [(found.unit, found.unit_ids) for found in (single, double)] == 2 * [("sentences", None)]
+        assert (single.unit, single.unit_ids) == ("sentences", None)
+        assert (double.unit, double.unit_ids) == ("documents", [0, 0, 1, 1]), "a document for each file"
 
 
 def settings_with(train: Any) -> tuple[Settings, list[str]]:
