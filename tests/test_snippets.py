@@ -61,7 +61,7 @@ RECIPES = [path for path in CONFIGS if path not in SIZES and "\nstages:" in path
 
 NOT_HERE = re.compile(
     r"does not exist; expected a file|neither exists nor matches as a glob"
-    r"|no installed Python package has the name|cannot be downloaded from the hub|needs huggingface_hub"
+    r"|no installed Python package has the name|cannot be downloaded from the hub"
 )
 NAMED = re.compile(r"# ([\w-]+\.yaml)(?:, for ([\w-]+))?\n")
 SOME = re.compile(r"# in ([\w-]+)\n")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-from domainbert.base.errors import DomainbertError, needs_package
+from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 
 _PACKAGE = "package:"
@@ -159,11 +159,9 @@ def _resolve_in_package(text: str) -> Path:
 def _download_from_hub(text: str) -> Path:
     """Download a hub model with its safetensors, or `pytorch_model.bin` if there are none; return its folder, which
     has no weights if neither exists."""
+    from huggingface_hub import snapshot_download  # here: slow to import
+
     name, revision = check_hub_name(text)
-    try:
-        from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise DomainbertError(f"{text}: {needs_package('huggingface_hub', 'hub')}") from error
     for weights in ("model*.safetensors", "pytorch_model*.bin"):
         patterns = ["*.json", "*.txt", "*.md", weights]
         try:

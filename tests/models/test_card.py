@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from huggingface_hub import ModelCard
 
 from domainbert.base.errors import DomainbertError
 from domainbert.models.card import (
@@ -25,8 +26,7 @@ HOSTILE = "a\n---\nlicense: mit\n\"'|</td><script>alert(1)</script>`*[x](http://
 
 def hub_card(text: str):
     """The card as `huggingface_hub` reads it, scores among it."""
-    hub = pytest.importorskip("huggingface_hub")
-    return hub.ModelCard(text)
+    return ModelCard(text)
 
 
 def test_the_hub_reads_what_was_said() -> None:
