@@ -72,7 +72,7 @@ class Pieces(ABC):
         """Return the text and role of an entry; None if it has no text, such as part of a character."""
 
     def starts_word(self, surface: Surface) -> bool:
-        """Whether the text of a surface starts a word where it stands. Default: as the surface says."""
+        """Whether texts contain a surface at the start of a word; by default `surface.starts_word`."""
         return surface.starts_word
 
     @abstractmethod

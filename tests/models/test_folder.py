@@ -182,7 +182,7 @@ def test_the_dropout_of_a_classifier_is_that_of_the_folder(tmp_path):
         assert model.head.dropout.rate == 0.4 and folder.config.to_json()["classifier_dropout"] == 0.4
         assert load_model(tmp_path, head, dropout=0.2)[0].head.dropout.rate == 0.2
     edit_config(tmp_path, classifier_dropout=None)
-    assert load_model(tmp_path, "tokens")[0].head.dropout.rate == 0.1, "that of the hidden states"
+    assert load_model(tmp_path, "tokens")[0].head.dropout.rate == 0.1, "hidden_dropout_prob"
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def test_a_second_fit_replaces_what_was_learnt_on_validation(tiny, tmp_path):
 
 
 def test_a_checkpoint_of_regression_in_a_module_with_other_units(tiny, tmp_path):
-    """A folder and a loaded checkpoint have the units of the files, a checkpoint those of its training."""
+    """A model folder and a loaded module have the units of the files, and a checkpoint the units of its training."""
     task, numbers = Regression(), (900.0, 1000.0, 1200.0)
     rows = [{"text": f"Prices rose in {year}.", "label": numbers[year % 3]} for year in range(24)]
     data = LabelledData(task, rows, rows, rows, batch_size=8)
