@@ -29,10 +29,10 @@ from domainbert.metrics.classification import count_classes as count_classes
 from domainbert.metrics.counts import macro_f1 as macro_f1
 from domainbert.metrics.counts import micro_f1 as micro_f1
 from domainbert.metrics.entities import count_entities as count_entities
+from domainbert.metrics.entity_modules import EntityF1 as EntityF1
 from domainbert.metrics.modules import AnswerScores as AnswerScores
 from domainbert.metrics.modules import AttachmentScores as AttachmentScores
 from domainbert.metrics.modules import ClassificationScores as ClassificationScores
-from domainbert.metrics.modules import EntityF1 as EntityF1
 from domainbert.metrics.modules import LabelScores as LabelScores
 from domainbert.metrics.modules import MultiLabelScores as MultiLabelScores
 from domainbert.metrics.modules import RegressionScores as RegressionScores

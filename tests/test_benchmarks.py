@@ -41,6 +41,7 @@ ARGUMENTS: dict[str, list[str]] = {
 }
 CHEAP = {"evaluate"}
 OTHERS = {
+    "min_score",
     "pipeline_f1",
     "pooler",
     "predict_agreement",

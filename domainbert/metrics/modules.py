@@ -1,11 +1,11 @@
-"""Scores of all kinds of labels as `torchmetrics.Metric`, which accumulate over batches and ranks until `reset`.
+"""Scores of labels as `torchmetrics.Metric`, which accumulate over batches and ranks until `reset`; of entities:
+`domainbert.metrics.entity_modules`.
 
 `update` takes predictions, then gold. `compute` returns scalar tensors by name, for `log_dict`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,10 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
-from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.answers import score_answer, validation_scores
 from domainbert.metrics.attachment import ATTACHMENT, Trees, count_arcs
 from domainbert.metrics.classification import (
@@ -32,12 +30,8 @@ from domainbert.metrics.classification import (
     without_null_class,
 )
 from domainbert.metrics.classification import threshold_scores as best_threshold_scores
-from domainbert.metrics.counts import FloatArray, IntArray, score_counts, scores_by_name
-from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
+from domainbert.metrics.counts import FloatArray, IntArray, score_counts
 from domainbert.metrics.regression import regression_scores
-
-Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
-"""Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
 
 Classes = Sequence[str] | ArrayLike | Tensor
 """Names or ids (indices) of classes."""
@@ -62,7 +56,7 @@ class SummedCounts(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Return the scores since the last reset."""
-        return _as_tensors(self.scores(self.counts.cpu().numpy()))
+        return as_tensors(self.scores(self.counts.cpu().numpy()))
 
 
 class StoredRows(Metric):
@@ -89,7 +83,7 @@ class StoredRows(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """Return the scores since the last reset."""
-        return _as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
+        return as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
 
 
 class RowScores(StoredRows):
@@ -98,100 +92,6 @@ class RowScores(StoredRows):
     def update(self, rows: FloatArray) -> None:
         """Add the rows of a batch."""
         self.add(rows)
-
-
-class EntityF1(Metric):
-    """Strict entity precision, recall and F1; optionally also by type and lenient.
-
-    Micro scores are equal to seqeval's with `mode="strict"`; invalid tags are read as in `conlleval`. `macro_f1` is the
-    mean over the types that occur. Types need not be known in advance.
-
-    >>> from domainbert import EntityF1
-    >>> f1 = EntityF1(per_type=True, lenient=True)
-    >>> f1.update([["B-court", "I-court", "O"]], [["B-court", "I-court", "B-law"]])  # predicted, gold
-    >>> f1.update([[(0, 1, "law")]], [[(0, 2, "law")]])  # spans
-    >>> {name: round(float(score), 2) for name, score in f1.compute().items() if name.endswith(("f1", "f1/law"))}
-    {'f1': 0.4, 'macro_f1': 0.5, 'lenient_f1': 0.8, 'partial_f1': 0.6, 'f1/law': 0.0}
-
-    Args:
-        per_type: add `precision/TYPE`, `recall/TYPE` and `f1/TYPE`.
-        lenient: add `lenient_` scores, for which an overlap with the same type is correct, and `partial_` scores, for
-            which an inexact overlap counts half.
-    """
-
-    records: list[Tensor]
-
-    def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
-        super().__init__()
-        self.per_type, self.lenient = per_type, lenient
-        # flat tensors, which torchmetrics can gather from ranks with different types; for each type: length of its
-        # name, characters of its name, tp, fp, fn, lenient matches
-        self.add_state("records", [], dist_reduce_fx="cat")
-
-    @property
-    @override
-    def dtype(self) -> torch.dtype:
-        """Type of the records: int64. `torchmetrics` also gives it to the empty tensor of a rank without sentences."""
-        return torch.int64
-
-    def update(self, predicted: Entities, gold: Entities) -> None:
-        """Add sentences, given by their tags or spans.
-
-        Raises:
-            DomainbertError: different numbers of sentences or tags, or a tag of an unknown scheme.
-        """
-        if len(predicted) != len(gold):
-            raise DomainbertError(f"predicted: found length {len(predicted):,}; expected {len(gold):,}, as in gold")
-        for number, (tags, gold_tags) in enumerate(zip(predicted, gold, strict=True)):
-            if len(tags) != len(gold_tags) and _are_tags(tags) and _are_tags(gold_tags):
-                raise DomainbertError(f"predicted[{number}]: length {len(tags)}; expected {len(gold_tags)}, as in gold")
-        spans, gold_spans = ([_as_spans(sentence) for sentence in side] for side in (predicted, gold))
-        types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
-        counts = count_entities(gold_spans, spans, types).sum(axis=0)
-        matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
-        for name, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
-            record = [len(name), *map(ord, name), *row, matched]  # see `__init__`
-            self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
-
-    def compute(self) -> dict[str, Tensor]:
-        """Return the scores since the last reset."""
-        types, counts, matched = self.totals()
-        scores: dict[str, Any] = entity_scores(counts)
-        if self.lenient:
-            for prefix, values in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
-                scores |= {f"{prefix}_{key}": value for key, value in values.items()}
-        if self.per_type:
-            for name, row in scores_by_name(types, counts).items():
-                scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}
-        return _as_tensors(scores)
-
-    def totals(self) -> tuple[list[str], IntArray, IntArray]:
-        """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
-        flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
-        by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
-        position = 0
-        while position < len(flat):
-            name_start = position + 1
-            name_end = name_start + flat[position]
-            position = name_end + 4  # the next record
-            name = "".join(map(chr, flat[name_start:name_end]))
-            by_type[name] += np.asarray(flat[name_end:position], dtype=np.int64)
-        types = sorted(by_type)
-        counts = np.array([by_type[name] for name in types], dtype=np.int64).reshape(-1, 4)
-        return types, counts[:, :3], counts[:, 3]
-
-
-def _are_tags(sentence: Sequence[Any]) -> bool:
-    return bool(sentence) and isinstance(sentence[0], str)
-
-
-def _as_spans(sentence: Sequence[Any]) -> list[Span]:
-    """Return the spans of a sentence that is given by its tags or by its spans."""
-    if not _are_tags(sentence):
-        return sorted((int(start), int(end), name) for start, end, name in sentence)
-    for tag in set(sentence):
-        split_tag(tag)  # raises an error for an invalid tag
-    return spans_from_tags(sentence)
 
 
 class ClassificationScores(SummedCounts):
@@ -370,6 +270,6 @@ def _as_numpy(values: Any) -> NDArray[Any]:
     return np.asarray(values)
 
 
-def _as_tensors(scores: Mapping[str, Any]) -> dict[str, Tensor]:
+def as_tensors(scores: Mapping[str, Any]) -> dict[str, Tensor]:
     """Return scores as scalar tensors in double precision, by name."""
     return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

@@ -8,7 +8,7 @@ from seqeval.scheme import IOB2
 from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
 from domainbert.metrics.counts import f1_of_sets, macro_f1, scores
 from domainbert.metrics.entities import count_entities, count_lenient, lenient_and_partial
-from domainbert.metrics.modules import EntityF1
+from domainbert.metrics.entity_modules import EntityF1
 
 TYPES = ["a", "b", "c"]
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]

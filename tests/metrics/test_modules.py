@@ -14,11 +14,11 @@ from seqeval.scheme import IOB2
 from torch import distributed, multiprocessing
 
 from domainbert.base.errors import DomainbertError
+from domainbert.metrics.entity_modules import EntityF1, LikelyEntityF1
 from domainbert.metrics.modules import (
     AnswerScores,
     AttachmentScores,
     ClassificationScores,
-    EntityF1,
     LabelScores,
     MultiLabelScores,
     RegressionScores,
@@ -26,8 +26,16 @@ from domainbert.metrics.modules import (
 
 PREDICTED = [["B-law", "I-law", "O", "B-court"], ["O", "B-court"], ["B-law", "O"], ["B-person"]]
 GOLD = [["B-law", "I-law", "I-law", "B-court"], ["B-court", "B-court"], ["B-law", "O"], ["O"]]
+LIKELY = [  # entities, each with its score
+    [((0, 2, "law"), 0.9), ((3, 4, "court"), 0.3)],
+    [((1, 2, "court"), 0.3), ((0, 1, "law"), 0.249)],
+    [((0, 1, "law"), 0.26)],
+    [((0, 1, "person"), 0.2)],
+]
+GOLD_SPANS = [[(0, 2, "law"), (3, 4, "law")], [(1, 2, "court")], [(0, 1, "law")], []]
 CASES: dict[str, tuple[Any, Any, Any]] = {  # metric, predictions, gold
     "entities": (EntityF1(per_type=True, lenient=True), PREDICTED, GOLD),
+    "likely entities": (LikelyEntityF1(), LIKELY, GOLD_SPANS),
     "classes": (ClassificationScores(["a", "b"]), ["a", "a", "b", "b"], ["a", "b", "b", "b"]),
     "labels": (LabelScores(["O", "b"], "O"), [1, 0, 0, 1], [1, 1, 0, 0]),
     "multi-label": (MultiLabelScores(["a"]), [[0.9], [0.4], [0.2], [0.7]], [[1], [1], [0], [0]]),
@@ -67,6 +75,10 @@ def test_two_ranks_have_the_scores_of_one(tmp_path: Path) -> None:
         assert found.pop("nothing") == whole["entities"], "a rank without sentences"
         assert found == whole
     assert whole["entities"]["f1"] == pytest.approx(2 * 3 / (5 + 5))
+    # at 0.25 three of four entities are right, and the lower scores are wrong; at 0.3 one more is missed
+    assert whole["likely entities"] == {
+        "min_score": 0.25, "precision": 0.75, "recall": 0.75, "f1": 0.75, "macro_f1": pytest.approx((0.8 + 2 / 3) / 2)
+    }  # fmt: skip
     assert whole["classes"]["accuracy"] == 0.75 and whole["answers"]["exact"] == 0.5
 
 
@@ -80,6 +92,18 @@ def test_entities_by_type_are_those_of_seqeval() -> None:
         for ours, name in (("precision", "precision"), ("recall", "recall"), ("f1", "f1-score")):
             assert float(found[f"{ours}/{kind}"]) == pytest.approx(theirs[kind][name])
     assert float(found["macro_f1"]) == pytest.approx(theirs["macro avg"]["f1-score"])
+
+
+def test_of_equal_scores_the_lowest_min_score_is_taken_and_none_above_a_half() -> None:
+    metric = LikelyEntityF1()
+    metric.update([[((0, 1, "a"), 0.7), ((2, 3, "a"), 0.8)]], [[(2, 3, "a")]])  # 0.75 would be best
+    assert {name: float(score) for name, score in metric.compute().items() if name in ("f1", "min_score")} == {
+        "f1": pytest.approx(2 / 3), "min_score": 0.0
+    }  # fmt: skip
+    metric.reset()
+    metric.update([[((0, 1, "a"), 0.45), ((2, 3, "a"), 0.5)]], [[(2, 3, "a")]])
+    found = metric.compute()
+    assert (float(found["f1"]), float(found["min_score"])) == (1.0, 0.5)
 
 
 def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:

@@ -81,8 +81,12 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/metrics/test_summary.py", "tests/metrics/test_slices_of_sets.py"),
         ("tests/stages/test_evaluate.py", "tests/stages/test_crooked_data.py"),
     ),
+    "metrics/entity_modules.py": (
+        ("tests/metrics/test_entities.py", "tests/metrics/test_modules.py"),
+        ("tests/stages/test_finetune.py",),
+    ),
     "metrics/modules.py": (
-        ("tests/metrics/test_classification.py", "tests/metrics/test_entities.py"),
+        ("tests/metrics/test_classification.py", "tests/metrics/test_modules.py"),
         ("tests/stages/test_finetune.py",),
     ),
     "encoders/windows.py": (("tests/encoders/test_windows.py", "tests/encoders/test_modernbert.py"), ()),

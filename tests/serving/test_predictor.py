@@ -93,6 +93,7 @@ def test_a_transformers_pipeline_finds_the_same_entities(runs, tagger, natural):
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
     word_by_word = load_tagger(folder, "32-true")
     word_by_word.task.valid = word_by_word.task.word_splitting = None
+    word_by_word.task.min_score = 0.0
     found = word_by_word.predict_entities(natural)
     decoded = tagger.predict_entities(natural)
     places = [[[(one.type, one.start, one.end) for one in row] for row in rows] for rows in (found, decoded)]

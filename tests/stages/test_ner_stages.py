@@ -45,6 +45,9 @@ def test_bioes_through_every_stage(runs, head, tmp_path):
     scored = runs.evaluate(f"bioes-{head}-scores", "ner", {"m": teacher}, test=runs.labelled("ner", "validation"))
     system = json.loads((scored / "metrics.json").read_text())["systems"]["m"]
     noted = runs.results[f"bioes-{head}"]["seeds"][0]["validation"]["f1"]
+    assert config["domainbert_min_score"] == round(
+        runs.results[f"bioes-{head}"]["seeds"][0]["validation"]["min_score"], 2
+    )
     assert system["f1"] == pytest.approx(noted, abs=1e-6) and noted > 0 and system["repaired_tags"] == 0
     tagger = load_tagger(teacher, "32-true")
     tags = tagger.predict_words([text.split() for text in TEXTS if text])

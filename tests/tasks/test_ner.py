@@ -10,6 +10,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import IGNORE_INDEX
+from domainbert.encoders.crf import word_marginals
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.formats import NerFormat
@@ -123,6 +124,51 @@ def test_a_linear_head_is_decoded_into_the_most_probable_valid_tags(tokenizer):
     assert kept >= 2 and changed >= 2
 
 
+@pytest.mark.parametrize("kind", [NerTask, CrfNerTask])
+def test_entities_less_probable_than_the_min_score_are_omitted(tokenizer, make_model, kind):
+    """The words of an omitted entity have O and its probability; everything else stays."""
+    generator = np.random.default_rng(7)
+    sentences = [generator.choice(["men's", "rates", "a"], size).tolist() for size in (1, 6, 0, 2, 9, 5)]
+    examples = encode_words(align_words(tokenizer, sentences), None, LABELS, 9)
+    task, cautious = (
+        kind(LABELS),
+        kind.from_model_folder(
+            LABELS, {"domainbert_tags": "IOB2", "domainbert_head": kind.head, "domainbert_min_score": 0.45}
+        ),
+    )
+    assert type(cautious) is kind and (task.min_score, cautious.min_score) == (0.0, 0.45)
+    if kind is CrfNerTask:
+        head = make_model("crf", 5).head
+        torch.nn.init.normal_(head.crf.transitions, generator=torch.Generator().manual_seed(1))
+        for one in (task, cautious):
+            one.attach_head(head)
+    kept = omitted = 0
+    for batch in batch_of(examples, tokenizer):
+        logits = torch.from_numpy(2 * generator.normal(size=(len(batch["positions"]), 5))).float()
+        fields = batch["example"], batch["outputs"]
+        outside = word_marginals(task.decoding_crf, logits, *fields).exp()[:, 0]
+        for number, (all_tagged, tagged) in enumerate(
+            zip(task.decode(logits, batch), cautious.decode(logits, batch), strict=True)
+        ):
+            mine = (batch["example"] == number) & (batch["outputs"] >= 0)
+            probability_of_o = outside[mine][batch["outputs"][mine].argsort()].tolist()
+            expected = [
+                (tag, score) if tag == "O" or score >= 0.45 else ("O", pytest.approx(of_o, abs=1e-5))
+                for tag, score, of_o in zip(*all_tagged, probability_of_o, strict=True)
+            ]
+            assert list(zip(*tagged, strict=True)) == expected
+            kept += sum(tag != "O" for tag in tagged.tags)
+            omitted += sum(tag != "O" for tag in all_tagged.tags)
+    assert 0 < kept < omitted
+
+
+@pytest.mark.parametrize("found", [1, -0.1, "0.5", True])
+def test_a_min_score_that_is_no_probability_is_refused(found):
+    expected = f"domainbert_min_score: found {found!r}; expected a number of at least 0 and below 1"
+    with pytest.raises(DomainbertError, match=expected):
+        NerTask.from_model_folder(LABELS, {"domainbert_min_score": found})
+
+
 def is_iob2(tags: list[str]) -> bool:
     return to_iob2(tags) == tags
 
@@ -178,7 +224,7 @@ def test_every_gold_entity_of_econ_ie_is_scored(econ_data):
     for batch in batch_of(examples, tokenizer, max_tokens=50_000):
         logits = torch.nn.functional.one_hot(batch["targets"], len(task.labels)).float()
         task.update(metric, logits, batch, file.sentences)
-    assert metric.totals()[1].sum(axis=0).tolist() == [4_956, 0, 0]
+    assert metric.by_min_score[0].totals()[1].sum(axis=0).tolist() == [4_956, 0, 0]
 
 
 def test_the_loss_of_shares_adds_up(tokenizer, make_model):

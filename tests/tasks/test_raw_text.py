@@ -30,7 +30,7 @@ def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
     folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
     tagger, plain = load_tagger(folder, "32-true"), load_tagger(folder, "32-true")
-    plain.task.word_splitting = None
+    plain.task.word_splitting, plain.task.min_score = None, 0.0
     sentences = [one for one in read_ner(runs.labelled("ner", "test")).sentences if len(one.words) < 30]
     texts, places = zip(*(running_text(one.words) for one in sentences), strict=True)
     gold = [{(at[a][0], at[b - 1][1], kind) for a, b, kind in s.spans} for s, at in zip(sentences, places, strict=True)]

@@ -218,8 +218,8 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
         task.update(metric, logits, batch, sentences)
         task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, sentences)
     gold = sum(len(sentence.spans) for sentence in sentences)
-    assert metric.totals()[1].sum(axis=0).tolist() == [gold, 0, 0]
-    assert wrong.totals()[1].sum(axis=0).tolist()[0] == 0
+    assert metric.by_min_score[0].totals()[1].sum(axis=0).tolist() == [gold, 0, 0]
+    assert wrong.by_min_score[0].totals()[1].sum(axis=0).tolist()[0] == 0
 
 
 def test_places_of_pretokens_are_shown_with_their_word(tokenizer):

@@ -25,7 +25,8 @@ class Entity:
     """An entity in a text: characters `start` to `end` (exclusive); `text` is the substring.
 
     `score` is the probability that exactly these words are an entity of this type, normalised over all valid tag
-    sequences: under the CRF, or for a linear head with the product of the words' probabilities.
+    sequences: under the CRF, or for a linear head with the product of the words' probabilities. Entities below the
+    `domainbert_min_score` of `config.json`, which `finetune` selects on validation, are not predicted.
     """
 
     start: int

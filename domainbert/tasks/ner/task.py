@@ -51,7 +51,8 @@ from domainbert.tokenization.load import DomainTokenizer
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-_SCHEME = "domainbert_tags"  # key of config.json
+_SCHEME = "domainbert_tags"  # keys of config.json
+_MIN_SCORE = "domainbert_min_score"
 
 
 class EntityTrainingHooks(TrainingHooks["NerTask"]):
@@ -70,7 +71,7 @@ class EntityExplainer(Explainer["NerTask"]):
     @override
     def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
         """Return the entities of the only sentence in a batch, each with its log-probability."""
-        (tags,) = task.best_tags(logits, batch)
+        ((tags, _),) = task.decode(logits, batch)
         targets = []
         for start, stop, entity_type in spans_from_tags(tags):
             allowed = {word: [label == tags[word] for label in task.labels] for word in range(start, stop)}
@@ -103,6 +104,7 @@ class NerTask(WordTask[Sentence, Entity]):
     Attributes:
         scheme: tag scheme; None if the model folder does not record it, so that any tag sequence is valid.
         valid: CRF that decodes a linear head into valid tag sequences.
+        min_score: least probability of a predicted entity.
     """
 
     predictor = Tagger
@@ -112,6 +114,7 @@ class NerTask(WordTask[Sentence, Entity]):
     example_formatter = TagFormatter()
     scheme: ModelScheme | None
     valid: Crf | None
+    min_score = 0.0
 
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
@@ -131,16 +134,23 @@ class NerTask(WordTask[Sentence, Entity]):
 
     @classmethod
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
-        """Return the task of a model folder; without a recorded tag scheme, any tag sequence is valid."""
+        """Return the task of a model folder; without a recorded tag scheme, any tag sequence is valid, and without a
+        recorded `min_score`, all entities of the best sequence are predicted."""
+        min_score = fields.get(_MIN_SCORE, 0.0)
+        if type(min_score) not in (int, float) or not 0 <= min_score < 1:
+            raise DomainbertError(f"{_MIN_SCORE}: found {min_score!r}; expected a number of at least 0 and below 1")
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
         if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
             task.scheme = task.valid = None
+        task.min_score = min_score
         return task
 
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """Return the tag scheme, and the best `min_score` on validation."""
         scheme = scheme_of_labels(self.labels)
-        return {_SCHEME: scheme} if scheme else {}
+        min_score = round(scores.get("min_score", 0.0), 2)  # was logged in single precision
+        return {_SCHEME: scheme, _MIN_SCORE: min_score} if scheme else {}
 
     @override
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
@@ -180,32 +190,43 @@ class NerTask(WordTask[Sentence, Entity]):
         return TaggedWords(word_tags(tagged.tags, firsts), [tagged.scores[first] for first in firsts])
 
     def metric(self) -> Metric:
-        """Return the metric of strict entity F1."""
-        from domainbert.metrics.modules import EntityF1
+        """Return the metric of strict entity F1 at the best `min_score`."""
+        from domainbert.metrics.entity_modules import LikelyEntityF1  # imports torchmetrics, which takes seconds
 
-        return EntityF1()
+        return LikelyEntityF1()
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """Add a batch; entities are counted in words, as in `evaluate`."""
         sentences = [items[item] for item in batch["items"].tolist()]
-        tags = self.best_tags(logits, batch)
+        tagged = self._decode(logits, batch, min_score=0.0)
         if self.scheme == "BIOES":  # tags of pre-tokens
             assert self.tokenizer is not None  # set by `encode`
             aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
-            firsts = [split_words(words)[1] for words in aligned]
-            tags = list(map(word_tags, tags, firsts))
-        metric.update([spans_from_tags(sentence) for sentence in tags], [sentence.spans for sentence in sentences])
+            tagged = list(map(self.tags_of_words, tagged, aligned))
+        predicted = [[(span, scores[span[0]]) for span in spans_from_tags(tags)] for tags, scores in tagged]
+        metric.update(predicted, [sentence.spans for sentence in sentences])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
-        """Return the tag of each output, with the probability of its entity, or of O."""
-        tags = self.best_tags(logits, batch)
-        if not any(tags):  # no words
-            return [TaggedWords([], []) for _ in tags]
+        """Return the tag of each output, with the probability of its entity, or of O.
+
+        The tags are of the best sequence, with O instead of entities that are less probable than `min_score`.
+        """
+        return self._decode(logits, batch, self.min_score)
+
+    def _decode(self, logits: Tensor, batch: Batch, min_score: float) -> list[TaggedWords]:
+        decoded = decode_labels(logits, batch, self.crf, self.valid)
+        tags = [[self.labels[label] for label in ids.tolist()] for ids in decoded if len(ids)]
+        if not tags:  # no words
+            return [TaggedWords([], []) for _ in decoded]
         sentences = WordGrid(batch["example"], batch["outputs"])
         lattice = Lattice(self.decoding_crf, sentences.fill(logits.float()), sentences.lengths, self.labels)
-        scores = iter(lattice.scores([sentence for sentence in tags if sentence]))
-        return [TaggedWords(sentence, next(scores) if sentence else []) for sentence in tags]
+        scores = lattice.scores(tags)
+        if min_score:
+            tags = [likely_tags(*tagged, min_score) for tagged in zip(tags, scores, strict=True)]
+            scores = lattice.scores(tags)  # of O instead of the entities
+        tagged = map(TaggedWords, tags, scores)
+        return [next(tagged) if len(ids) else TaggedWords([], []) for ids in decoded]
 
     @property
     def decoding_crf(self) -> Crf:
@@ -214,11 +235,6 @@ class NerTask(WordTask[Sentence, Entity]):
         The uniform CRF is over the valid sequences, or over all sequences if the tag scheme is unknown.
         """
         return self.crf or self.valid or Crf(len(self.labels))
-
-    def best_tags(self, logits: Tensor, batch: Batch) -> list[list[str]]:
-        """Return the best tags of each sentence's outputs, without repair."""
-        decoded = decode_labels(logits, batch, self.crf, self.valid)
-        return [[self.labels[label] for label in ids.tolist()] for ids in decoded]
 
 
 class CrfDistillationTargets(DistillationTargets["CrfNerTask"]):
@@ -250,6 +266,15 @@ class CrfNerTask(NerTask):
         super().attach_head(head)
         assert self.crf is not None
         self.crf.constrain(self.labels)
+
+
+def likely_tags(tags: Sequence[str], scores: Sequence[float], min_score: float) -> list[str]:
+    """Return the tags of a sentence with O instead of entities that are less probable than `min_score`."""
+    likely = list(tags)
+    for start, stop, _ in spans_from_tags(tags):
+        if scores[start] < min_score:
+            likely[start:stop] = ["O"] * (stop - start)
+    return likely
 
 
 def split_words(words: AlignedWords) -> tuple[AlignedWords, list[int]]:
