@@ -254,6 +254,7 @@ def read_state(out: Path) -> tuple[str, dict[str, Any] | None]:
     if (out / RUNNING).exists():  # without a manifest: with one, the stage was finished and not started again
         return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, None
     if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
-        return UNSEALED, None
+        manifest = read_manifest(out)  # again, because the stage may have finished since the first look
+        return (UNSEALED, None) if manifest is None else (DONE, manifest)
     found = "is the folder of a recipe" if (out / RECIPE).is_file() else "holds files that domainbert did not write"
     raise DomainbertError(f"{out}: {found}; expected an empty or a new folder, or the folder of a stage")

@@ -18,6 +18,7 @@ import pytest
 
 from domainbert.base.freshness import write_record
 from domainbert.cli import main
+from domainbert.runner import claim
 from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs, runs_table
 from domainbert.runner.results_table import SystemScore
 
@@ -206,6 +207,13 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
     assert whys[0].startswith("runs/broken/manifest.json: not valid JSON (")
     assert whys[3].startswith("runs/nonsense/manifest.json: the key 'key' is missing or has an invalid value")
     assert whys[5] == "its manifest.json was removed"
+
+
+def test_a_stage_that_finishes_between_two_looks_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    main(["make", "--words", "[a]", "--out", "runs/one"])
+    manifests = [None, claim.read_manifest(Path("runs/one"))]  # None: read just before the stage finished
+    monkeypatch.setattr(claim, "read_manifest", lambda out: manifests.pop(0))
+    assert claim.read_state(Path("runs/one"))[0] == claim.DONE
 
 
 def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[str]) -> None:
