@@ -5,9 +5,9 @@
 
 A linear head is scored in two ways in the same training: each word's best label by itself, and the best valid IOB2 of
 the sentence, which is how domainbert decodes it. A CRF is also scored word by word without its CRF, which is all that
-transformers reads of it. The JSON is written after each training; those that it holds already
-are not made again. With `--models` each training's best epoch is saved, so that `evaluate` can compare what was chosen
-here on the test set.
+transformers reads of it. All entities count, also improbable ones. The JSON is written after each training; those that
+it holds already are not made again. With `--models` each training's best epoch is saved, so that `evaluate` can compare
+what was chosen here on the test set.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from finetune_ner import (
     Settings,
     described,
     parser_of,
+    predict_all_entities,
     settings_of,
     task_of,
 )
@@ -42,6 +43,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     """One training, as the stage `finetune` makes it; the model goes to a folder below `models`, if given."""
     import lightning
 
+    from domainbert import EntityF1
     from domainbert.labelled.tag_schemes import spans_from_tags
     from domainbert.stages.finetune import Finetune
     from domainbert.stages.labelled_training import fit_labelled, save_seed
@@ -83,7 +85,8 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     data = LabelledData(stage.task, stage.train, stage.validation, batch_size=BATCH_SIZE, num_workers=0)
     data.resolve(module, "fit")
     task, validation = module.task, module.validation
-    by_word = task.metric()
+    predict_all_entities(task)
+    by_word = EntityF1()
     with tempfile.TemporaryDirectory() as out:
         result = fit_labelled("finetune", module, data, stage, Path(out))
     if models is not None:

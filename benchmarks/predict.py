@@ -143,14 +143,14 @@ def _exported(model: Path) -> Path:
 
 
 def _word_by_word(model: Path) -> Path:
-    """A copy without tag scheme and word splitting: each word gets its best label, as in the pipeline."""
+    """A copy without tag scheme, least score and word splitting: each word gets its best label, as in the pipeline."""
     folder = CACHE / "word-by-word"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(
         model, folder, ignore=shutil.ignore_patterns("logs", "checkpoints", "training.json", "manifest.json")
     )
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    for key in ("domainbert_tags", "domainbert_word_splitting"):
+    for key in ("domainbert_tags", "domainbert_min_score", "domainbert_word_splitting"):
         config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
     return folder

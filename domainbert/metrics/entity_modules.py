@@ -111,7 +111,7 @@ class EntityF1(Metric):
 class LikelyEntityF1(WrapperMetric):
     """Strict entity scores at the least score of an entity, `min_score`, with the highest F1; and `min_score`.
 
-    The candidates are `MIN_SCORES`. They end at 0.5, because higher values are selected by chance if there are few
+    The default candidates end at 0.5, because higher values are selected by chance if there are few
     entities, and entities that are more probable than not are worth predicting.
 
     >>> from domainbert.metrics.entity_modules import LikelyEntityF1
@@ -119,22 +119,26 @@ class LikelyEntityF1(WrapperMetric):
     >>> f1.update([[((0, 1, "law"), 0.2), ((3, 4, "law"), 0.9)]], [[(3, 4, "law")]])  # predicted, gold
     >>> {name: round(float(score), 2) for name, score in f1.compute().items() if name in ("f1", "min_score")}
     {'f1': 1.0, 'min_score': 0.25}
+
+    Args:
+        min_scores: the candidates, in ascending order; `(0.0,)` counts all entities.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, min_scores: Sequence[float] = MIN_SCORES) -> None:
         super().__init__()
-        self.by_min_score = cast(Sequence[EntityF1], nn.ModuleList(EntityF1() for _ in MIN_SCORES))
+        self.min_scores = min_scores
+        self.by_min_score = cast(Sequence[EntityF1], nn.ModuleList(EntityF1() for _ in min_scores))
 
     def update(self, predicted: Sequence[Sequence[tuple[Span, float]]], gold: Sequence[Sequence[Span]]) -> None:
         """Add sentences: their predicted spans, each with its score, and their gold spans."""
-        for min_score, metric in zip(MIN_SCORES, self.by_min_score, strict=True):
+        for min_score, metric in zip(self.min_scores, self.by_min_score, strict=True):
             metric.update([[span for span, score in sentence if score >= min_score] for sentence in predicted], gold)
 
     def compute(self) -> dict[str, Tensor]:
         """Return the scores since the last reset; of equal scores, those with the lowest `min_score`."""
         by_min_score = [
             {**metric.compute(), "min_score": torch.tensor(min_score, dtype=torch.float64)}
-            for min_score, metric in zip(MIN_SCORES, self.by_min_score, strict=True)
+            for min_score, metric in zip(self.min_scores, self.by_min_score, strict=True)
         ]
         return max(by_min_score, key=lambda scores: float(scores["f1"]))
 

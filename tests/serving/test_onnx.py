@@ -347,6 +347,7 @@ def test_a_random_field_is_written_to_the_bit(tmp_path):
     assert torch.equal(found.transitions, torch.where(crf.allowed, crf.transitions, -1e4))
     fields = json.loads((tmp_path / "crf.json").read_text())
     assert fields["labels"] == LABELS and fields["transitions"][0][2] == -10000 and "Viterbi" in fields["how"]
+    assert "domainbert_min_score" in fields["how"]
     with pytest.raises(DomainbertError, match=r"crf\.json: labels differ from config\.json; expected O, B-x"):
         CrfDecoder(head, ["O", "B-x"]).read(tmp_path)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise, product
 
 import numpy as np
@@ -21,9 +22,11 @@ from domainbert.labelled.tag_schemes import (
     tags_from_spans,
     to_iob2,
 )
+from domainbert.metrics.entity_modules import LikelyEntityF1
 from domainbert.tasks.decoding import decode_labels, uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.task import CrfNerTask, NerTask, word_tags
+from domainbert.tokenization.align import align_words
 
 SCHEMES = ("IOB2", "BIOES")
 LENGTHS = (4, 1, 3)
@@ -194,6 +197,33 @@ def test_words_are_in_the_entity_of_their_first_pretoken():
     assert word_tags(["O", "B-x", "I-x", "E-x", "S-x", "O"], firsts) == ["O", "B-x", "B-x", "O"]
     assert word_tags(["O", "S-x", "O", "B-y", "E-y", "O"], firsts) == ["O", "B-x", "B-y", "O"]
     assert word_tags(["O", "O", "B-x", "E-x", "O", "O"], firsts) == ["O", "O", "O", "O"]
+    # the entity of the third word begins in the second word, which is in another entity
+    assert word_tags(["O", "S-x", "O", "B-x", "E-x", "O"], firsts) == ["O", "B-x", "B-x", "O"]
+
+
+def test_validation_omits_the_entities_that_prediction_omits(tokenizer):
+    """In BIOES the entities of words are selected in validation, those of pre-tokens in prediction."""
+    generator = torch.Generator().manual_seed(2)
+    labels = labels_of_types(["x"], "BIOES")
+    sentences = [Sentence(["men's", "a", "men's", "men's"], ["O"] * 4, line, line) for line in range(60)]
+    task, pairs = NerTask(labels), []
+    task.min_score = 0.4
+    batches = LabelledBatches(task.encode(sentences, tokenizer, 32), tokenizer, 64, Share())
+    for number in range(len(batches)):
+        batch = {name: torch.from_numpy(value) for name, value in batches[number].items()}
+        logits = 2 * torch.randn(len(batch["outputs"]), len(labels), generator=generator)
+        items = [sentences[item] for item in batch["items"].tolist()]
+        aligned = align_words(tokenizer, [item.words for item in items])
+        decoded = map(task.tags_of_words, task.decode(logits, batch), aligned)
+        spans = [spans_from_tags(tags) for tags, _ in decoded]
+        predicted = {item.line: found for item, found in zip(items, spans, strict=True)}
+        gold = [replace(one, tags=tags_from_spans(predicted.get(one.line, []), 4)) for one in sentences]
+        metric = LikelyEntityF1((0.4,))
+        task.update(metric, logits, batch, gold)
+        pairs.append((metric.by_min_score[0].totals()[1].sum(axis=0).tolist(), sum(map(len, spans))))
+    assert [counts for counts, _ in pairs] == [[size, 0, 0] for _, size in pairs] and sum(
+        size for _, size in pairs
+    ) > 30
 
 
 @pytest.mark.parametrize("kind", [NerTask, CrfNerTask])

@@ -51,7 +51,9 @@ class CrfDecoder(Decoder):
         "The logits of the model are the emissions of a conditional random field: the model does not predict the best "
         "label of each word separately. The emission of a word is the logits at its first piece. The score of labels "
         "y1 ... yn is start[y1] + the emissions + transitions[y1][y2] + ... + end[yn]; the model predicts the labels "
-        "with the highest score (Viterbi). Forbidden labels have the score -10000."
+        "with the highest score (Viterbi). Forbidden labels have the score -10000. If config.json has "
+        "domainbert_min_score, an entity becomes O if its probability is lower: the share of all label sequences, each "
+        "weighted by exp(score), that have exactly this entity (forward-backward)."
     )
 
     def __init__(self, head: nn.Module, labels: Sequence[str]) -> None:

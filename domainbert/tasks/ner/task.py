@@ -7,6 +7,7 @@ of its first pre-token. A BIOES model therefore tags pre-tokens, and the tags of
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,6 @@ from domainbert.labelled.tag_schemes import (
     scheme_of_labels,
     spans_from_tags,
     tags_from_spans,
-    to_iob2,
 )
 from domainbert.tasks.capabilities import (
     AttributionTarget,
@@ -296,6 +296,9 @@ def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: i
 
 
 def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:
-    """Return the IOB2 tags of words, each from the tag of its first pre-token; `firsts` as from `split_words`."""
-    iob2 = to_iob2(tags)
-    return to_iob2([iob2[first] for first in firsts])  # again: the B- may be on a pre-token that is not a first one
+    """Return the IOB2 tags of words, each in the entity of its first pre-token; `firsts` as from `split_words`."""
+    # (first word, end): the words whose first pre-token is in the entity, so that each entity keeps its own words
+    words = [
+        (bisect_left(firsts, start), bisect_left(firsts, stop), kind) for start, stop, kind in spans_from_tags(tags)
+    ]
+    return tags_from_spans([span for span in words if span[0] < span[1]], len(firsts))
