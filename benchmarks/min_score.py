@@ -1,11 +1,14 @@
 """F1 of a tagger with and without the least score of an entity, which validation selects.
 
-    python benchmarks/min_score.py --data econ|ncbi|sample FOLDER ... [--small 20 125 500] [--validation_only]
+    python benchmarks/min_score.py --data econ|ncbi|sample FOLDER ... [--pipeline] [--small 20 125 500]
+        [--validation_only]
 
 FOLDER are the seeds of one system, such as `seed-1` of a `finetune` stage. Each seed has its own least score; the
-last line has the means, and the 95 % interval of the difference. `--small` selects it on random parts of the
-validation set of these sizes, and prints the mean gain on the other sentences: among 0 to 0.5, as domainbert does,
-among 0 to 0.95, and 0.5 for all.
+last line has the means, and the 95 % interval of the difference.
+
+`--pipeline` scores the groups of `transformers.pipeline` on the joined words instead, with a least score up to 0.95.
+`--small` selects the least score on random parts of the validation set of these sizes, and prints the mean gain on the
+other sentences: among 0 to 0.5, as domainbert does, among 0 to 0.95, and 0.5 for all.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from pipeline_f1 import SPLITS, counts, f1, interval, sentences
+from pipeline_f1 import SPLITS, characters, counts, f1, interval, pipeline_of, sentences
 from prepared_corpus import NER_DATA
 
 from domainbert import load_tagger
@@ -26,17 +29,23 @@ _ALL = [number / 20 for number in range(20)]
 _PARTS = 300  # random parts of the validation set
 
 
-def counts_by_min_score(folder: Path, data: str, split: str) -> np.ndarray:
+def counts_by_min_score(folder: Path, data: str, split: str, use_pipeline: bool) -> np.ndarray:
     """Common, predicted and gold entities by least score and sentence: (scores, sentences, 3)."""
-    items, tagger = sentences(data, split), load_tagger(folder)
-    tagger.task.min_score = 0.0
-    tagged = tagger.tag_words([one.words for one in items])
-    scored = [[(span, one.scores[span[0]]) for span in spans_from_tags(one.tags)] for one in tagged]
-    gold = [one.spans for one in items]
+    items = sentences(data, split)
+    if use_pipeline:
+        groups = pipeline_of(folder)([" ".join(one.words) for one in items])
+        scored = [[((one["start"], one["end"], one["entity_group"]), one["score"]) for one in row] for row in groups]
+        gold = [characters(one.words, one.spans) for one in items]
+    else:
+        tagger = load_tagger(folder)
+        tagger.task.min_score = 0.0
+        tagged = tagger.tag_words([one.words for one in items])
+        scored = [[(span, one.scores[span[0]]) for span in spans_from_tags(one.tags)] for one in tagged]
+        gold = [one.spans for one in items]
     return np.stack([counts(gold, [[s for s, score in row if score >= least] for row in scored]) for least in _ALL])
 
 
-def best(by_score: np.ndarray, num_scores: int = len(MIN_SCORES)) -> int:
+def best(by_score: np.ndarray, num_scores: int) -> int:
     """Index of the least score with the highest F1, from counts (scores, sentences, 3)."""
     return int(np.argmax([f1(one) for one in by_score[:num_scores]]))
 
@@ -47,7 +56,7 @@ def gain_of_small_sets(by_score: np.ndarray, size: int) -> str:
     for _ in range(_PARTS):
         order = random.permutation(by_score.shape[1])
         selecting, others = by_score[:, order[:size]], by_score[:, order[size:]]
-        chosen = [best(selecting), best(selecting, len(_ALL)), len(MIN_SCORES) - 1]
+        chosen = [best(selecting, len(MIN_SCORES)), best(selecting, len(_ALL)), len(MIN_SCORES) - 1]
         gains.append([f1(others[index]) - f1(others[0]) for index in chosen])
     capped, free, fixed = np.mean(gains, axis=0)
     return f"{size:,} sentences: up to 0.5 {capped:+.2f}, up to 0.95 {free:+.2f}, always 0.5 {fixed:+.2f}"
@@ -57,6 +66,7 @@ def main() -> None:
     """Score each folder, and print the differences."""
     parser = argparse.ArgumentParser(description="F1 with and without the least score of an entity")
     parser.add_argument("--data", choices=NER_DATA, default="econ")
+    parser.add_argument("--pipeline", action="store_true", help="score transformers.pipeline")
     parser.add_argument("--small", type=int, nargs="+", default=[], help="numbers of validation sentences")
     parser.add_argument("--validation_only", action="store_true", help="do not open the test set")
     parser.add_argument("folders", type=Path, nargs="+")
@@ -64,8 +74,8 @@ def main() -> None:
     splits: Sequence[str] = SPLITS[:1] if options.validation_only else SPLITS
     pairs: dict[str, list[tuple[np.ndarray, np.ndarray]]] = {split: [] for split in splits}
     for folder in options.folders:
-        tables = {split: counts_by_min_score(folder, options.data, split) for split in splits}
-        index = best(tables["validation"])
+        tables = {split: counts_by_min_score(folder, options.data, split, options.pipeline) for split in splits}
+        index = best(tables["validation"], len(_ALL if options.pipeline else MIN_SCORES))
         for split, table in tables.items():
             pairs[split].append((table[index], table[0]))
         scores = [f"{split} {f1(table[0]):.2f} -> {f1(table[index]):.2f}" for split, table in tables.items()]

@@ -144,25 +144,26 @@ def train(name: str, data: str, seed: int, folder: Path, folders: dict[str, Path
 
 def predictions(model: Path, data: str, split: str) -> dict[str, list[list[Entity]]]:
     """Entities of each sentence: domainbert's on words, and those of the pipeline on the joined words."""
-    import torch
-    import transformers
-
     from domainbert import load_tagger
 
     items = sentences(data, split)
     tags = load_tagger(model).predict_words([one.words for one in items])
-    pipeline = transformers.pipeline(
-        "token-classification",
-        str(model),
-        aggregation_strategy="first",
-        device=0 if torch.cuda.is_available() else "cpu",
-        batch_size=_BATCH,
-    )
-    groups = pipeline([" ".join(one.words) for one in items])
+    groups = pipeline_of(model)([" ".join(one.words) for one in items])
     return {
         "domainbert": [characters(one.words, spans_from_tags(t)) for one, t in zip(items, tags, strict=True)],
         "pipeline": [[(one["start"], one["end"], one["entity_group"]) for one in found] for found in groups],
     }
+
+
+def pipeline_of(model: Path) -> Any:
+    """The pipeline of transformers that groups words into entities."""
+    import torch
+    import transformers
+
+    device = 0 if torch.cuda.is_available() else "cpu"
+    return transformers.pipeline(
+        "token-classification", str(model), aggregation_strategy="first", device=device, batch_size=_BATCH
+    )
 
 
 def sentences(data: str, split: str) -> Sequence[Sentence]:
