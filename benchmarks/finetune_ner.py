@@ -133,9 +133,10 @@ def train_domainbert(
 def predict_all_entities(task: Task[Any, Any]) -> None:
     """Select no least score of an entity on the validation set, as `run_ner.py` has none; `validation/f1` is of all
     entities."""
+    from domainbert.labelled.tag_schemes import entity_types
     from domainbert.metrics.entity_modules import LikelyEntityF1
 
-    task.metric = partial(LikelyEntityF1, (0.0,))  # type: ignore[method-assign]
+    task.metric = partial(LikelyEntityF1, entity_types(task.labels), (0.0,))  # type: ignore[method-assign]
 
 
 def without_other_pretokens(example: Example) -> Example:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
-from torchmetrics.wrappers.abstract import WrapperMetric
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
-from domainbert.metrics.counts import IntArray, scores_by_name
+from domainbert.metrics.counts import IntArray, micro_f1, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
-from domainbert.metrics.modules import as_tensors
+from domainbert.metrics.modules import SummedCounts, as_tensors
 
 Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
 """Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
@@ -108,44 +108,41 @@ class EntityF1(Metric):
         return types, counts[:, :3], counts[:, 3]
 
 
-class LikelyEntityF1(WrapperMetric):
+class LikelyEntityF1(SummedCounts):
     """Strict entity scores at the least score of an entity, `min_score`, with the highest F1; and `min_score`.
 
-    The default candidates end at 0.5, because higher values are selected by chance if there are few
-    entities, and entities that are more probable than not are worth predicting.
+    The default candidates end at 0.5, because higher values are selected by chance if there are few entities, and
+    entities that are more probable than not are worth predicting.
 
     >>> from domainbert.metrics.entity_modules import LikelyEntityF1
-    >>> f1 = LikelyEntityF1()
+    >>> f1 = LikelyEntityF1(["law"])
     >>> f1.update([[((0, 1, "law"), 0.2), ((3, 4, "law"), 0.9)]], [[(3, 4, "law")]])  # predicted, gold
     >>> {name: round(float(score), 2) for name, score in f1.compute().items() if name in ("f1", "min_score")}
     {'f1': 1.0, 'min_score': 0.25}
 
     Args:
+        types: names of the entity types.
         min_scores: the candidates, in ascending order; `(0.0,)` counts all entities.
     """
 
-    def __init__(self, min_scores: Sequence[float] = MIN_SCORES) -> None:
-        super().__init__()
-        self.min_scores = min_scores
-        self.by_min_score = cast(Sequence[EntityF1], nn.ModuleList(EntityF1() for _ in min_scores))
+    def __init__(self, types: Sequence[str], min_scores: Sequence[float] = MIN_SCORES) -> None:
+        super().__init__(partial(_best_scores, tuple(min_scores)), len(min_scores), len(types), 3)  # tp, fp, fn
+        self.types, self.min_scores = tuple(types), tuple(min_scores)
 
     def update(self, predicted: Sequence[Sequence[tuple[Span, float]]], gold: Sequence[Sequence[Span]]) -> None:
         """Add sentences: their predicted spans, each with its score, and their gold spans."""
-        for min_score, metric in zip(self.min_scores, self.by_min_score, strict=True):
-            metric.update([[span for span, score in sentence if score >= min_score] for sentence in predicted], gold)
+        likely = (
+            [[span for span, score in sentence if score >= min_score] for sentence in predicted]
+            for min_score in self.min_scores
+        )
+        self.add(np.stack([count_entities(gold, spans, self.types).sum(axis=0) for spans in likely]))
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the scores since the last reset; of equal scores, those with the lowest `min_score`."""
-        by_min_score = [
-            {**metric.compute(), "min_score": torch.tensor(min_score, dtype=torch.float64)}
-            for min_score, metric in zip(self.min_scores, self.by_min_score, strict=True)
-        ]
-        return max(by_min_score, key=lambda scores: float(scores["f1"]))
 
-    @override
-    def reset(self) -> None:
-        for metric in self.by_min_score:
-            metric.reset()
+def _best_scores(min_scores: Sequence[float], counts: IntArray) -> dict[str, Any]:
+    """Return the scores at the `min_score` with the highest F1, of equal ones the lowest, from counts (candidates,
+    types, 3)."""
+    best = int(micro_f1(counts).argmax())
+    return {**entity_scores(counts[best]), "min_score": min_scores[best]}
 
 
 def _are_tags(sentence: Sequence[Any]) -> bool:

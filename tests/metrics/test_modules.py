@@ -35,7 +35,7 @@ LIKELY = [  # entities, each with its score
 GOLD_SPANS = [[(0, 2, "law"), (3, 4, "law")], [(1, 2, "court")], [(0, 1, "law")], []]
 CASES: dict[str, tuple[Any, Any, Any]] = {  # metric, predictions, gold
     "entities": (EntityF1(per_type=True, lenient=True), PREDICTED, GOLD),
-    "likely entities": (LikelyEntityF1(), LIKELY, GOLD_SPANS),
+    "likely entities": (LikelyEntityF1(["court", "law", "person"]), LIKELY, GOLD_SPANS),
     "classes": (ClassificationScores(["a", "b"]), ["a", "a", "b", "b"], ["a", "b", "b", "b"]),
     "labels": (LabelScores(["O", "b"], "O"), [1, 0, 0, 1], [1, 1, 0, 0]),
     "multi-label": (MultiLabelScores(["a"]), [[0.9], [0.4], [0.2], [0.7]], [[1], [1], [0], [0]]),
@@ -95,7 +95,7 @@ def test_entities_by_type_are_those_of_seqeval() -> None:
 
 
 def test_of_equal_scores_the_lowest_min_score_is_taken_and_none_above_a_half() -> None:
-    metric = LikelyEntityF1()
+    metric = LikelyEntityF1(["a"])
     metric.update([[((0, 1, "a"), 0.7), ((2, 3, "a"), 0.8)]], [[(2, 3, "a")]])  # 0.75 would be best
     assert {name: float(score) for name, score in metric.compute().items() if name in ("f1", "min_score")} == {
         "f1": pytest.approx(2 / 3), "min_score": 0.0

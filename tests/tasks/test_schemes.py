@@ -218,9 +218,9 @@ def test_validation_omits_the_entities_that_prediction_omits(tokenizer):
         spans = [spans_from_tags(tags) for tags, _ in decoded]
         predicted = {item.line: found for item, found in zip(items, spans, strict=True)}
         gold = [replace(one, tags=tags_from_spans(predicted.get(one.line, []), 4)) for one in sentences]
-        metric = LikelyEntityF1((0.4,))
+        metric = LikelyEntityF1(["x"], (0.4,))
         task.update(metric, logits, batch, gold)
-        pairs.append((metric.by_min_score[0].totals()[1].sum(axis=0).tolist(), sum(map(len, spans))))
+        pairs.append((metric.counts[0].sum(dim=0).tolist(), sum(map(len, spans))))
     assert [counts for counts, _ in pairs] == [[size, 0, 0] for _, size in pairs] and sum(
         size for _, size in pairs
     ) > 30
@@ -248,8 +248,8 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
         task.update(metric, logits, batch, sentences)
         task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, sentences)
     gold = sum(len(sentence.spans) for sentence in sentences)
-    assert metric.by_min_score[0].totals()[1].sum(axis=0).tolist() == [gold, 0, 0]
-    assert wrong.by_min_score[0].totals()[1].sum(axis=0).tolist()[0] == 0
+    assert metric.counts[0].sum(dim=0).tolist() == [gold, 0, 0]
+    assert wrong.counts[0].sum(dim=0).tolist()[0] == 0
 
 
 def test_places_of_pretokens_are_shown_with_their_word(tokenizer):

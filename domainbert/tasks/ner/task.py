@@ -26,6 +26,7 @@ from domainbert.labelled.tag_schemes import (
     ModelScheme,
     Span,
     continues_entity,
+    entity_types,
     labels_of_types,
     scheme_of_labels,
     spans_from_tags,
@@ -193,7 +194,7 @@ class NerTask(WordTask[Sentence, Entity]):
         """Return the metric of strict entity F1 at the best `min_score`."""
         from domainbert.metrics.entity_modules import LikelyEntityF1  # imports torchmetrics, which takes seconds
 
-        return LikelyEntityF1()
+        return LikelyEntityF1(entity_types(self.labels))
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
