@@ -82,7 +82,8 @@ def test_a_setting_that_is_null_now_is_a_change(tmp_path: Path) -> None:
 
 def searched(config: TuneConfig, interrupted: int = -1) -> list[tuple[float, str, int | None]]:
     """What became of the trials of one worker; one is interrupted after its first evaluation."""
-    study = optuna.create_study(direction="maximize", pruner=build_pruner(config))
+    # Hyperband draws the bracket of a trial from the name of the study, which is random by default
+    study = optuna.create_study(study_name="s", direction="maximize", pruner=build_pruner(config))
     while len(trials.counted_trials(study.get_trials())) < config.trials:
         trial = study.ask()
         study.sampler = build_sampler(config, trials.number_without_retries(study, trial.number))
