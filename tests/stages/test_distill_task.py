@@ -186,7 +186,7 @@ def test_another_vocabulary(runs, tmp_path):
     assert weights(out)["bert.embeddings.word_embeddings.weight"].shape == own.shape
     found = np.load(next(tmp_path.glob("[!.]*")) / "logits.npy").argmax(axis=1)
     tagger = load_tagger(runs / "ner-pretrained", "32-true")
-    # a teacher's opinion of a word is asked, not what is made of all of them
+    # the best label of each word, as in the teacher's logits
     tagger.task.valid, tagger.task.min_score = None, 0.0
     sentences = [item.words for item in runs.tasks["ner"].read(runs.labelled("ner", "train")).items]
     words = sum(map(len, sentences))

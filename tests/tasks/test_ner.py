@@ -130,12 +130,8 @@ def test_entities_less_probable_than_the_min_score_are_omitted(tokenizer, make_m
     generator = np.random.default_rng(7)
     sentences = [generator.choice(["men's", "rates", "a"], size).tolist() for size in (1, 6, 0, 2, 9, 5)]
     examples = encode_words(align_words(tokenizer, sentences), None, LABELS, 9)
-    task, cautious = (
-        kind(LABELS),
-        kind.from_model_folder(
-            LABELS, {"domainbert_tags": "IOB2", "domainbert_head": kind.head, "domainbert_min_score": 0.45}
-        ),
-    )
+    fields_of_folder = {"domainbert_tags": "IOB2", "domainbert_head": kind.head, "domainbert_min_score": 0.45}
+    task, cautious = kind(LABELS), kind.from_model_folder(LABELS, fields_of_folder)
     assert type(cautious) is kind and (task.min_score, cautious.min_score) == (0.0, 0.45)
     if kind is CrfNerTask:
         head = make_model("crf", 5).head
