@@ -162,7 +162,7 @@ class Teachers:
                 "text": text.fingerprint,
                 "labels": list(task.labels),
                 "task": task.name,
-                **targets.facts(task),
+                **targets.facts(task, teacher.model.head),
             }
             title = f"run teacher {number} of {len(self.paths)}"  # of the progress bar
             compute = partial(_text_logits, teacher, path, text, task, sizes, title)

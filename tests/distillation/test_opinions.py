@@ -159,7 +159,7 @@ def test_answers_are_compared_by_where_they_start_and_end(tokenizer: Any, make_m
         for number, context in enumerate(contexts)
     ]
     examples = task.encode(items, tokenizer, 12)
-    assert task.distillation_targets.facts(task) == {"max_question_length": 2}, (
+    assert task.distillation_targets.facts(task, torch.nn.Identity()) == {"max_question_length": 2}, (
         "a cache of longer questions is another one"
     )
     assert [len(example.windows) > 1 for example in examples] == [True, False, True]

@@ -310,6 +310,9 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     asked = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     assert_close(asked, cached)
+    with_crf = arguments(runs, "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
+    runs.run("ner-crf-of-crf-cached", distill_task, **with_crf | {"task": Ner(head="crf")})  # reads the same marginals
+    assert len(list(tmp_path.glob("*/logits.npy"))) == 1
     for name, of in {"teacher": {"teachers": [teacher]}, "student": {"task": Ner(head="crf")}}.items():
         refused = "losses: LogitMSE compares the logits of all labels, but a CRF has no such logits"
         with pytest.raises(DomainbertError, match=refused):

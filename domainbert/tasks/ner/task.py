@@ -243,8 +243,9 @@ class CrfDistillationTargets(DistillationTargets["CrfNerTask"]):
     otherwise include tags that the student's CRF forbids."""
 
     @override
-    def facts(self, task: CrfNerTask) -> dict[str, Any]:
-        return {**super().facts(task), "head": task.head}  # the head decides whether logits are marginals
+    def facts(self, task: CrfNerTask, head: nn.Module) -> dict[str, Any]:
+        facts = super().facts(task, head)
+        return facts if crf_of(head) is not None else facts | {"head": task.head}  # see `teacher_logits`
 
     @override
     def teacher_logits(self, task: CrfNerTask, head: nn.Module, logits: Tensor, batch: Batch) -> Tensor:

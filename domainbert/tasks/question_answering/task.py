@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields as fields_of
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
@@ -78,9 +78,9 @@ class AnswerDistillationTargets(DistillationTargets["QuestionAnsweringTask"]):
     """Compares the distributions of start and end over [CLS] and the pieces of a context."""
 
     @override
-    def facts(self, task: QuestionAnsweringTask) -> dict[str, Any]:
+    def facts(self, task: QuestionAnsweringTask, head: nn.Module) -> dict[str, Any]:
         """Return the cache key, with the maximum length of questions."""
-        return {**super().facts(task), "max_question_length": task.config.max_question_length}
+        return {**super().facts(task, head), "max_question_length": task.config.max_question_length}
 
 
 class AnswerFormatter(ExampleFormatter["QuestionAnsweringTask"]):
