@@ -23,7 +23,8 @@ _MARKUP = re.compile(
 )
 _PERSONAL = re.compile(  # bounded repetitions: the time of unbounded ones grows with the fifth power of a long number
     r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}\b"
-    r"|(?<![\w.])\+[1-9]\d{0,2}[ .-]?(?:\(\d{1,5}\)|\d{1,5})(?:[ .-]?\d{2,5}){2,4}\b"
+    r"|(?<![\w.])\+(?!\d+\.\d+\b(?![ .-]\d))"  # not a decimal number
+    r"[1-9]\d{0,2}[ .-]?(?:\(\d{1,5}\)|\d{1,5})(?:[ .-]?\d{2,5}){2,4}\b"
     r"|\b(?:[Tt]el|[Pp]hone|[Mm]obile|[Ff]ax)[.: ]+\+?\(?\d[\d ()./-]{6,}\d"
 )
 

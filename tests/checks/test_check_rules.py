@@ -144,7 +144,9 @@ def test_no_sentence_has_an_entity(tmp_path: Path) -> None:
         ("Call +49 30 123456.", 1),
         ("Call +1 (555) 123-4567.", 1),
         ("Call +33123456789.", 1),
+        ("Call +49.30.123456.", 1),
         ("Growth by +0.12345 points.", 0),
+        ("Growth by +1.234567 points.", 0),
         (f"The state +{'10' * 500}x.", 0),  # within seconds
     ],
 )
