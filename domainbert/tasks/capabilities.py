@@ -121,8 +121,8 @@ class DistillationTargets(Generic[AnyTask]):
         return output_logits(labels, batch["output_index"], batch["num_outputs_here"])
 
     def facts(self, task: AnyTask, head: nn.Module) -> dict[str, Any]:
-        """Return the settings of the student's task that the logits of a teacher with `head` depend on, as part of their
-        cache key; the model and the texts are other parts."""
+        """Return what the logits of a teacher with `head` depend on besides model and texts, as part of their cache
+        key: settings of the student's task."""
         scale = task.scaling.output_scale(task)
         return {} if scale is None else {"scale": scale}
 
