@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, list[str]] = {
 CHEAP = {"evaluate"}
 OTHERS = {
     "min_score",
+    "replaced_entities",
     "pipeline_f1",
     "pooler",
     "predict_agreement",
@@ -120,6 +121,10 @@ def test_what_benchmarks_of_quality_use(work: Path, model: Path) -> None:
     pooled = [str(BENCHMARKS / "pooler.py"), str(work / "pooled"), "--model", str(model)]
     started(work, python, *pooled, "--fitted", "300", "--others", "50")
     assert (work / "pooled/model.safetensors").is_file() and (work / "soup").is_dir()
+    replaced = [python, str(BENCHMARKS / "replaced_entities.py"), str(data / "train.conll"), "replaced.jsonl"]
+    started(work, *replaced, "--replaced", "50", "--corpus", str(data / "test.conll"), "--sentences", "20")
+    texts = [json.loads(line)["text"] for line in (work / "replaced.jsonl").read_text().splitlines()]
+    assert len(set(texts)) == 70
     profile = [python, str(BENCHMARKS / "profile_finetune.py"), "--model", str(model), "--data", "sample"]
     started(work, *profile, "--steps", "2", "--out", "profile.json")
 
