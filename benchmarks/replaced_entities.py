@@ -24,6 +24,7 @@ from domainbert.labelled.formats import NerFormat
 from domainbert.tasks.ner.files import read_ner
 
 PROBABILITY = 0.7
+DRAWS = 100  # for each wanted sentence, at most
 
 
 def replaced_sentences(sentences: Sequence[Sentence], number: int) -> list[str]:
@@ -33,10 +34,8 @@ def replaced_sentences(sentences: Sequence[Sentence], number: int) -> list[str]:
     for sentence in sentences:
         for start, stop, entity_type in sentence.spans:
             entities.setdefault(entity_type, []).append(sentence.words[start:stop])
-    if not entities:
-        raise SystemExit("the training set has no entities; expected at least one")
     original, texts = {" ".join(sentence.words) for sentence in sentences}, dict[str, None]()
-    while len(texts) < number:
+    for _ in range(DRAWS * number):
         sentence = generator.choice(sentences)
         words: list[str] = []
         copied = 0
@@ -48,7 +47,9 @@ def replaced_sentences(sentences: Sequence[Sentence], number: int) -> list[str]:
         text = " ".join([*words, *sentence.words[copied:]])
         if text not in original:
             texts[text] = None
-    return list(texts)
+        if len(texts) == number:
+            return list(texts)
+    raise SystemExit(f"--replaced: found {number:,}; expected at most {len(texts):,}, all that could be drawn")
 
 
 def corpus_sentences(paths: Sequence[str], like: str, keep: float, number: int) -> list[str]:

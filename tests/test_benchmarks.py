@@ -42,12 +42,12 @@ ARGUMENTS: dict[str, list[str]] = {
 CHEAP = {"evaluate"}
 OTHERS = {
     "min_score",
-    "replaced_entities",
     "pipeline_f1",
     "pooler",
     "predict_agreement",
     "profile_finetune",
     "random_model",
+    "replaced_entities",
     "soup",
 }  # have no measurement of their own
 
