@@ -263,6 +263,8 @@ def _scores_text(scores: Mapping[str, Mapping[str, Any]], headline: Headline) ->
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, results: Mapping[str, str]) -> str:
     """Return the model card; `results` are the sizes and scores of the files as text, by the name of the row."""
+    from domainbert.tasks.task import task_from_model_folder
+
     task = task_kind(folder.head, folder.fields)
     if task is not None:
         model_type = task.title
@@ -271,6 +273,7 @@ def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, r
     else:
         model_type = "Encoder" if folder.head is None else "Masked language model"
     facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
+    facts |= {} if task is None else task_from_model_folder(folder).card_facts()
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= results
     if logits_meaning:

@@ -253,13 +253,13 @@ def save_seed(
     headline, scores = settings.selection_metric, result["validation"]
     score = scores[headline.key]
     rows = {
-        "labels": ", ".join(module.task.labels),
+        **module.task.card_facts(),
         **facts,
         "best epoch": result["best_epoch"],
         f"validation {headline.name}": f"{score:.4f}",
         **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
     }
-    usage = f"from domainbert import {module.task.predictor.loader}"
+    usage = module.task.predictor.usage()
     names = ", ".join(path_of(file).name for file in files_of(settings.validation))
     scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
     title = f"{kind} domain model"

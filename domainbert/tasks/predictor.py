@@ -27,10 +27,12 @@ class Predictor(Generic[Prediction]):
         labels: names of the outputs.
         on_predicted: callback with the number of texts of each predicted batch, for a progress bar.
         kind, loader: description before the output names, and name of the function that loads it, for messages.
+        call: Python code that predicts, for model cards.
     """
 
     kind: ClassVar[str] = "a model with the outputs"
     loader: ClassVar[str] = "load_predictor"
+    call: ClassVar[str] = "predict(texts)"
 
     def __init__(self, task: Task[Any, Any], runtime: Any) -> None:
         self.task, self.runtime = task, runtime
@@ -39,6 +41,11 @@ class Predictor(Generic[Prediction]):
         self.max_length: int = runtime.max_length
         self.labels: tuple[str, ...] = task.labels
         self.on_predicted: Callable[[int], object] | None = None
+
+    @classmethod
+    def usage(cls) -> str:
+        """Return Python code for a model card that loads the model folder and predicts."""
+        return f"from domainbert import {cls.loader}\n\nprint({cls.loader}(folder).{cls.call})"
 
     def predict(self, texts: Iterable[Content] | Content) -> list[Prediction]:
         """Return a prediction for each text or list of words; a string is a single text.

@@ -274,10 +274,10 @@ class TaskModule(TrainedModule):
         )
 
     def _default_card(self, scores: Mapping[str, float]) -> str:
-        facts = {"labels": ", ".join(self.task.labels), "started from": f"{self.init} weights, seed {self.seed}"}
+        facts = {**self.task.card_facts(), "started from": f"{self.init} weights, seed {self.seed}"}
         facts |= {f"validation {name}": f"{value:.4f}" for name, value in scores.items()}
         head = card_head(self.task_config.title, self.task_config.pipeline_tag, base=None)
-        usage = f"from domainbert import {self.task.predictor.loader}"
+        usage = self.task.predictor.usage()
         return model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage, head)
 
     def _task_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:

@@ -69,6 +69,11 @@ class WordTask(Task[Item, list[Part]]):
     distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     crf: Crf | None = None
 
+    @property
+    @override
+    def decoding_note(self) -> str:
+        return "the most probable labels under the CRF, which transformers does not apply" if self.head == "crf" else ""
+
     @override
     def attach_head(self, head: nn.Module) -> None:
         """Store the CRF of the head, or None for a linear head."""

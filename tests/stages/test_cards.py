@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from huggingface_hub import ModelCard
 
+from domainbert import load_predictor
 from domainbert.base.freshness import output_names
 from domainbert.models.card import split_card
 
 
 def head_of(folder):
     return split_card((folder / "README.md").read_text(encoding="utf-8"))[0]
+
+
+def python_of(card):
+    return card.partition("```python\n")[2].partition("\n```")[0]
 
 
 def test_each_folder_says_what_it_is_for(runs):
@@ -27,6 +33,15 @@ def test_each_folder_says_what_it_is_for(runs):
         assert metric["value"] == round(scores["seed-2"], 4) and result["task"]["type"] == tag
         assert result["dataset"]["name"] == runs.labelled(task, "validation").name
         assert head_of(runs / f"{task}-scratch/seed-1")["pipeline_tag"] == tag
+
+
+@pytest.mark.parametrize("task", ["ner", "classification"])
+def test_the_python_of_a_card_predicts(runs, task, capsys):
+    folder, texts = runs / f"{task}-pretrained/seed-1", ["The high court heard Müller's appeal.", "A loan."]
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    exec(python_of(card), {"folder": folder, "texts": texts})
+    assert capsys.readouterr().out.strip() == str(load_predictor(folder).predict(texts))
+    assert ("| decoding | the most probable valid tags; transformers takes the best tag of" in card) == (task == "ner")
 
 
 def test_test_scores_stand_on_cards_of_their_own(runs):

@@ -156,6 +156,11 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         task.threshold = threshold
         return task
 
+    @property
+    @override
+    def decoding_note(self) -> str:
+        return f"the labels with at least the probability {_THRESHOLD} of config.json"
+
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `problem_type` for `transformers`, and the best threshold on validation."""
         threshold = round(scores.get("threshold", _DEFAULT_THRESHOLD), 2)  # was logged in single precision

@@ -146,6 +146,15 @@ class NerTask(WordTask[Sentence, Entity]):
         task.min_score = min_score
         return task
 
+    @property
+    @override
+    def decoding_note(self) -> str:
+        with_crf = super().decoding_note
+        if self.scheme is None:
+            return with_crf
+        labels = with_crf or "the most probable valid tags; transformers takes the best tag of each word"
+        return f"{labels}. Entities less probable than {_MIN_SCORE} of config.json are omitted"
+
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the tag scheme, and the best `min_score` on validation."""

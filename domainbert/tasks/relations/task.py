@@ -45,6 +45,7 @@ class RelationClassifier(Predictor[Relation]):
     """Predictor of the relation between two entities of a text."""
 
     kind = "a relation classifier with the outputs"
+    call = "predict_rows(rows)"
 
     def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
         """Return the relation of each row in the format of the training set: entities are given by markers in the text
