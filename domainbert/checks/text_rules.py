@@ -118,12 +118,15 @@ def longer_than_window(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator
     """
     if data.max_length is None:
         return
-    room = data.max_length - 2  # [CLS] and [SEP]
-    longer = [index for index, ids in enumerate(data.token_ids) if len(ids) > room]
-    if len(longer) > rule.limit * len(data.token_ids):
-        share = f"{len(longer):,} of {len(data.token_ids):,} texts of {data.dataset.name}"
-        longest = max(map(len, data.token_ids))
-        message = f"{share} have more than {room:,} pieces (a window of max_length), the longest {longest:,}"
+    num_special_tokens = data.tokenizer.template.num_special_tokens
+    lengths = [
+        len(ids) + num_special_tokens(pair=len(item.texts) == 2)
+        for ids, item in zip(data.token_ids, data.dataset.items, strict=True)
+    ]
+    longer = [index for index, length in enumerate(lengths) if length > data.max_length]
+    if len(longer) > rule.limit * len(lengths):
+        share = f"{len(longer):,} of {len(lengths):,} texts of {data.dataset.name}"
+        message = f"{share} have more than {data.max_length:,} tokens (max_length), the longest {max(lengths):,}"
         yield rule.finding(message, data.dataset.places(longer))
 
 

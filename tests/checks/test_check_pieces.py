@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from domainbert.stages.check import check
+from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -49,9 +50,18 @@ def texts(*given: str) -> list[dict[str, Any]]:
 def test_texts_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
     rows = texts("ab cd", "abc", "abcdef", "abcdefghi")
     found = found_in(tmp_path, rows, tokenizer(True), task="Classification", max_length=8)
-    message = "1 of 4 texts of train have more than 6 pieces (a window of max_length), the longest 9"
+    message = "1 of 4 texts of train have more than 8 tokens (max_length), the longest 11"
     assert found == {"longer-than-window": message}
     assert found_in(tmp_path, rows, tmp_path / "letters-True", task="Classification") == {}
+
+
+def test_pairs_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
+    """A pair has three special tokens."""
+    pairs = [{"text": "abcd", "text_b": letters, "label": label} for letters, label in (("a", "up"), ("ab", "down"))]
+    task = Classification(format=ClassificationFormat(text_pair_key="text_b"))
+    found = found_in(tmp_path, pairs, tokenizer(True), task=task, max_length=8)
+    message = "1 of 2 texts of train have more than 8 tokens (max_length), the longest 9"
+    assert found == {"longer-than-window": message}
 
 
 def test_words_that_are_unknown(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
