@@ -272,8 +272,9 @@ def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, r
         model_type = "Model"
     else:
         model_type = "Encoder" if folder.head is None else "Masked language model"
-    facts = {"exported from": report["source"], "labels": ", ".join(folder.labels) or "none"}
-    facts |= {} if task is None else task_from_model_folder(folder).card_facts()
+    facts = {"exported from": report["source"]}
+    labels = {"labels": ", ".join(folder.labels) or "none"}
+    facts |= labels if task is None else task_from_model_folder(folder).card_facts()
     facts |= {"checked": f"against torch on {report['texts_compared']} texts, one by one and in padded batches"}
     facts |= results
     if logits_meaning:

@@ -111,15 +111,9 @@ class Task(ABC, Generic[Item, Prediction]):
         """Return the task of a model folder; `labels` are its output names, `fields` its `config.json`."""
         return cls(labels)
 
-    @property
-    def decoding_note(self) -> str:
-        """Return a description of `decode` for model cards; "" if it takes the largest logits, as transformers does."""
-        return ""
-
     def card_facts(self) -> dict[str, str]:
-        """Return the rows of a model card that describe the task: labels, and decoding if it needs a description."""
-        facts = {"labels": ", ".join(self.labels)}
-        return facts | {"decoding": self.decoding_note} if self.decoding_note else facts
+        """Return rows of a model card, by name: the labels; a task adds what `transformers` does not do."""
+        return {"labels": ", ".join(self.labels)}
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return `config.json` entries for `from_model_folder`; `scores` are the validation scores of the model.

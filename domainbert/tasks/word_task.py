@@ -69,10 +69,10 @@ class WordTask(Task[Item, list[Part]]):
     distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     crf: Crf | None = None
 
-    @property
     @override
-    def decoding_note(self) -> str:
-        return "the most probable labels under the CRF, which transformers does not apply" if self.head == "crf" else ""
+    def card_facts(self) -> dict[str, str]:
+        crf = {"decoding": "the most probable labels under the CRF, which transformers does not apply"}
+        return super().card_facts() | (crf if self.head == "crf" else {})
 
     @override
     def attach_head(self, head: nn.Module) -> None:

@@ -69,7 +69,8 @@ def test_what_it_writes_and_says(runs, tagger_folder):
     assert exact["largest_logit"] == small["largest_logit"] > 1
     assert exact["bytes"] > 2 * small["bytes"]
     card = (tagger_folder / "README.md").read_text()
-    assert "| decoding | the most probable valid tags; transformers takes the best tag of each word. Entities" in card
+    assert "| decoding | the most probable valid tags; transformers takes the best tag of each word |" in card
+    assert "| improbable entities | omitted if less probable than domainbert_min_score of config.json |" in card
     assert f"{100 * report['f1']:.2f}" in card and f"{100 * small['f1']:.2f} ({100 * small['f1_change']:+.2f}" in card
     theirs, ours = (
         json.loads((one / "config.json").read_text()) for one in (best(runs, "ner-pretrained"), tagger_folder)

@@ -156,10 +156,10 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         task.threshold = threshold
         return task
 
-    @property
     @override
-    def decoding_note(self) -> str:
-        return f"the labels with at least the probability {_THRESHOLD} of config.json"
+    def card_facts(self) -> dict[str, str]:
+        decoding = f"the labels with at least the probability {_THRESHOLD} of config.json"
+        return super().card_facts() | {"decoding": decoding}
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `problem_type` for `transformers`, and the best threshold on validation."""

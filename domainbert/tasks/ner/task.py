@@ -146,14 +146,13 @@ class NerTask(WordTask[Sentence, Entity]):
         task.min_score = min_score
         return task
 
-    @property
     @override
-    def decoding_note(self) -> str:
-        with_crf = super().decoding_note
-        if self.scheme is None:
-            return with_crf
-        labels = with_crf or "the most probable valid tags; transformers takes the best tag of each word"
-        return f"{labels}. Entities less probable than {_MIN_SCORE} of config.json are omitted"
+    def card_facts(self) -> dict[str, str]:
+        facts = super().card_facts()
+        if self.scheme is not None:
+            facts.setdefault("decoding", "the most probable valid tags; transformers takes the best tag of each word")
+            facts["improbable entities"] = f"omitted if less probable than {_MIN_SCORE} of config.json"
+        return facts
 
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
