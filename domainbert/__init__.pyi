@@ -39,6 +39,7 @@ from domainbert.metrics.modules import RegressionScores as RegressionScores
 from domainbert.models.loading import load_encoder as load_encoder
 from domainbert.pretraining.data_module import PretrainingData as PretrainingData
 from domainbert.pretraining.module import Pretraining as Pretraining
+from domainbert.pretraining.objectives.causal_lm.config import CausalLM as CausalLM
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM as MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens as ReplacedTokens
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs as SentencePairs

@@ -54,7 +54,7 @@ ROOMS = [
     Room(
         ObjectiveConfig,
         "pretraining/objectives",
-        3,
+        4,
         (
             *("stages/pretrain.py", "pretraining/module.py", "pretraining/data_module.py"),
             *("pretraining/rows_module.py", "distillation/corpus_distillation.py", "encoders"),

@@ -30,6 +30,7 @@ class Encoder(nn.Module, ABC):
         num_token_types: number of token-type embeddings (sentence A and B of a pair); with fewer than two the
             tokenizer's token types are ignored.
         activation_checkpointing: keep only the input of each block, and compute the block again in the backward pass.
+        causal: hide the tokens after a token, if `EncoderConfig.supports_causal`.
     """
 
     hidden_size: int
@@ -37,6 +38,7 @@ class Encoder(nn.Module, ABC):
     attention_dropout: float = 0.0
     num_token_types: int = 0
     activation_checkpointing: bool = False
+    causal: bool = False
 
     @property
     @abstractmethod
@@ -63,7 +65,7 @@ class Encoder(nn.Module, ABC):
     def context(self, tokens: Packed) -> Any:
         """Return the argument `context` of all blocks, for a batch: by default `Segments`, which separate the texts."""
         rate = self.attention_dropout if self.training else 0.0
-        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate)
+        return choose_kernel(tokens, self.hidden_size // self.num_heads, rate, causal=self.causal)
 
     @abstractmethod
     def blocks(self) -> Sequence[nn.Module]:

@@ -101,6 +101,9 @@ class EncoderConfig(ABC):
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 0}
     """Ids of special tokens in the family's `config.json`, with the defaults of transformers."""
 
+    supports_causal: ClassVar[bool] = False
+    """Whether `Encoder.causal` can hide the tokens after a token: attention alone mixes tokens, without a bias."""
+
     size_fields: ClassVar[Mapping[str, str]] = {
         "num_layers": "num_hidden_layers",
         "num_heads": "num_attention_heads",

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from domainbert.encoders.heads import EncoderWithHead
     from domainbert.encoders.names import NameMap
 
-TOKENS, SEQUENCE, SPAN = "tokens", "sequence", "span"
-"""Kinds of head: labels of tokens; labels of texts; start and end scores of spans."""
+MASKED_LM, TOKENS, SEQUENCE, SPAN = "masked_lm", "tokens", "sequence", "span"
+"""Kinds of head: vocabulary entries of tokens; labels of tokens; labels of texts; start and end scores of spans."""
 
 SPAN_OUTPUTS = ("start", "end")
 """Names of the outputs of a span head, for which transformers has no names."""

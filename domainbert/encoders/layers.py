@@ -161,16 +161,18 @@ def initialise(module: nn.Module, initializer_range: float) -> None:
             nn.init.zeros_(part.bias)
 
 
-def segment_mask(segment_ids: Tensor, window: int | None = None) -> Tensor:
+def segment_mask(segment_ids: Tensor, window: int | None = None, causal: bool = False) -> Tensor:
     """Return an additive mask, 0 within a segment and -inf between segments: (B, S) -> (B, 1, S, S).
 
-    With a window, tokens at most `window` positions before or after a token are visible.
+    With a window, tokens at most `window` positions before or after a token are visible; a causal mask hides all tokens
+    after a token.
     Padding (segment 0) sees padding, so that no row of the softmax is empty; its output is not used.
     """
     visible = segment_ids.unsqueeze(-1) == segment_ids.unsqueeze(-2)
     if window is not None:
         columns = torch.arange(segment_ids.shape[-1], device=visible.device)  # a text is contiguous in its row
         visible = visible & ((columns - columns.unsqueeze(-1)).abs() <= window)
+    visible = visible.tril() if causal else visible
     return torch.zeros(visible.shape, device=visible.device).masked_fill(~visible, float("-inf")).unsqueeze(1)
 
 
@@ -185,6 +187,8 @@ class Segments(NamedTuple):
     """Mask of layers with a window: from `segment_mask`, (B, 1, S, S), or from `windows.block_mask`, (n, b, k)."""
     bias: Tensor | None = None
     """The shared bias alone, for recording scores."""
+    causal: bool = False
+    """Whether flash attention hides the tokens after a token; the masks hide them already."""
 
     def with_bias(self, bias: Tensor) -> Segments:
         """Return a copy whose masks include a bias (1 or B, heads, S, S), the same for all layers; flash attention has
@@ -209,24 +213,30 @@ def segment_boundaries(segment_ids: Tensor, min_segments: int = 0) -> Tensor:
 
 
 def choose_kernel(
-    tokens: Packed, head_size: int, dropout_rate: float, *, biased: bool = False, window: int | None = None
+    tokens: Packed,
+    head_size: int,
+    dropout_rate: float,
+    *,
+    biased: bool = False,
+    window: int | None = None,
+    causal: bool = False,
 ) -> Segments:
     """Select a kernel for a batch, and return the masks or boundaries that all layers share.
 
     `dropout_rate` applies to attention probabilities. `biased`: the scores get a bias. `window`: window of the layers
-    that have one; None if no layer has.
+    that have one; None if no layer has. `causal`: the tokens after a token are hidden.
     """
     segment_ids, boundaries = tokens.segment_ids, tokens.boundaries
     supported = boundaries is not None and head_size % 8 == 0 and head_size <= 256  # by flash attention
     if supported and not biased and _has_flash(segment_ids.device):
-        return Segments(mask=None, boundaries=boundaries)
-    mask = segment_mask(segment_ids)
+        return Segments(mask=None, boundaries=boundaries, causal=causal)
+    mask = segment_mask(segment_ids, causal=causal)
     if window is None:
         return Segments(mask)
     # an exported graph is used for all lengths, so it must not depend on the length at export
-    is_plain = not dropout_rate and not biased and not torch.compiler.is_exporting()
+    is_plain = not dropout_rate and not biased and not causal and not torch.compiler.is_exporting()
     in_blocks = segment_ids.device.type == "cpu" and is_plain and blocks_are_faster(segment_ids.shape[-1], window)
-    window_mask = block_mask(segment_ids, window) if in_blocks else segment_mask(segment_ids, window)
+    window_mask = block_mask(segment_ids, window) if in_blocks else segment_mask(segment_ids, window, causal)
     return Segments(mask, window_mask=window_mask)
 
 
@@ -309,5 +319,6 @@ def _variable_length_attention(
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
     assert segments.boundaries is not None
-    mixed = flash_attention(query, key, value, segments.boundaries, length, (window, window), scale, dropout)
+    visible = window, (0 if segments.causal else window)  # tokens before and after a token
+    mixed = flash_attention(query, key, value, segments.boundaries, length, visible, scale, dropout)
     return mixed.view(batch, length, heads, width).transpose(1, 2)

@@ -299,11 +299,11 @@ def test_an_encoder_that_goes_text_by_text_gives_the_same(reference, text_by_tex
 
 def test_which_kernel_a_batch_takes(monkeypatch):
     boundaries = segment_boundaries(SEGMENTS)
-    by_mask, by_boundaries = [True, False, False, False], [False, True, False, False]
+    by_mask, by_boundaries = [True, False, False, False, False], [False, True, False, False, False]
 
     def chosen(given, *arguments, **facts):
         tokens = Packed(SEGMENTS, SEGMENTS, SEGMENTS, None, given)
-        return [part is not None for part in choose_kernel(tokens, *arguments, **facts)]
+        return [part is not None and part is not False for part in choose_kernel(tokens, *arguments, **facts)]
 
     assert chosen(boundaries, 64, 0.0) == by_mask, "on a CPU"
     monkeypatch.setattr(layers, "_has_flash", lambda device: True)
@@ -312,6 +312,7 @@ def test_which_kernel_a_batch_takes(monkeypatch):
     assert chosen(boundaries, 60, 0.0) == chosen(boundaries, 264, 0.0) == by_mask
     assert chosen(boundaries, 64, 0.0, biased=True) == by_mask
     assert chosen(boundaries, 64, 0.0, window=4) == by_boundaries
+    assert chosen(boundaries, 64, 0.0, causal=True) == [False, True, False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from domainbert.data import splits
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.objectives.masked_lm.objective import unigram_entropy
+from domainbert.pretraining.token_prediction import unigram_entropy
 from tests.toy_corpus import corpus_readers
 
 

@@ -15,7 +15,8 @@ from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.objectives.masked_lm.objective import loss_without_context, unigram_entropy
+from domainbert.pretraining.objectives.masked_lm.objective import loss_without_context
+from domainbert.pretraining.token_prediction import unigram_entropy
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.toy_corpus import corpus_readers
 

@@ -21,6 +21,7 @@ class BertConfig(PostNormConfig):
     """
 
     model_type = "bert"
+    supports_causal: ClassVar[bool] = True
     architectures: ClassVar[Architectures] = {**standard_classes("Bert"), "pretraining": ("BertForPreTraining",)}
 
     classifier_dropout: Dropout | None = None

@@ -42,6 +42,7 @@ class ModernBertConfig(EncoderConfig):
     """
 
     model_type = "modernbert"
+    supports_causal: ClassVar[bool] = True
     architectures = standard_classes("ModernBert")
     special_ids: ClassVar[Mapping[str, int]] = {
         "pad_token_id": 50283,

@@ -77,7 +77,7 @@ class ModernBertEncoder(Encoder):
         rate = self.attention_dropout if self.training else 0.0
         thetas = config.global_rope_theta, config.local_rope_theta
         rotations = (rotation(tokens.position_ids, head_size, theta) for theta in thetas)
-        return Context(choose_kernel(tokens, head_size, rate, window=config.window), *rotations)
+        return Context(choose_kernel(tokens, head_size, rate, window=config.window, causal=self.causal), *rotations)
 
     @override
     def blocks(self) -> Sequence[nn.Module]:

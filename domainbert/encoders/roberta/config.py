@@ -28,6 +28,7 @@ class RobertaConfig(PostNormConfig):
     """
 
     model_type = "roberta"
+    supports_causal: ClassVar[bool] = True
     architectures = standard_classes("Roberta")
     special_ids: ClassVar[Mapping[str, int]] = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
 

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import override
 
 from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
-from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import Packed
-from domainbert.pretraining.config import CORPUS_ADVICE, MaskingConfig
-from domainbert.pretraining.losses import cross_entropy, softmax_losses, softmax_terms
+from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker, frequency_weights
-from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models, Objective, Term, ValidationText
+from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models
+from domainbert.pretraining.token_prediction import TokenPrediction, ordinary_counts
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 
@@ -32,18 +28,16 @@ _MARGIN = 0.3  # nats per token; only a loss this far below the unigram entropy 
 FloatArray = NDArray[np.float64]
 
 
-class MaskedLMObjective(Objective["MaskedLM"]):
+class MaskedLMObjective(TokenPrediction["MaskedLM"]):
     """Masked LM of one model."""
 
-    head = "masked_lm"
-    measured: Sequence[str] = ("loss", "targets")
+    loss_name = MASKED
     pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
     usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
 
     def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
-        super().__init__(config, tokenizer)
-        self.terms = softmax_terms(MASKED, Term(), config.z_loss)
+        super().__init__(config, tokenizer, config.z_loss)
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
 
     def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
@@ -87,77 +81,16 @@ class MaskedLMObjective(Objective["MaskedLM"]):
         masked = int(self.masker.num_masked(plan.maskable_tokens[key.rows], key.progress).sum())
         return {"num_targets": max(masked, 1)}
 
-    def losses(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the cross-entropy of masked tokens and, with a positive weight, their z-loss; both are sums."""
-        return softmax_losses(MASKED, _logits(models[MODEL], batch), batch["targets"], self.config.z_loss)
-
-    def measure(self, models: Models, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the summed loss and the number of masked tokens (`targets`)."""
-        loss = cross_entropy(_logits(models[MODEL], batch), batch["targets"])
-        return {"loss": loss, "targets": (batch["targets"] != IGNORE_INDEX).sum()}
-
-    def report(self, sums: Mapping[str, Tensor], text: ValidationText) -> dict[str, float]:
-        """Return loss and bits per character; for the whole validation split, also perplexity and unigram entropy."""
-        loss = float(sums["loss"] / sums["targets"])
-        metrics = {"loss": loss, "bits_per_character": loss / math.log(2) * text.tokens_per_character}
-        is_whole_split = not text.name
-        if is_whole_split:
-            metrics |= {"perplexity": math.exp(min(loss, 100.0)), **text.baselines}
-        return metrics
-
-    def baselines(self, corpus: PreparedCorpus) -> dict[str, float]:
-        """Return the loss of predictions by token frequency, `unigram_entropy`, in nats per token."""
-        return {"unigram_entropy": unigram_entropy(corpus, self.tokenizer.special_ids)}
-
-    def judge(self, corpus: PreparedCorpus, validation: Mapping[str, float]) -> tuple[dict[str, Any], list[str]]:
-        """Return `loss_without_context` and, if the validation loss is not below it, a warning."""
+    @override
+    def loss_without_context(self, corpus: PreparedCorpus) -> float:
         # validation uses the default masking; tokens are weighted by their frequencies as in training
         masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
-        baseline = loss_without_context(corpus, masking, self.tokenizer.special_ids)
-        facts = {"loss_without_context": baseline}
-        if validation["loss"] < baseline:
-            return facts, []
-        return facts, [
-            f"the validation loss is {validation['loss']:.4f}, but {baseline:.4f} is reached without reading any "
-            f"context: fine-tuning this model may be worse than training from scratch; {CORPUS_ADVICE}"
-        ]
+        return loss_without_context(corpus, masking, self.tokenizer.special_ids)
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
         """Return the operations per token, with the masked share in the middle of training."""
         return flops_per_token(models[MODEL], length, self.config.masking.mlm_probability_at(0.5))
-
-    @override
-    def card_facts(self, validation: Mapping[str, float]) -> dict[str, str]:
-        return {
-            "validation loss": f"{validation['loss']:.4f} nats per masked token",
-            "bits per character": f"{validation['bits_per_character']:.4f}",
-        }
-
-
-def _logits(model: EncoderWithHead, batch: Mapping[str, Tensor]) -> Tensor:
-    logits: Tensor = model(Packed.of(batch), batch["positions"])
-    return logits
-
-
-def _maskable_counts(
-    corpus: PreparedCorpus, special_ids: Collection[int]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the token counts (V,) in training and validation; 0 for special tokens, which are never hidden."""
-    train, validation = (split.token_counts(corpus.vocab_size).copy() for split in (corpus.train, corpus.validation))
-    train[list(special_ids)] = validation[list(special_ids)] = 0
-    return train, validation
-
-
-def unigram_entropy(corpus: PreparedCorpus, special_ids: Collection[int]) -> float:
-    """Return the cross-entropy of validation tokens under the training frequencies, in nats per token.
-
-    A model that is not better does not use context. Frequencies are smoothed by adding one; special tokens are
-    excluded, because they are never hidden.
-    """
-    counts, validation = _maskable_counts(corpus, special_ids)
-    train = counts + 1
-    return float(-(validation * np.log(train / train.sum())).sum() / max(validation.sum(), 1))
 
 
 def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special_ids: Collection[int]) -> float:
@@ -168,7 +101,7 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special
     token is unlikely to be a random replacement. This lowers the loss from about 7 to 6.3 nats. The number of hidden
     tokens, spans and whole words are irrelevant, because validation hides single pieces.
     """
-    counts, held_out = _maskable_counts(corpus, special_ids)
+    counts, held_out = ordinary_counts(corpus, special_ids)
     train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
     validation = held_out.astype(np.float64)
     return float(_context_free_loss(train / train.sum(), validation / max(validation.sum(), 1), masking))

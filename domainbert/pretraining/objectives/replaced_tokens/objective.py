@@ -37,8 +37,9 @@ from domainbert.pretraining.objective import (
     Term,
     ValidationText,
 )
-from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective, unigram_entropy
+from domainbert.pretraining.objectives.masked_lm.objective import MaskedLMObjective
 from domainbert.pretraining.objectives.replaced_tokens.sharing import merge_differences, share_embeddings
+from domainbert.pretraining.token_prediction import unigram_entropy
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.throughput import flops_per_token
 

@@ -1,0 +1,1 @@
+"""Causal LM, as a phase before masked LM."""
