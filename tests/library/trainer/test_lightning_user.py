@@ -1,0 +1,262 @@
+"""What a Lightning user tries next: complete modules, any loss, any callback, any loader.
+
+A test with the mark `target` fails until modules are complete when they are constructed, and data knows no module.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import (
+    BasePredictionWriter,
+    BatchSizeFinder,
+    EMAWeightAveraging,
+    GradientAccumulationScheduler,
+    ModelCheckpoint,
+)
+from torch import Tensor
+from torch.nn import functional
+
+from domainbert import EntityF1, FineTuning, LabelledData, MaskedLM, Ner, Packed, Pretraining, packed_loader
+from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, Steps, Tiny, equal, trainer, weights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+target = pytest.mark.xfail(strict=True, reason="modules are built by the data")
+SETS = {name: DATA / f"ner-{name}.conll" for name in ("train", "validation", "test")}
+LABELS = ["LOC", "ORG", "PER"]
+
+
+def make_module(tiny: Tiny, kind: type[FineTuning] = FineTuning, **arguments: Any) -> FineTuning:
+    """Return a module that is complete without data."""
+    return kind.from_pretrained(tiny / "model", Ner(labels=LABELS), **{"optim": OPTIM, **arguments})
+
+
+def make_data(module: Any, **arguments: Any) -> LabelledData:
+    """Return data that needs the tokenizer of the module, but not the module."""
+    return LabelledData(
+        module.task, **SETS, **{"tokenizer": module.tokenizer, "batch_size": 8, "max_length": 24, **arguments}
+    )
+
+
+@target
+def test_a_module_is_complete_when_it_is_constructed(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    assert sum(parameter.numel() for parameter in module.parameters()) > 5_000
+    assert next(iter(dict(module.named_children()))) == "model"  # the summary begins with the encoder and its head
+    (batch,) = packed_loader(["a b c", "b"], module.tokenizer)
+    assert module(batch).shape == (len(batch["positions"]), 7)
+    pretraining = Pretraining(BERT, module.tokenizer, MaskedLM())
+    assert pretraining(batch).shape[-1] == module.tokenizer.vocab_size
+
+
+@target
+@pytest.mark.parametrize("kind", [FineTuning, Pretraining])
+def test_an_own_training_step_returns_any_loss(tiny: Tiny, kind: type[Any]) -> None:
+    """A plain tensor has Lightning's ordinary meaning: its gradient, unscaled."""
+
+    class Own(kind):  # type: ignore[misc, valid-type]
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self(batch).float().square().mean()
+
+    if kind is FineTuning:
+        module: Any = make_module(tiny, Own)
+        data: Any = make_data(module)
+    else:
+        data = tiny.rows()
+        module = Own(BERT, tiny / "vocab", MaskedLM())
+    before = weights(module)
+    run = trainer(max_steps=2)
+    run.fit(module, data)
+    assert not equal(before, weights(module)) and run.global_step == 2
+
+
+@target
+def test_a_spawned_training_returns_its_weights(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    before = weights(module)
+    trainer(max_steps=1, strategy="ddp_spawn", devices=2).fit(module, make_data(module))
+    assert before.keys() == weights(module).keys() and not equal(before, weights(module))
+
+
+@target
+def test_validate_fit_validate_fit(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    data = make_data(module)
+    run = trainer(max_steps=2)
+    run.validate(module, data, verbose=False)
+    run.fit(module, data)
+    trainer().validate(module, data, verbose=False)
+    trainer(max_steps=2).fit(module, data)
+
+
+@target
+def test_exponential_averages_leave_integer_buffers_alone(tiny: Tiny) -> None:
+    """With a decay of 0 the average is the last step: the same scores."""
+    scores = []
+    for callbacks in ([], [EMAWeightAveraging(decay=0.0)]):
+        module = make_module(tiny)
+        run = trainer(callbacks=callbacks, max_epochs=2)
+        run.fit(module, make_data(module))
+        scores.append(float(run.callback_metrics["validation/loss"]))
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
+@target
+def test_the_batch_size_finder_sets_the_batch_size_that_trains(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    data = make_data(module, batch_size=4)
+    steps = Steps()
+    run = trainer(callbacks=[BatchSizeFinder(max_trials=1, steps_per_trial=1, init_val=4), steps], max_epochs=1)
+    run.fit(module, data)
+    assert data.batch_size == 8 and run.global_step == 5
+
+
+@target
+def test_accumulation_may_change_between_epochs(tiny: Tiny) -> None:
+    """`batch_size` is a step; the scheduler divides it, and an epoch stays one pass."""
+    module = make_module(tiny)
+    steps = Steps()
+    run = trainer(callbacks=[GradientAccumulationScheduler({0: 1, 1: 2}), steps], max_epochs=2)
+    run.fit(module, make_data(module))
+    assert run.global_step == 10
+
+
+@target
+def test_a_fit_leaves_the_global_random_numbers_alone(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    trainer(max_steps=2).fit(module, make_data(module))
+    assert torch.equal(torch.rand(3), expected)
+
+
+@target
+def test_two_fits_in_two_threads(tiny: Tiny) -> None:
+    def fit(_: int) -> dict[str, Tensor]:
+        module = make_module(tiny, dropout=0.3)
+        trainer(max_steps=6).fit(module, make_data(module))
+        return weights(module)
+
+    alone = fit(0)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(equal(alone, other) for other in pool.map(fit, range(2)))
+
+
+@target
+def test_a_checkpoint_needs_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
+    """Another process in an empty folder, without the folder of the model: test, predict and continue."""
+    module = make_module(tiny)
+    run = trainer(tmp_path, callbacks=[ModelCheckpoint(tmp_path)], enable_checkpointing=True, max_epochs=1)
+    run.fit(module, make_data(module))
+    (checkpoint,) = tmp_path.glob("*.ckpt")
+    script = (
+        "import sys; from domainbert import FineTuning\n"
+        "module = FineTuning.load_from_checkpoint(sys.argv[1], weights_only=True)\n"
+        "print(module.task.labels, sum(p.numel() for p in module.parameters()))"
+    )
+    (tmp_path / "empty").mkdir()
+    moved = checkpoint.rename(tmp_path / "empty" / "x.ckpt")
+    hidden = (tiny / "model").rename(tiny / "hidden")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", script, moved.name],
+            cwd=moved.parent,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        hidden.rename(tiny / "model")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert str(sum(parameter.numel() for parameter in module.parameters())) in done.stdout
+
+
+@target
+def test_the_loss_is_in_callback_metrics_after_each_step(tiny: Tiny) -> None:
+    names = []
+
+    class Metrics(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            names.append({*trainer.callback_metrics, *trainer.progress_bar_metrics})
+
+    module = make_module(tiny)
+    trainer(callbacks=[Metrics()], max_steps=2).fit(module, make_data(module))
+    assert all("train/loss" in step for step in names)
+
+
+@target
+def test_a_plain_loader_of_packed_batches_trains_a_module(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    batches = [dict(batch) for batch in make_data(module).train_dataloader()]
+    trainer(max_steps=3).fit(module, torch.utils.data.DataLoader(batches, batch_size=None))
+
+
+@target
+def test_labelled_data_feeds_any_module_and_can_be_pickled(tiny: Tiny) -> None:
+    class Plain(lightning.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tagger = make_module(tiny).model
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            logits = self.tagger(Packed.of(batch), batch["positions"])
+            return functional.cross_entropy(logits, batch["targets"])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.AdamW(self.parameters(), 1e-2)
+
+    data = pickle.loads(pickle.dumps(make_data(make_module(tiny))))
+    steps = trainer(max_epochs=1)
+    steps.fit(Plain(), data)
+    assert steps.global_step == 5
+
+
+@target
+def test_every_step_gets_packed_batches_with_the_numbers_of_their_items(tiny: Tiny) -> None:
+    seen: dict[str, list[int]] = {}
+
+    class Own(FineTuning):
+        def test_step(self, batch: Any, batch_idx: int) -> Any:
+            assert self(batch).shape[0] == len(batch["positions"])
+            seen.setdefault("test", []).extend(batch["items"].tolist())
+            return super().test_step(batch, batch_idx)
+
+    class Writer(BasePredictionWriter):
+        def write_on_batch_end(self, trainer: Any, module: Any, prediction: Any, indices: Any, *_: Any) -> None:
+            seen.setdefault("predict", []).extend(indices)
+
+    module = make_module(tiny, Own)
+    data = make_data(module)
+    trainer().test(module, data, verbose=False)
+    trainer(callbacks=[Writer("batch")]).predict(module, data)
+    assert sorted(set(seen["test"])) == sorted(set(seen["predict"])) == list(range(24))
+
+
+@target
+def test_one_metric_has_one_name(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    (scores,) = trainer().test(module, make_data(module), verbose=False)
+    metric = EntityF1(per_type=True)
+    metric.update([["B-LOC"]], [["B-LOC"]])
+    assert {f"test/{name}" for name in metric.compute() if "LOC" in name} <= scores.keys()
+    assert "test/f1" in scores
+
+
+@target
+def test_a_head_with_the_same_labels_in_another_order_is_taken_over(tiny: Tiny) -> None:
+    tagger = FineTuning.from_pretrained(tiny / "tagger", Ner(labels=LABELS))
+    turned = FineTuning.from_pretrained(tiny / "tagger", Ner(labels=LABELS[::-1]))
+    (batch,) = packed_loader(["a b c"], tagger.tokenizer)
+    order = [tagger.task.labels.index(label) for label in turned.task.labels]
+    torch.testing.assert_close(turned.eval()(batch), tagger.eval()(batch)[:, order])
