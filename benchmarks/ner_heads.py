@@ -70,7 +70,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
 
         def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
             super().validation_step(batch, batch_idx)
-            decoded = decode_words(self._logits(batch), batch)
+            decoded = decode_words(self(batch), batch)
             found = [spans_from_tags([task.labels[i] for i in ids.tolist()]) for ids, _ in decoded]
             gold = [validation[i].spans for i in batch["items"].tolist()]
             by_word.update(found, gold)

@@ -54,9 +54,6 @@ class TaggedSentence:
         return self.tags
 
 
-CRF_R_DROP_ERROR = "the tags of a CRF depend on each other; expected head: linear, or no r_drop"
-"""Reason why `r_drop` does not support a CRF."""
-
 AnySentence = TypeVar("AnySentence", bound=TaggedSentence)
 
 

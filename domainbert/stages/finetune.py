@@ -13,7 +13,6 @@ from domainbert.base.paths import ModelPath
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import Inputs, stage
-from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
@@ -41,21 +40,8 @@ class Finetune(LabelledTraining):
     frozen_layers: Count | None = None
     """Freeze the embeddings and the lowest `frozen_layers` layers; 0 freezes only the embeddings, None nothing."""
 
-    adversarial: AdversarialConfig | None = None
-    """Adversarial training: a second loss, with the word embeddings of each text moved in the direction of the steepest
-    increase; None disables it."""
-
-    r_drop: RDropConfig | None = None
-    """R-Drop: run each text twice and penalise different predictions; None disables it."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.adversarial or self.r_drop) and self.is_sharded:
-            raise DomainbertError("trainer.strategy: found fsdp with adversarial or r_drop; expected ddp, for example")
-        if self.r_drop is not None and self.dropout == 0:
-            raise DomainbertError("r_drop: found with dropout: 0; expected a dropout above 0")
-        if self.r_drop is not None and (reason := self.task.r_drop_unsupported):
-            raise DomainbertError(f"r_drop: {reason}")
         if self.init == "pretrained" and self.encoder is not None:
             raise DomainbertError("encoder: found with init: pretrained; remove it, or set init: random")
         if self.init == "random" and self.frozen_layers is not None:
@@ -141,8 +127,6 @@ def _train_seed(
         encoder=settings.encoder,
         dropout=settings.dropout,
         frozen_layers=settings.frozen_layers,
-        adversarial=settings.adversarial,
-        r_drop=settings.r_drop,
         activation_checkpointing=settings.activation_checkpointing,
     )
     data = LabelledData(

@@ -136,17 +136,6 @@ def require_distillation_targets(task: Task[Any, Any]) -> DistillationTargets[An
     return task.distillation_targets
 
 
-@dataclass(frozen=True)
-class OutputComparison:
-    """R-Drop: compares two predictions of a model for the same batch output by output."""
-
-    outputs: Callable[[Tensor, Batch], Tensor] = lambda logits, batch: logits
-    """Logits (M, C) of the outputs, from the logits (N, C) at the positions of a batch."""
-
-    divergence: Callable[[Tensor, Tensor], Tensor] | None = None
-    """Divergence (M,) of one prediction from another; None for a softmax."""
-
-
 class Scaling(Generic[AnyTask]):
     """Units of the outputs; a model folder may have other units than training, as in regression."""
 

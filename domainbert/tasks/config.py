@@ -191,11 +191,6 @@ class TaskConfig(ABC):
         """Raise `DomainbertError` if the settings name labels that training does not have; by default never."""
         return None
 
-    @property
-    def r_drop_unsupported(self) -> str | None:
-        """Return the reason why `r_drop` cannot compare two predictions; None if it can."""
-        return None
-
     def as_teacher(self) -> Self:
         """Return the task for a teacher, with the head that teaches best; by default the same task."""
         return self

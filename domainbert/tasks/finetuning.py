@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchmetrics import SumMetric
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.data.examples import entry_ids
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, check_length
 from domainbert.encoders.families import build_model
-from domainbert.encoders.packed import Packed, text_ids
+from domainbert.encoders.packed import Packed
 from domainbert.metrics.headline import LOSS
 from domainbert.models.added_tokens import add_tokens
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.models.loading import load_model
-from domainbert.tasks.capabilities import OutputComparison
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.task import Task
 from domainbert.tasks.task_module import InitialModel, TaskModule
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
-from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.hparams import read_argument
 from domainbert.training.module import seeded
 
 if TYPE_CHECKING:
     from domainbert.tasks.labelled_data import LabelledData
-
-_SMALLEST_NORM = 1e-20  # avoids division by 0; the squares of smaller gradients are 0
 
 
 class FineTuning(TaskModule):
@@ -66,7 +60,6 @@ class FineTuning(TaskModule):
         encoder: architecture for `init="random"`; None takes the architecture of the folder.
         dropout: dropout of the encoder in training; None keeps the value of the folder.
         frozen_layers: freeze the embeddings and this number of lowest layers; None freezes nothing.
-        adversarial, r_drop: additional losses (`AdversarialConfig`, `RDropConfig`).
         activation_checkpointing: recompute each layer in the backward pass, which saves memory.
 
     Attributes:
@@ -92,8 +85,6 @@ class FineTuning(TaskModule):
         encoder: EncoderConfig | None = None,
         dropout: float | None = None,
         frozen_layers: int | None = None,
-        adversarial: AdversarialConfig | None = None,
-        r_drop: RDropConfig | None = None,
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__(task, optim, schedule, seed)
@@ -101,8 +92,6 @@ class FineTuning(TaskModule):
         self.encoder: EncoderConfig | None = (
             None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
         )
-        self.adversarial: AdversarialConfig | None = from_plain(AdversarialConfig, adversarial)
-        self.r_drop: RDropConfig | None = from_plain(RDropConfig, r_drop)
         self.activation_checkpointing = activation_checkpointing
         self.record_arguments(
             model=model.path if isinstance(model, ModelFolder) else Path(model),
@@ -114,8 +103,6 @@ class FineTuning(TaskModule):
             encoder=self.encoder,
             dropout=dropout,
             frozen_layers=frozen_layers,
-            adversarial=self.adversarial,
-            r_drop=self.r_drop,
             activation_checkpointing=activation_checkpointing,
         )
         self.unusable: list[int] = []
@@ -200,45 +187,11 @@ class FineTuning(TaskModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
         count = max(batch[self.task.loss_divisor], 1)  # 0 targets if all sentences of the global batch are empty
-        means = {name: value / count for name, value in self._loss_sums(batch).items()}
-        terms = means if len(means) > 1 else {}  # a single term is the loss itself
-        return self.record_loss(torch.stack([*means.values()]).sum(), terms)
-
-    def _loss_sums(self, batch: dict[str, Any]) -> dict[str, Tensor]:
-        """Return the terms of the loss by name, summed over a micro-batch: loss of the task and additional losses."""
-        if self.adversarial is None:
-            logits = self._logits(batch)
-            sums = {"task": self.task.loss(logits, batch)}
-        else:
-            logits, sums = self._adversarial_losses(batch, self.adversarial.epsilon)
-        if self.r_drop is not None:
-            second = self._logits(batch)  # with different dropout: its random numbers depend on the call in a step
-            sums["task"] = sums["task"] + self.task.loss(second, batch)
-            comparison = self.task.output_comparison
-            assert comparison is not None  # checked by `set_model`
-            outputs, second_outputs = comparison.outputs(logits, batch), comparison.outputs(second, batch)
-            sums["r_drop"] = self.r_drop.alpha * symmetric_divergence(comparison, outputs, second_outputs)
-        return sums
-
-    def _adversarial_losses(self, batch: dict[str, Any], epsilon: float) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the logits without perturbation, and two losses by name: of the task, and with perturbed embeddings.
-
-        The perturbation is a constant in the gradient.
-        """
-        embeddings = self.model.encoder.input_embeddings
-        size = (*batch["input_ids"].shape, embeddings.embedding_dim)
-        # a perturbation of 0: the gradient for it is the gradient for the embeddings of each token
-        zeros = torch.zeros(size, device=batch["input_ids"].device, requires_grad=True)
-        with perturbed_embeddings(embeddings, zeros):
-            logits = self._logits(batch)
-        loss = self.task.loss(logits, batch)
-        (gradient,) = torch.autograd.grad(loss, zeros, retain_graph=True)
-        with perturbed_embeddings(embeddings, fgm_perturbation(gradient, batch["segment_ids"], epsilon)):
-            return logits, {"task": loss, "adversarial": self.task.loss(self._logits(batch), batch)}
+        return self.record_loss(self.task.loss(self(batch), batch) / count)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
-        logits = self._logits(batch)
+        logits = self(batch)
         if SPARE in batch:  # computed only because processes of a sharded model compute together
             return
         self.not_finite.update((~logits.isfinite()).any())
@@ -265,46 +218,10 @@ class FineTuning(TaskModule):
         self._saved_task = None  # `predictor` reads the new threshold or temperature
         self.log_dict({f"validation/{name}": value for name, value in self.scores.items()})
 
-    def _logits(self, batch: dict[str, Any]) -> Tensor:
-        """Return the logits (N, labels) at the positions of a batch."""
+    def forward(self, batch: dict[str, Any]) -> Tensor:
+        """Return the logits (N, labels) at the positions of a batch, in the units of training."""
         tokens = Packed.of(batch)
         if self.row_of_entry is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
             tokens = tokens._replace(input_ids=self.row_of_entry[tokens.input_ids])
-        return self.model(tokens, batch["positions"])
-
-
-@contextmanager
-def perturbed_embeddings(embeddings: nn.Embedding, perturbation: Tensor) -> Iterator[None]:
-    """Return a context manager that adds `perturbation` (B, S, E) to the word embeddings of a model."""
-    handle = embeddings.register_forward_hook(lambda _module, _inputs, output: output + perturbation)
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
-def fgm_perturbation(gradient: Tensor, segment_ids: Tensor, epsilon: float) -> Tensor:
-    """Return adversarial perturbations (B, S, E) of word embeddings: epsilon g / ||g||_2, with the norm over a text.
-
-    Source: Miyato et al. 2017, arXiv:1605.07725, section 3; they normalise embeddings first, while BERT normalises them
-    afterwards. Each window of a long text counts as a text. `segment_ids` (B, S): see `Packed`.
-    """
-    texts = text_ids(segment_ids).flatten()
-    num_ids = segment_ids.numel() + segment_ids.shape[0]  # all ids of `text_ids` are below
-    squares = gradient.square().sum(dim=-1).flatten()
-    norms = squares.new_zeros(num_ids).index_add(0, texts, squares).sqrt()
-    return epsilon * gradient / norms.clamp(min=_SMALLEST_NORM)[texts].view(*segment_ids.shape, 1)
-
-
-def symmetric_divergence(output_comparison: OutputComparison, first: Tensor, second: Tensor) -> Tensor:
-    """Return (KL(p || q) + KL(q || p)) / 2 of two predictions, summed over the outputs, from their logits (M, C).
-
-    `output_comparison` may define another divergence than KL.
-
-    Source: Wu et al. 2021, arXiv:2106.14448, equation 2.
-    """
-    if output_comparison.divergence is not None:
-        return (output_comparison.divergence(first, second) + output_comparison.divergence(second, first)).sum() / 2
-    # of softmax distributions p and q
-    log_p, log_q = (logits.float().log_softmax(dim=-1) for logits in (first, second))
-    return ((log_p.exp() - log_q.exp()) * (log_p - log_q)).sum() / 2
+        logits: Tensor = self.model(tokens, batch["positions"])
+        return logits

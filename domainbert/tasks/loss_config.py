@@ -1,13 +1,12 @@
-"""Settings of losses: weights of labels, and additional losses. Free of torch."""
+"""Settings of losses: weights of labels. Does not import torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.base.fields import CheckedFields, Range
+from domainbert.base.fields import Range
 
 Positive = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
@@ -40,19 +39,3 @@ def resolve_weights(
     if isinstance(weights, str):
         return [balanced(label) for label in labels]
     return [weights.get(label, 1.0) for label in labels]
-
-
-@dataclass(frozen=True)
-class AdversarialConfig(CheckedFields):
-    """Adversarial training (FGM): add the loss with word embeddings perturbed along its gradient."""
-
-    epsilon: Positive = 1.0
-    """L2 norm of the perturbation, over all tokens of a text."""
-
-
-@dataclass(frozen=True)
-class RDropConfig(CheckedFields):
-    """R-Drop: read each text twice with different dropout, and penalise the divergence of the two predictions."""
-
-    alpha: Positive = 1.0
-    """Weight of the divergence, which is added to the losses of both predictions."""

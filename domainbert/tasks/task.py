@@ -29,7 +29,6 @@ from domainbert.tasks.capabilities import (
     ExampleFormatter,
     Explainer,
     Inputs,
-    OutputComparison,
     Scaling,
     TrainingHooks,
 )
@@ -67,7 +66,7 @@ class Task(ABC, Generic[Item, Prediction]):
         scoring: class that scores a test set, or None; takes configuration, test set and training set.
         headline: the main validation metric; None for a task that only predicts.
         word_splitting: how raw text is split into words to match the training words; None means `punctuation`.
-        output_comparison, explainer, training_hooks, inputs, scaling, example_formatter, distillation_targets:
+        explainer, training_hooks, inputs, scaling, example_formatter, distillation_targets:
             see `capabilities`.
     """
 
@@ -76,7 +75,6 @@ class Task(ABC, Generic[Item, Prediction]):
     outputs: ClassVar[Sequence[str]] = ()
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
-    output_comparison: ClassVar[OutputComparison | None] = None
     explainer: ClassVar[Explainer[Any] | None] = None
     training_hooks: ClassVar[TrainingHooks[Any]] = TrainingHooks()
     inputs: ClassVar[Inputs[Any]] = Inputs()

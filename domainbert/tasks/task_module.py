@@ -21,12 +21,10 @@ from domainbert.encoders.config import EncoderConfig, HeadConfig, check_length
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.labelled.contents import located_errors
-from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.models.card import card_head, model_card
 from domainbert.models.folder import ModelFolder
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
-from domainbert.tasks.loss_config import RDropConfig
 from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.scoring import flatten_scores
 from domainbert.tasks.slices import SlicedMetric
@@ -79,7 +77,6 @@ class TaskModule(TrainedModule):
     entries: UsedEntries | None = None
     activation_checkpointing: bool
     frozen_layers: int | None
-    r_drop: RDropConfig | None
     init: str
     folder: str | Path | ModelFolder
 
@@ -111,10 +108,7 @@ class TaskModule(TrainedModule):
         self.set_model(initial.model, task)
 
     def set_model(self, model: EncoderWithHead, task: Task[Any, Any]) -> None:
-        """Set the model and its task; raise `DomainbertError` if the task does not support `r_drop`."""
-        if self.r_drop is not None and task.output_comparison is None:
-            reason = f"predictions of {task.name} cannot be compared output by output; expected no r_drop"
-            raise DomainbertError(f"r_drop: {CRF_R_DROP_ERROR if task.head == 'crf' else reason}")
+        """Set the model and its task."""
         self.task = task
         self.set_models(model)
         task.attach_head(model.head)

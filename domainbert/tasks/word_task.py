@@ -18,7 +18,7 @@ from domainbert.encoders.crf import Crf, SizedGrid, crf_of
 from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.contents import Content, as_contents, words_of_content
 from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence
-from domainbert.tasks.capabilities import DistillationTargets, OutputComparison
+from domainbert.tasks.capabilities import DistillationTargets
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
@@ -65,7 +65,6 @@ class WordTask(Task[Item, list[Part]]):
 
     head = "tokens"
     loss_divisor = "num_targets"
-    output_comparison: ClassVar[OutputComparison | None] = OutputComparison()
     distillation_targets: ClassVar[DistillationTargets[Any]] = DistillationTargets()
     crf: Crf | None = None
 

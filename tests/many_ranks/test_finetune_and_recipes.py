@@ -51,7 +51,7 @@ def test_two_processes_fine_tune_as_one(trainings, commands, tagger, strategy):
 def test_settings_that_are_off_unless_told_by_two_processes(trainings, commands):
     """Averaged weights, frozen embeddings, several passes a step and the loss on validation."""
     settings = ["--averaging.name", "ema", "--averaging.decay", "0.8", "--frozen_layers", "0", "--select_by", "loss"]
-    settings += ["--adversarial.epsilon", "0.5", "--r_drop.alpha", "0.5", "--seeds", "[1]", "--max_epochs", "2"]
+    settings += ["--seeds", "[1]", "--max_epochs", "2"]
     settings += ["--optim.eps", "1e-4"]  # Adam divides rounding errors by tiny moments
     for devices in ("1", "2"):
         words = trainings.finetune(f"settings-{devices}", *settings, "--trainer.devices", devices)

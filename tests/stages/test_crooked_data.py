@@ -22,7 +22,6 @@ from domainbert.stages.distill_task import distill_task
 from domainbert.stages.export import export
 from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.training.config import AveragingConfig, OptimConfig
 from tests.resuming import TRAINING, Work, assert_same_outcome
@@ -215,11 +214,7 @@ def test_a_student_learns_so_too(runs: Any, made: Any) -> None:
 def test_classes_with_weights_and_every_other_setting(runs: Any, made: Any) -> None:
     _, sets = made
     settings: dict[str, Any] = {split: sets[split] for split in ("train", "validation")}
-    settings |= {
-        "adversarial": AdversarialConfig(),
-        "r_drop": RDropConfig(),
-        "averaging": AveragingConfig("ema", decay=0.5),
-    }
+    settings |= {"averaging": AveragingConfig("ema", decay=0.5)}
     for chosen, monitored in ((None, "validation/f1_over_language"), ("loss", "validation/loss")):
         out = runs.finetune(
             f"crooked-{chosen}", "classification", task=TASK, seeds=(1,), max_epochs=2, select_by=chosen, **settings

@@ -25,7 +25,6 @@ from domainbert.stages.distill_task import distill_task
 from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.loss_config import AdversarialConfig, RDropConfig
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import task_class, task_from_model_folder
@@ -36,13 +35,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "ema": {"averaging": {"name": "ema", "decay": 0.8}},
     "last": {"averaging": {"name": "last", "fraction": 0.6}},
     "frozen": {"frozen_layers": 1},
-    "adversarial and r_drop": {"adversarial": {"epsilon": 0.5}, "r_drop": {"alpha": 0.5}},
 }
 TOGETHER: dict[str, Any] = {
     "averaging": AveragingConfig("ema", decay=0.8),
     "frozen_layers": 0,
-    "adversarial": AdversarialConfig(0.5),
-    "r_drop": RDropConfig(0.5),
 }
 
 
@@ -182,18 +178,6 @@ def test_a_task_measures_what_it_may_be_chosen_by(kind: type[TaskConfig]) -> Non
         (
             {"averaging": AveragingConfig("ema"), "trainer": {"strategy": "fsdp"}},
             "averaging: found with trainer.strategy: fsdp; expected trainer.strategy: ddp$",
-        ),
-        (
-            {"adversarial": AdversarialConfig(), "trainer": {"strategy": "fsdp"}},
-            "trainer.strategy: found fsdp with adversarial or r_drop; expected ddp",
-        ),
-        (
-            {"r_drop": RDropConfig(), "trainer": {"strategy": "fsdp"}},
-            "trainer.strategy: found fsdp with adversarial or r_drop; expected ddp",
-        ),
-        (
-            {"r_drop": RDropConfig(), "dropout": 0.0},
-            "r_drop: found with dropout: 0",
         ),
         ({"init": "random", "frozen_layers": 0}, "frozen_layers: found with init: random; remove it, or set init"),
         (

@@ -21,7 +21,6 @@ from domainbert.tasks.capabilities import (
     AttributionTarget,
     DistillationTargets,
     Explainer,
-    OutputComparison,
     TrainingHooks,
 )
 from domainbert.tasks.classification.config import Classification
@@ -114,7 +113,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     predictor = Classifier
     scoring = ClassScoring
-    output_comparison = OutputComparison(mean_over_windows)
     explainer = ClassExplainer()
     training_hooks = ClassTrainingHooks()
     distillation_targets = DistillationTargets()

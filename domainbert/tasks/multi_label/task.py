@@ -23,7 +23,6 @@ from domainbert.tasks.capabilities import (
     DistillationTargets,
     ExampleFormatter,
     Explainer,
-    OutputComparison,
     TrainingHooks,
 )
 from domainbert.tasks.decoding import mean_over_windows
@@ -117,7 +116,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     predictor = MultiLabeller
     scoring = MultiLabelScoring
-    output_comparison = OutputComparison(mean_over_windows, sigmoid_divergence)
     explainer = LabelsExplainer()
     training_hooks = LabelsTrainingHooks()
     example_formatter = LabelsFormatter()

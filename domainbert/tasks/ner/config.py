@@ -13,7 +13,6 @@ from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample, tagged_sample
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.tag_schemes import entity_types, is_without_types
-from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import DetectedTask, Evaluation, FormatDetector, TaskConfig
 
@@ -95,11 +94,6 @@ class Ner(TaskConfig):
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             found = f"found {format_names(self.format.types)}, but no entity of the training set has such a type"
             raise DomainbertError(f"format.types: {found}; expected a type that occurs, or null for all types")
-
-    @property
-    @override
-    def r_drop_unsupported(self) -> str | None:
-        return CRF_R_DROP_ERROR if self.head == "crf" else None
 
     @override
     def as_teacher(self) -> Self:

@@ -267,7 +267,6 @@ class CrfNerTask(NerTask):
     """Named entity recognition with a CRF head."""
 
     head = "crf"
-    output_comparison = None
     distillation_targets = CrfDistillationTargets()
 
     @override

@@ -97,11 +97,6 @@ class Parsing(TaskConfig):
         super().__post_init__()
         check_fields(self)
 
-    @property
-    @override
-    def r_drop_unsupported(self) -> str:
-        return "found with Parsing, whose heads and labels are not outputs of a single softmax; expected no r_drop"
-
     @override
     def read_labels(self, labels: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(map(self.format.read_label, labels)))

@@ -102,8 +102,3 @@ class QuestionAnswering(TaskConfig):
                 f"max_question_length {self.max_question_length}; expected more than "
                 f"{self.max_question_length + _NUM_SPECIAL}, or a smaller max_question_length"
             )
-
-    @property
-    @override
-    def r_drop_unsupported(self) -> str:
-        return "found with QuestionAnswering, which predicts start and end over the whole context; expected no r_drop"

@@ -27,7 +27,6 @@ from domainbert.tasks.capabilities import (
     DistillationTargets,
     ExampleFormatter,
     Explainer,
-    OutputComparison,
     Scaling,
     TrainingHooks,
 )
@@ -191,7 +190,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     outputs = (OUTPUT,)
     scoring = RegressionScoring
-    output_comparison = OutputComparison(mean_over_windows, squared_difference)
     explainer = NumberExplainer()
     training_hooks = NumberTrainingHooks()
     scaling = NumberScaling()

@@ -21,7 +21,6 @@ from domainbert.tasks.capabilities import (
     ExampleFormatter,
     Explainer,
     Inputs,
-    OutputComparison,
     TrainingHooks,
 )
 from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
@@ -155,7 +154,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scoring = RelationScoring
-    output_comparison = OutputComparison(mean_over_windows)
     explainer = RelationExplainer()
     training_hooks = RelationTrainingHooks()
     inputs = MarkedInputs()
@@ -230,7 +228,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return one row of logits per text, (texts, classes), from the logits at the positions that the head reads."""
-        return self.output_comparison.outputs(logits, batch)
+        return mean_over_windows(logits, batch)
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the cross-entropy summed over the texts."""
@@ -263,5 +261,8 @@ class StartsRelationsTask(RelationsTask):
 
     head = "tokens"
     at_markers = True
-    output_comparison = OutputComparison(class_logits_at_starts)
     distillation_targets = StartsDistillationTargets()
+
+    @override
+    def class_logits(self, logits: Tensor, batch: Batch) -> Tensor:
+        return class_logits_at_starts(logits, batch)

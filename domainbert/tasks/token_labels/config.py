@@ -11,7 +11,6 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample, tagged_sample
 from domainbert.labelled.formats import TaggedFormat
-from domainbert.labelled.tagged_files import CRF_R_DROP_ERROR
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import DetectedTask, FormatDetector, NullLabelEvaluation, TaskConfig
 
@@ -75,8 +74,3 @@ class TokenLabels(TaskConfig):
         if self.outside is not None and self.outside not in labels:
             expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
             raise DomainbertError(f"outside: found {self.outside!r}; {expected}")
-
-    @property
-    @override
-    def r_drop_unsupported(self) -> str | None:
-        return CRF_R_DROP_ERROR if self.head == "crf" else None

@@ -221,4 +221,3 @@ class CrfTokenLabelsTask(TokenLabelsTask):
     """Token classification with a CRF head, in which any label may follow any other."""
 
     head = "crf"
-    output_comparison = None

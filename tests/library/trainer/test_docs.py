@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from domainbert.tasks.labelled_data import LabelledData
 from tests.library.test_without_experiment import BLOCK
-from tests.library.trainer.tiny_library import DATA, trainer
+from tests.library.trainer.tiny_library import DATA, Steps, trainer
 
 ROOT = Path(__file__).parents[3]
 SMALLER = {
@@ -26,9 +26,9 @@ SMALLER = {
 }
 
 
-def snippet(name: str) -> str:
-    """A block of the page by its first line."""
-    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+def snippet(name: str, page_name: str = "python.md") -> str:
+    """A block of a page by its first line."""
+    page = (ROOT / "docs" / page_name).read_text(encoding="utf-8")
     (found,) = re.findall(rf"^```python\n(# {name}\n.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(found)
 
@@ -74,6 +74,20 @@ def test_a_subclass(place, monkeypatch, tmp_path):
     )
     loaded = names["Regularised"].load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
     assert loaded.penalty == 0.01 and loaded.hparams == names["module"].hparams
+
+
+def test_r_drop(place, monkeypatch):
+    """Without dropout both predictions are equal: twice the loss. With dropout the divergence is added."""
+    monkeypatch.chdir(place)
+    names: dict[str, Any] = {}
+    exec(snippet("subclass", "how-to/improve-fine-tuning.md"), names)
+    losses = []
+    for kind, dropout in (("FineTuning", 0.0), ("RDrop", 0.0), ("RDrop", 0.3)):
+        steps = Steps()
+        module = names[kind].from_pretrained("models/minilm", names["Ner"](), dropout=dropout)
+        trainer(callbacks=[steps], max_steps=1).fit(module, LabelledData(names["Ner"](), "train.conll"))
+        losses += steps.losses
+    assert losses[1] == pytest.approx(2 * losses[0], rel=1e-5) and losses[2] > losses[1] * 1.0001
 
 
 def shorter(code: str) -> str:
