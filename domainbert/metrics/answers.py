@@ -107,14 +107,14 @@ def midpoint_threshold(answered: int, margins: FloatArray) -> float:
 
 
 def validation_scores(rows: FloatArray) -> dict[str, Any]:
-    """Return the mean `f1` and `exact` match of questions, and the `threshold` if some questions have no answer.
+    """Return the mean `f1` and `exact` match (0 without questions), and the `threshold` if some have no answer.
 
     `rows` (questions, 4) are exact match, F1, `answerable` and margin (see `best_threshold`). The threshold maximises
     F1, and the scores are computed at this threshold.
     """
     exact, f1, answerable, margins = rows.T
     if answerable.all():
-        return {"f1": f1.mean(), "exact": exact.mean()}
+        return {"f1": f1.sum() / max(len(rows), 1), "exact": exact.sum() / max(len(rows), 1)}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
     is_answered = margins <= threshold
     no_answer_score = 1 - answerable

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torchmetrics import Metric
-from torchmetrics.utilities import dim_zero_cat
-from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.counts import IntArray, micro_f1, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
-from domainbert.metrics.modules import SummedCounts, as_tensors
+from domainbert.metrics.modules import StoredRows, SummedCounts
 
 Entities = Sequence[Sequence[str]] | Sequence[Sequence[Span]]
 """Tags of each sentence (IOB1, IOB2, BIOES or BILOU), or its spans (start, end, type), `end` exclusive."""
@@ -27,7 +22,7 @@ MIN_SCORES = tuple(number / 20 for number in range(11))
 """Candidates for the least score of a predicted entity: 0 to 0.5."""
 
 
-class EntityF1(Metric):
+class EntityF1(StoredRows):
     """Strict entity precision, recall and F1; optionally also by type and lenient.
 
     Micro scores are equal to seqeval's with `mode="strict"`; invalid tags are read as in `conlleval`. `macro_f1` is the
@@ -46,20 +41,13 @@ class EntityF1(Metric):
             which an inexact overlap counts half.
     """
 
-    records: list[Tensor]
+    dtype = torch.int64
 
     def __init__(self, per_type: bool = False, lenient: bool = False) -> None:
-        super().__init__()
-        self.per_type, self.lenient = per_type, lenient
-        # flat tensors, which torchmetrics can gather from ranks with different types; for each type: length of its
+        # flat numbers, which torchmetrics can gather from ranks with different types; for each type: length of its
         # name, characters of its name, tp, fp, fn, lenient matches
-        self.add_state("records", [], dist_reduce_fx="cat")
-
-    @property
-    @override
-    def dtype(self) -> torch.dtype:
-        """Type of the records: int64. `torchmetrics` also gives it to the empty tensor of a rank without sentences."""
-        return torch.int64
+        super().__init__(width=1)
+        self.per_type, self.lenient = per_type, lenient
 
     def update(self, predicted: Entities, gold: Entities) -> None:
         """Add sentences, given by their tags or spans.
@@ -77,12 +65,11 @@ class EntityF1(Metric):
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
         matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
         for name, row, matched in zip(types, counts.tolist(), matches.tolist(), strict=True):
-            record = [len(name), *map(ord, name), *row, matched]  # see `__init__`
-            self.records.append(torch.tensor(record, dtype=torch.int64, device=self.device))
+            self.add(np.array([len(name), *map(ord, name), *row, matched], dtype=np.int64))  # see `__init__`
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the scores since the last reset."""
-        types, counts, matched = self.totals()
+    def scores(self, records: IntArray) -> dict[str, Any]:
+        """Return the scores of the records (numbers, 1) of all batches."""
+        types, counts, matched = _totals(records.ravel().tolist())
         scores: dict[str, Any] = entity_scores(counts)
         if self.lenient:
             for prefix, values in zip(("lenient", "partial"), lenient_and_partial(counts, matched), strict=True):
@@ -90,22 +77,7 @@ class EntityF1(Metric):
         if self.per_type:
             for name, row in scores_by_name(types, counts).items():
                 scores |= {f"{key}/{name}": value for key, value in row.items() if key != "support"}
-        return as_tensors(scores)
-
-    def totals(self) -> tuple[list[str], IntArray, IntArray]:
-        """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
-        flat = dim_zero_cat(self.records).tolist() if len(self.records) else []
-        by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
-        position = 0
-        while position < len(flat):
-            name_start = position + 1
-            name_end = name_start + flat[position]
-            position = name_end + 4  # the next record
-            name = "".join(map(chr, flat[name_start:name_end]))
-            by_type[name] += np.asarray(flat[name_end:position], dtype=np.int64)
-        types = sorted(by_type)
-        counts = np.array([by_type[name] for name in types], dtype=np.int64).reshape(-1, 4)
-        return types, counts[:, :3], counts[:, 3]
+        return scores
 
 
 class LikelyEntityF1(SummedCounts):
@@ -126,7 +98,7 @@ class LikelyEntityF1(SummedCounts):
     """
 
     def __init__(self, types: Sequence[str], min_scores: Sequence[float] = MIN_SCORES) -> None:
-        super().__init__(partial(_best_scores, tuple(min_scores)), len(min_scores), len(types), 3)  # tp, fp, fn
+        super().__init__(len(min_scores), len(types), 3)  # tp, fp, fn
         self.types, self.min_scores = tuple(types), tuple(min_scores)
 
     def update(self, predicted: Sequence[Sequence[tuple[Span, float]]], gold: Sequence[Sequence[Span]]) -> None:
@@ -137,12 +109,22 @@ class LikelyEntityF1(SummedCounts):
         )
         self.add(np.stack([count_entities(gold, spans, self.types).sum(axis=0) for spans in likely]))
 
+    def scores(self, counts: IntArray) -> dict[str, Any]:
+        """Return the scores at the `min_score` with the highest F1, of equal ones the lowest."""
+        best = int(micro_f1(counts).argmax())
+        return {**entity_scores(counts[best]), "min_score": self.min_scores[best]}
 
-def _best_scores(min_scores: Sequence[float], counts: IntArray) -> dict[str, Any]:
-    """Return the scores at the `min_score` with the highest F1, of equal ones the lowest, from counts (candidates,
-    types, 3)."""
-    best = int(micro_f1(counts).argmax())
-    return {**entity_scores(counts[best]), "min_score": min_scores[best]}
+
+def _totals(records: Sequence[int]) -> tuple[list[str], IntArray, IntArray]:
+    """Return the types, their strict counts (types, 3) of tp, fp and fn, and their lenient matches (types,)."""
+    by_type: dict[str, IntArray] = defaultdict(lambda: np.zeros(4, dtype=np.int64))
+    numbers = iter(records)
+    for length in numbers:  # of the name, the first number of a record
+        name = "".join(chr(next(numbers)) for _ in range(length))
+        by_type[name] += [next(numbers) for _ in range(4)]
+    types = sorted(by_type)
+    counts = np.array([by_type[name] for name in types], dtype=np.int64).reshape(-1, 4)
+    return types, counts[:, :3], counts[:, 3]
 
 
 def _are_tags(sentence: Sequence[Any]) -> bool:

@@ -1,11 +1,13 @@
 """Scores of labels as `torchmetrics.Metric`, which accumulate over batches and ranks until `reset`; of entities:
 `domainbert.metrics.entity_modules`.
 
-`update` takes predictions, then gold. `compute` returns scalar tensors by name, for `log_dict`.
+`update` takes predictions, then gold. `compute` returns scalar tensors by name, for `log_dict`; without items shares
+are 0, and correlations and errors NaN.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.metrics.answers import score_answer, validation_scores
@@ -37,57 +40,70 @@ Classes = Sequence[str] | ArrayLike | Tensor
 """Names or ids (indices) of classes."""
 
 
-class SummedCounts(Metric):
-    """Base class of metrics that sum counts over batches and ranks.
+class MergeableScores(Metric):
+    """Base class of metrics whose states are summed or concatenated over batches and ranks."""
 
-    `scores` maps the summed counts, of shape `shape`, to scores by name.
-    """
+    full_state_update = False
+    scores: Callable[[Any], Mapping[str, Any]]
+    """Maps the accumulated numbers to scores by name."""
+
+    @abstractmethod
+    def _accumulated(self) -> NDArray[Any]: ...
+
+    def compute(self) -> dict[str, Tensor]:
+        """Return the scores since the last reset: scalar tensors in double precision."""
+        scores = self.scores(self._accumulated())
+        return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}
+
+    @override
+    def merge_state(self, incoming_state: dict[str, Any] | Metric) -> None:
+        super().merge_state(incoming_state)
+        self._computed = None  # torchmetrics 1.9 would return the scores from before the merge
+
+
+class SummedCounts(MergeableScores):
+    """Base class of metrics that sum counts of shape `shape` over batches and ranks."""
 
     counts: Tensor
 
-    def __init__(self, scores: Callable[[IntArray], Mapping[str, Any]], *shape: int) -> None:
+    def __init__(self, *shape: int) -> None:
         super().__init__()
-        self.scores = scores
         self.add_state("counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
 
     def add(self, counts: IntArray) -> None:
         """Add counts with the shape given to the constructor."""
         self.counts += torch.from_numpy(counts).to(self.counts.device)
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the scores since the last reset."""
-        return as_tensors(self.scores(self.counts.cpu().numpy()))
+    def _accumulated(self) -> IntArray:
+        return self.counts.cpu().numpy()
 
 
-class StoredRows(Metric):
-    """Base class of metrics that store a row of numbers per item, as scores at the best threshold need all items.
-
-    `scores` maps the rows (items, `width`) of all ranks to scores by name.
-    """
+class StoredRows(MergeableScores):
+    """Base class of metrics that store rows (N, `width`) of numbers, as scores at the best threshold need all items."""
 
     numbers: list[Tensor]
+    dtype = torch.float64  # of the rows, and of the empty tensor of a rank without items
 
-    def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.scores, self.width = scores, width
+        self.width = width
         self.add_state("numbers", [], dist_reduce_fx="cat")
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Type of the rows: float64. `torchmetrics` also gives it to the empty tensor of a rank without items."""
-        return torch.float64
-
-    def add(self, rows: FloatArray) -> None:
+    def add(self, rows: NDArray[Any]) -> None:
         """Add rows (N, `width`); they are stored flat, like the empty tensor of a rank without items."""
         self.numbers.append(torch.from_numpy(rows.ravel()).to(self.device))
 
-    def compute(self) -> dict[str, Tensor]:
-        """Return the scores since the last reset."""
-        return as_tensors(self.scores(dim_zero_cat(self.numbers).cpu().numpy().reshape(-1, self.width)))
+    def _accumulated(self) -> NDArray[Any]:
+        numbers = dim_zero_cat(self.numbers) if len(self.numbers) else torch.zeros(0, dtype=self.dtype)
+        return numbers.cpu().numpy().reshape(-1, self.width)
 
 
 class RowScores(StoredRows):
     """Scores of rows of numbers (N, `width`), which the caller computes for each batch."""
+
+    def __init__(self, scores: Callable[[FloatArray], Mapping[str, Any]], width: int) -> None:
+        super().__init__(width)
+        self.scores = scores
 
     def update(self, rows: FloatArray) -> None:
         """Add the rows of a batch."""
@@ -104,8 +120,10 @@ class ClassificationScores(SummedCounts):
     {'f1': 0.667, 'accuracy': 0.667}
     """
 
+    scores = staticmethod(partial(score_counts, CLASS_STATISTICS))
+
     def __init__(self, labels: Sequence[str]) -> None:
-        super().__init__(partial(score_counts, CLASS_STATISTICS), len(labels), 3)  # tp, fp, fn
+        super().__init__(len(labels), 3)  # tp, fp, fn
         self.labels = tuple(labels)
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -127,10 +145,12 @@ class LabelScores(SummedCounts):
         null_class: the class that macro and micro F1 ignore, such as `O` or `no_relation`; None if there is none.
     """
 
+    scores = staticmethod(partial(score_counts, NULL_CLASS_STATISTICS))
+
     def __init__(self, labels: Sequence[str], null_class: str | None = None) -> None:
         # rows of `without_null_class`: the labels without the null class, and a sum
         num_rows = len(labels) if null_class in labels else len(labels) + 1
-        super().__init__(partial(score_counts, NULL_CLASS_STATISTICS), num_rows, 3)
+        super().__init__(num_rows, 3)
         self.labels, self.null_class = tuple(labels), null_class
 
     def update(self, predicted: Classes, gold: Classes) -> None:
@@ -153,8 +173,8 @@ class MultiLabelScores(SummedCounts):
     """
 
     def __init__(self, labels: Sequence[str], every_threshold: bool = False) -> None:
-        scores = f1_by_threshold if every_threshold else best_threshold_scores
-        super().__init__(scores, len(labels), 2, len(THRESHOLDS) + 1)  # counts of `count_thresholds`
+        super().__init__(len(labels), 2, len(THRESHOLDS) + 1)  # counts of `count_thresholds`
+        self.scores = f1_by_threshold if every_threshold else best_threshold_scores
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: probabilities of the labels (N, labels), and gold values 0 or 1 (N, labels)."""
@@ -171,8 +191,10 @@ class AttachmentScores(SummedCounts):
     (0.5, 1.0)
     """
 
+    scores = staticmethod(partial(score_counts, ATTACHMENT))
+
     def __init__(self) -> None:
-        super().__init__(partial(score_counts, ATTACHMENT), 3, 3)  # the counts of a sentence from `count_arcs`
+        super().__init__(3, 3)  # the counts of a sentence from `count_arcs`
 
     def update(self, predicted: Trees, gold: Trees, punctuation: Sequence[Sequence[bool]] | None = None) -> None:
         """Add sentences: (head, label) of each word, where head is from 1 and 0 is the root, and whether the word is
@@ -191,8 +213,10 @@ class AnswerScores(StoredRows):
     (0.5, 0.5)
     """
 
+    scores = staticmethod(validation_scores)
+
     def __init__(self) -> None:
-        super().__init__(validation_scores, width=4)
+        super().__init__(width=4)
 
     def update(
         self,
@@ -225,17 +249,14 @@ class RegressionScores(StoredRows):
     {'spearman': 1.0, 'mae': 0.333}
     """
 
+    scores = staticmethod(lambda rows: regression_scores(*rows.T))
+
     def __init__(self) -> None:
-        super().__init__(_regression_scores, width=2)
+        super().__init__(width=2)  # gold, predicted
 
     def update(self, predicted: ArrayLike | Tensor, gold: ArrayLike | Tensor) -> None:
         """Add texts: their predicted and gold numbers (N,)."""
         self.add(np.column_stack([_as_numpy(gold), _as_numpy(predicted)]).astype(np.float64))
-
-
-def _regression_scores(rows: NDArray[np.float64]) -> Mapping[str, float]:
-    gold, predicted = rows.T
-    return regression_scores(gold, predicted)
 
 
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
@@ -268,8 +289,3 @@ def _as_numpy(values: Any) -> NDArray[Any]:
         values = values.detach().cpu()
         return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()  # NumPy has no bfloat16
     return np.asarray(values)
-
-
-def as_tensors(scores: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Return scores as scalar tensors in double precision, by name."""
-    return {name: torch.tensor(float(value), dtype=torch.float64) for name, value in scores.items()}

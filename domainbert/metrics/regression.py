@@ -22,7 +22,9 @@ _ROUNDING = 1e-12  # a variance below this share of the mean square is a roundin
 
 
 def regression_scores(gold: ArrayLike, predicted: ArrayLike) -> dict[str, float]:
-    """Return all scores of predicted numbers; both arrays are (texts,)."""
+    """Return all scores of predicted numbers, NaN without texts; both arrays are (texts,)."""
+    if not np.size(gold):
+        return dict.fromkeys(STATISTICS, np.nan)
     counts = regression_terms(gold, predicted)
     return {name: score_once(statistic, counts) for name, statistic in STATISTICS.items()}
 

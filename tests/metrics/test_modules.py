@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,9 @@ from domainbert.metrics.modules import (
     LabelScores,
     MultiLabelScores,
     RegressionScores,
+    RowScores,
 )
+from domainbert.tasks.classification.scoring import calibrated_scores
 
 PREDICTED = [["B-law", "I-law", "O", "B-court"], ["O", "B-court"], ["B-law", "O"], ["B-person"]]
 GOLD = [["B-law", "I-law", "I-law", "B-court"], ["B-court", "B-court"], ["B-law", "O"], ["O"]]
@@ -47,6 +51,8 @@ CASES: dict[str, tuple[Any, Any, Any]] = {  # metric, predictions, gold
     "answers": (AnswerScores(), ["the law", "x", "a b", ""], [["law"], ["y"], ["b"], ["z", "w"]]),
     "regression": (RegressionScores(), [1.0, 2.0, 2.5, 4.0], torch.tensor([1.0, 3.0, 2.0, 5.0])),
 }
+UNDEFINED = {"pearson", "spearman", "rmse", "mae", "r2"}  # without items; a share of correct items is then 0
+THRESHOLDS = {"threshold": 0.5, "min_score": 0.0}
 
 
 def scores_of(name: str, places: slice) -> dict[str, float]:
@@ -80,6 +86,46 @@ def test_two_ranks_have_the_scores_of_one(tmp_path: Path) -> None:
         "min_score": 0.25, "precision": 0.75, "recall": 0.75, "f1": 0.75, "macro_f1": pytest.approx((0.8 + 2 / 3) / 2)
     }  # fmt: skip
     assert whole["classes"]["accuracy"] == 0.75 and whole["answers"]["exact"] == 0.5
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_states_are_merged_pickled_copied_and_reset(name: str) -> None:
+    whole = scores_of(name, slice(4))
+    original, predicted, gold = CASES[name]
+
+    def update(metric: Any, items: slice) -> None:
+        metric.update(predicted[items], gold[items])
+
+    def scores(metric: Any) -> dict[str, float]:
+        return {key: float(value) for key, value in metric.compute().items()}
+
+    copies = original.clone(), pickle.loads(pickle.dumps(original))
+    first, second = copies
+    assert scores(first) == scores(second) == whole
+    for metric in copies:
+        metric.reset()
+        with pytest.warns(UserWarning, match="was called before the ``update`` method"):
+            empty = scores(metric)
+        assert empty.keys() <= whole.keys() and empty == pytest.approx(
+            {key: math.nan if key in UNDEFINED else THRESHOLDS.get(key, 0.0) for key in empty}, nan_ok=True
+        )
+    update(first, slice(2))
+    assert scores(first) == scores_of(name, slice(2))  # computed before the merge
+    update(second, slice(2, 4))
+    first.merge_state(second)
+    assert scores(first) == whole
+    assert scores(second) == scores_of(name, slice(2, 4))  # the merged metric stays as it was
+    first.reset()
+    update(first, slice(3))
+    batch = {key: float(value) for key, value in first(predicted[3:], gold[3:]).items()}  # `forward`
+    assert (batch, scores(first)) == (scores_of(name, slice(3, 4)), whole)
+
+
+@pytest.mark.filterwarnings("ignore")  # of NumPy and torchmetrics
+def test_calibrated_scores_of_no_texts_are_those_of_other_metrics() -> None:
+    metric = pickle.loads(pickle.dumps(RowScores(calibrated_scores, 3)))
+    found = {key: float(value) for key, value in metric.compute().items()}
+    assert (found["f1"], found["accuracy"]) == (0.0, 0.0) and math.isnan(found["ece"])
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
