@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from domainbert.metrics.bootstrap import interval, resample_scores
-from domainbert.metrics.counts import accuracy, macro_f1, micro_f1
+from domainbert.metrics.counts import accuracy, macro_f1, micro_f1, weighted_f1
 from domainbert.metrics.summary import Resampling
 from tests.metrics.scored import classes, entities
 
@@ -86,7 +86,7 @@ def test_scores_of_many_counts_are_those_of_each():
     """As resampling asks for them: (resamples, seeds, labels, 3), some labels absent from some."""
     counts = np.random.default_rng(0).integers(0, 3, size=(7, 2, 4, 3))
     counts[0, 0] = 0
-    for statistic in (macro_f1, micro_f1):
+    for statistic in (macro_f1, micro_f1, weighted_f1, accuracy):
         each = [[float(statistic(counts[row, seed])) for seed in range(2)] for row in range(7)]
         np.testing.assert_allclose(statistic(counts), each)
     f1s = [2 * tp / (2 * tp + fp + fn) for tp, fp, fn in counts[1, 1] if tp + fp + fn]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -82,19 +83,40 @@ def test_names_stay_when_other_lines_come_and_go(monkeypatch: pytest.MonkeyPatch
     assert [one.rank(0) for one in later] != [one.rank(1) for one in later]
 
 
-@pytest.mark.slow
+def test_modules_and_tests_of_the_table_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so do the modules of equivalent mutants; a moved file is moved in the table, too."""
+    table = load("table", monkeypatch).TESTS
+    paths = {f"domainbert/{module}" for module in table}.union(*(tests for pair in table.values() for tests in pair))
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+    assert {name.partition(":")[0] for name in json.loads((HERE / "equivalent.json").read_text("utf-8"))} <= set(table)
+
+
+def test_the_tool_lists_and_shows_mutants_of_a_module() -> None:
+    def run(*options: str) -> list[str]:
+        command = [sys.executable, str(HERE), "--only", "tuning/space.py", *options]
+        return subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
+
+    listed = run("--list", "--sample", "3")
+    names = [line.split(maxsplit=1)[1] for line in listed]
+    assert len(names) == 3 and all(name.startswith("tuning/space.py:") for name in names)
+    assert run("--list", "--sample", "3", "--seed", "1") != listed
+    title, place, *lines = run("--sample", "3", "--show", names[0])
+    assert title == names[0] and place.startswith("@@")
+    assert {line[0] for line in lines} >= {"-", "+"}
+
+
 @pytest.mark.slow  # a minute; `make mutants` runs before a release
-def test_every_module_of_the_table_has_mutants_and_its_tests_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_module_of_the_table_has_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
     """At least 200 in all, each of them Python, and each another module than the original."""
     mutations, table = load("mutations", monkeypatch), load("table", monkeypatch).TESTS
-    total = 0
-    for module, tests in table.items():
+    names: set[str] = set()
+    for module in table:
         source = (ROOT / "domainbert" / module).read_text(encoding="utf-8")
         found = mutations.mutants(module, source)
         plain = ast.unparse(ast.parse(source))
         assert found and len({one.name for one in found}) == len({one.source for one in found}) == len(found)
         assert all(ast.unparse(ast.parse(one.source)) != plain for one in found[:3])
-        assert all((ROOT / path).exists() for paths in tests for path in paths), module
-        total += len(found)
-    assert total > 2000
-    assert all(reason for reason in json.loads((HERE / "equivalent.json").read_text(encoding="utf-8")).values())
+        names |= {one.name for one in found}
+    assert len(names) > 2000
+    equivalent = json.loads((HERE / "equivalent.json").read_text(encoding="utf-8"))
+    assert equivalent.keys() <= names and all(equivalent.values())

@@ -15,8 +15,9 @@ from domainbert.data.batches import GlobalOrder, Share
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
+from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.phases import PhasedRows, phase_of, row_phases, summary_lines, tokens_seen
+from domainbert.pretraining.phases import PhasedRows, format_rows, phase_of, row_phases, summary_lines, tokens_seen
 from domainbert.training.config import Budget, CorpusTraining, LengthPhase
 from domainbert.training.fit import Steps
 from tests.tiny_training import CONFIG, masked_lm_module
@@ -159,6 +160,25 @@ def test_what_is_printed_and_described(phases, toy_corpus):
     ]
     assert f"{phases[1].reader.plan.num_rows} rows of 16 tokens" in lines[1]
     assert [phase_of(phases, step) for step in (0, 19, 20, 30, 39)] == [phases[0], *phases[:2], *phases[2:] * 2]
+
+
+def test_shown_rows_are_those_of_each_phase_with_the_share_of_the_whole_training(phases, monkeypatch):
+    """The share decides how many tokens are masked, and what `num_steps` of a schedule sees."""
+    short = [phases[0]._replace(steps=range(2)), phases[1]._replace(steps=range(20, 21)), phases[2]]
+    shown = []
+    monkeypatch.setattr(
+        "domainbert.pretraining.phases._format_row", lambda *row: shown.append(row) or [f"row {row[2]}"]
+    )
+    first, second, third = (phase.order.batch_size for phase in phases)
+    count = 2 * first + second + third + 1
+    assert format_rows(short, count) == [f"row {number}" for number in range(1, count + 1)]
+    wanted = [(phases[0], 0)] * first + [(phases[0], 1)] * first
+    wanted += [(phases[1], 20)] * second + [(phases[2], 30)] * third + [(phases[2], 31)]
+    places = [*range(first), *range(first), *range(second), *range(third), 0]
+    for (phase, step), place, (reader, key, _) in zip(wanted, places, shown, strict=True):
+        epochs, rows = (numbers[place : place + 1] for numbers in phase.order.batch(step))
+        assert reader is phase.reader and (key.epochs, key.rows) == (epochs, rows)
+        assert key == Key(3, step, key.epochs, key.rows, progress=step / STEPS)
 
 
 @pytest.mark.parametrize("budget", [Budget(max_epochs=1.0), Budget(max_epochs=7.3), Budget(max_tokens=12_345)])

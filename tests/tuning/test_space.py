@@ -255,6 +255,19 @@ def test_a_condition_may_stand_before_what_it_looks_at() -> None:
     assert found.settings(square).arguments["shape"].side == 2
 
 
+def test_a_condition_on_a_setting_that_has_no_value_yet() -> None:
+    """An enqueued point may leave it to the sampler; a setting that does not vary fulfils no condition."""
+    space = {
+        "x": {"low": 0, "high": 1, "when": {"epochs": 2}},
+        "epochs": {"choices": [1, 2], "when": {"optim.name": "muon"}},
+        "optim.name": {"choices": ["adamw", "muon"]},
+    }
+    found = search(space=space, enqueue=[{"x": 0.5}, {"x": 0.5, "optim.name": "muon"}]).space
+    assert found.draw(FixedTrial({"optim.name": "adamw"})) == {"optim.name": "adamw"}
+    point = {"optim.name": "muon", "epochs": 2, "x": 0.5}
+    assert found.draw(FixedTrial(point)) == point
+
+
 def test_variables_and_options_override(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOMAINBERT_SPEED", "0.5")
     found = search(("settings.epochs", "9"), ("trials", "3"), vars={"speed": "1"}, settings={"seconds": "${speed}"})
