@@ -63,16 +63,27 @@ def batches_of_epoch(trainer: lightning.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
-def convert_progress(loops: dict[str, Any], saved: int, accumulation: int) -> None:
-    """Convert the batch counters of a Lightning checkpoint from `saved` to `accumulation` micro-batches per step.
+def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: int) -> None:
+    """Convert the batch counters of a Lightning checkpoint with `saved` micro-batches per step to those of the Trainer.
 
-    A checkpoint from within an optimizer step resumes at its beginning, because it contains no gradients.
+    A checkpoint from within an optimizer step resumes at its beginning, because it contains no gradients. Lightning
+    itself miscounts epochs and steps when it resumes between two epochs, so these counters are set as well.
     """
-    progress = loops["fit_loop"]["epoch_loop.batch_progress"]
+    loop, accumulation = loops["fit_loop"], trainer.accumulate_grad_batches
+    progress, epochs, steps = loop["epoch_loop.batch_progress"], loop["epoch_progress"], loop["epoch_loop.state_dict"]
     within_step = 0 if progress["is_last_batch"] else progress["current"]["processed"] % saved
+    # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
+    uncompleted = 0 if within_step else progress["current"]["processed"] - progress["current"]["completed"]
+    # False in the validation after the last batch, which Lightning continues correctly
+    ends_epoch = uncompleted or epochs["total"]["processed"] == epochs["total"]["started"]
+    if (progress["is_last_batch"] and ends_epoch) or 0 < within_step == progress["current"]["processed"]:
+        for counts in epochs.values():
+            counts.update(dict.fromkeys(counts, counts["started" if progress["is_last_batch"] else "processed"]))
+        progress["is_last_batch"] = False
+        steps["_batches_that_stepped"] += uncompleted
+        uncompleted = int(trainer.max_steps != -1)  # then Lightning resumes as within an epoch, and completes a batch
+        steps["_batches_that_stepped"] -= uncompleted
     for counts in (progress["total"], progress["current"]):
-        # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
-        uncompleted = 0 if within_step else counts["processed"] - counts["completed"]
         ready = (counts["processed"] - within_step) * accumulation // saved
         counts.update(ready=ready, started=ready, processed=ready, completed=ready - uncompleted)
 

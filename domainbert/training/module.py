@@ -197,8 +197,8 @@ class TrainedModule(lightning.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Resume at the same optimizer step with any number of micro-batches per step."""
         if self._trainer is not None and "loops" in checkpoint:
-            accumulation = self.trainer.accumulate_grad_batches
-            convert_progress(checkpoint["loops"], checkpoint.get(_ACCUMULATION_KEY, accumulation), accumulation)
+            saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
+            convert_progress(self.trainer, checkpoint["loops"], saved)
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Make dropout independent of earlier steps, so that resuming needs no generator state.
@@ -300,6 +300,13 @@ class TrainedModule(lightning.LightningModule):
         if parts:
             self._parts.append({name: value.detach() for name, value in parts.items()})
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+
+def check_tokenizer(saved: str | None, fingerprint: str) -> None:
+    """Raise `DomainbertError` if `saved`, the fingerprint of the tokenizer in a checkpoint, is not `fingerprint`; None
+    is a checkpoint of an earlier version."""
+    if saved not in (None, fingerprint):
+        raise DomainbertError("ckpt_path: the tokenizer of the module has changed since the checkpoint was written")
 
 
 @contextmanager

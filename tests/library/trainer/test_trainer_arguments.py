@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,7 +24,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from tests.library.trainer.tiny_library import DATA, OPTIM, TASK, Steps, Tiny, equal, trainer, weights
+from tests.library.trainer.tiny_library import DATA, OPTIM, TASK, Steps, Tiny, copied, equal, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -237,6 +238,42 @@ def test_ckpt_path_goes_on_bit_by_bit(tiny, tmp_path, accumulate, every, at):
     assert equal(weights(whole), weights(again))
 
 
+KEEP_ALL = {"filename": "{step}", "save_top_k": -1, "enable_version_counter": False}
+EACH_STEP = {**KEEP_ALL, "every_n_train_steps": 1}
+EACH_EPOCH = {**KEEP_ALL, "save_on_train_epoch_end": True}
+LIMITED = {"max_epochs": 3, "max_steps": 15}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "saves", "steps"),
+    [
+        ({"max_epochs": 3}, EACH_STEP, (5, 10)),  # the last step of two epochs
+        ({"max_epochs": 3}, EACH_STEP, (3, 9)),
+        ({"max_epochs": 3, "accumulate_grad_batches": 2}, EACH_STEP, (5, 5)),  # then within the first step of an epoch
+        (LIMITED, EACH_STEP, (5, 10)),
+        (LIMITED, EACH_EPOCH, (5, 10)),
+    ],
+)
+def test_two_resumes_equal_an_uninterrupted_training(tiny, tmp_path, arguments, saves, steps):
+    def fit(name: str, checkpoint: Path | None):
+        keeps = ModelCheckpoint(tmp_path / name, **saves)
+        run = trainer(tmp_path, [keeps, recorded := Steps()], enable_checkpointing=True, **arguments)
+        run.fit(module := tiny.module(), tiny.data(), ckpt_path=checkpoint, weights_only=True)
+        return module, run, recorded
+
+    def counters(name: str):
+        loops = torch.load(tmp_path / name / "step=15.ckpt", weights_only=True)["loops"]["fit_loop"]
+        names = ("epoch_progress", "epoch_loop.batch_progress", "epoch_loop.state_dict")
+        return [loops[name] for name in names]
+
+    whole, _, first = fit("0", None)
+    for count, step in enumerate(steps):
+        module, run, resumed = fit(f"{count + 1}", tmp_path / f"{count}" / f"step={step}.ckpt")
+        assert (run.global_step, run.current_epoch) == (15, 3) and resumed.losses == first.losses[step:]
+        assert equal(weights(whole), weights(module))
+        assert counters(f"{count + 1}") == counters("0")
+
+
 @pytest.mark.parametrize(
     ("accumulate", "then", "validate", "at"), [(2, 1, 6, 3), (1, 2, 3, 3), (1, 4, 3, 3), (2, 4, 3, 1), (2, 2, 3, 1)]
 )
@@ -262,6 +299,38 @@ def test_ckpt_path_with_other_labels_is_refused(tiny, tmp_path):
     data = tiny.data(train=tmp_path / "other.conll", validation=None)
     with pytest.raises(DomainbertError, match=r"^ckpt_path: found the labels O, B-LOC, .*; expected O, B-ORG, .*PL"):
         trainer(max_steps=2).fit(tiny.module(), data, ckpt_path=str(tmp_path / "one.ckpt"))
+
+
+def swap_entries(tokenizer: str) -> str:
+    """A tokenizer.json of the same size, in which two entries have each other's id."""
+    content = json.loads(tokenizer)
+    vocabulary = content["model"]["vocab"]
+    *_, first, last = vocabulary
+    vocabulary[first], vocabulary[last] = vocabulary[last], vocabulary[first]
+    return json.dumps(content)
+
+
+def test_ckpt_path_with_another_tokenizer_of_equal_size_is_refused(tiny, tmp_path):
+    """Into a new module, into one that is built, and in a pretraining, whose checkpoints contain the tokenizer."""
+    folder = copied(tiny / "model", tmp_path / "model")
+    run = trainer(tmp_path, max_steps=1)
+    run.fit(tiny.module(model=folder), tiny.data())
+    run.save_checkpoint(tmp_path / "one.ckpt")
+    file = folder / "tokenizer.json"
+    file.write_text(swap_entries(file.read_text()))
+    with pytest.raises(DomainbertError, match=r"^ckpt_path: the tokenizer of the module has changed since"):
+        FineTuning.load_from_checkpoint(tmp_path / "one.ckpt", weights_only=True)
+    with pytest.raises(DomainbertError, match=r"^ckpt_path: the tokenizer of the module has changed since"):
+        trainer(max_steps=2).fit(tiny.module(model=folder), tiny.data(), ckpt_path=str(tmp_path / "one.ckpt"))
+
+    run = trainer(tmp_path, max_steps=1)
+    run.fit(tiny.pretraining(), tiny.rows())
+    run.save_checkpoint(tmp_path / "one.ckpt")
+    content = torch.load(tmp_path / "one.ckpt", weights_only=True)
+    content["domainbert_tokenizer"]["backend"] = swap_entries(content["domainbert_tokenizer"]["backend"])
+    torch.save(content, tmp_path / "one.ckpt")
+    with pytest.raises(DomainbertError, match=r"^ckpt_path: the tokenizer of the module has changed since"):
+        trainer(max_steps=2).fit(tiny.pretraining(), tiny.rows(), ckpt_path=str(tmp_path / "one.ckpt"))
 
 
 def test_early_stopping(tiny):
