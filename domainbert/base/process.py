@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -86,8 +87,8 @@ def num_cores() -> int:
 
 
 TRY_AGAIN = 75  # exit code of a process that can be resumed: EX_TEMPFAIL of sysexits.h
-_MAX_SECONDS, _POLL_SECONDS = 20.0, 0.5  # until a process with an unhandled signal exits; between two checks
-_pending = 0  # number of a signal that arrived outside of a training and is not handled yet; 0 without any
+_MAX_SECONDS, _POLL_SECONDS = 20.0, 0.5  # from a signal with a deadline to the exit; between two checks
+_pending, _pending_since = 0, 0.0  # signal with a deadline, 0 without any; when the first such signal arrived
 record_stop: list[Callable[[str], str]] = []
 """Function of the running stage that records the reason of a stop, and returns the message for the user."""
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # signals that stop a training
@@ -99,21 +100,23 @@ def record_signals() -> Iterator[None]:
     training raises `TrainingStopped` at once.
 
     The handler raises no exception: this could break an import, or abort the process inside C++ code. A process that
-    does not reach `raise_if_stopped` calls `record_stop` and exits after 20 s, because clusters kill it after 30 s.
+    does not end by itself calls `record_stop` and exits 20 s after the signal, because clusters kill it after 30 s.
     Outside the main thread, which alone can handle signals, nothing happens.
     """
+    global _pending
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     _raise_if_received(StopSignals.received)
     old_handlers = {number: signal.signal(number, _record_signal) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    ended = threading.Event()
-    if old_handlers[signal.SIGTERM] is not _record_signal:  # not inside another call
+    ended, nested = threading.Event(), old_handlers[signal.SIGTERM] is _record_signal
+    if not nested:
         threading.Thread(target=_exit_if_unhandled, args=(ended,), daemon=True).start()
     try:
         yield
     finally:
         ended.set()
+        _pending = _pending if nested else 0  # the deadline ends, too
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
 
@@ -133,20 +136,22 @@ def _raise_if_received(signal_number: int) -> None:
 
 
 def _record_signal(signal_number: int, frame: FrameType | None) -> None:
-    global _pending
+    global _pending, _pending_since
+    _pending_since = _pending_since if _pending else time.monotonic()
     StopSignals.received = _pending = signal_number
 
 
+def _seconds_left() -> float:
+    """Return the seconds until this process must exit, whichever handler is installed; infinity without a signal."""
+    return _pending_since + _MAX_SECONDS - time.monotonic() if _pending else float("inf")
+
+
 def _exit_if_unhandled(ended: threading.Event) -> None:
-    """Exit the process if a recorded signal stays unhandled for `_MAX_SECONDS`; return after `ended` is set. Runs in a
-    thread that is started in advance, because a signal handler cannot start a thread safely."""
-    seconds = 0.0
+    """Exit the process `_MAX_SECONDS` after a signal with a deadline; return after `ended` is set. Runs in a thread
+    that is started in advance, because a signal handler cannot start a thread safely."""
     while not ended.wait(_POLL_SECONDS):
-        # a training sets another handler
-        unhandled = _pending if signal.getsignal(signal.SIGTERM) is _record_signal else 0
-        seconds = seconds + _POLL_SECONDS if unhandled else 0.0
-        if seconds >= _MAX_SECONDS:
-            message = f"stopped by {signal.Signals(unhandled).name}"
+        if (number := _pending) and _seconds_left() < _POLL_SECONDS:
+            message = f"stopped by {signal.Signals(number).name}"
             try:
                 for record in record_stop:
                     message = record(message)
@@ -160,6 +165,7 @@ class StopSignals:
     A signal in the last step of a training stops the process before its next stage."""
 
     received = 0  # number of the signal, shared by all instances; 0 without any
+    has_deadline = False  # whether the process must exit 20 s after SIGTERM or SIGUSR1: a training has nothing to save
 
     def install(self) -> None:
         """Set the handler of all signals in `STOPPING`."""
@@ -170,6 +176,8 @@ class StopSignals:
         if signal_number == self.received == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGINT)
+        if self.has_deadline and signal_number != signal.SIGINT:
+            _record_signal(signal_number, frame)
         StopSignals.received = signal_number
 
     def clear(self) -> None:

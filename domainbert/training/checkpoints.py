@@ -24,7 +24,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.base.process import StopSignals
+from domainbert.base.process import StopSignals, launched_by_domainbert
 from domainbert.training.checkpoint_files import (
     FOLDER,
     Checkpoint,
@@ -63,7 +63,7 @@ class Checkpoints(Callback):
         self.folder, self.every, self.monitor = out / FOLDER, every, monitor
         self._newest: Checkpoint | None = None
         self._signals = StopSignals()
-        self._saved_at, self._saved_step = 0.0, 0
+        self._saved_at, self._saved_step, self._first_step = 0.0, 0, 0
         self._save_seconds = 0.0
         self._validated = False
         self._score: float | None = None
@@ -91,10 +91,11 @@ class Checkpoints(Callback):
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.truncate_after(trainer.global_step)
-        self._saved_step = trainer.global_step
+        self._first_step = self._saved_step = trainer.global_step
 
     def on_train_start(self, *_: Any) -> None:
         """Replace Lightning's signal handlers, which would exit with code 0 without saving."""
+        self._signals.has_deadline = not launched_by_domainbert()  # such a process ends with the first process
         self._signals.install()
         self._saved_at = time.monotonic()
 
@@ -111,6 +112,7 @@ class Checkpoints(Callback):
         """Save, or save and stop, if any process requests it; only between optimiser steps."""
         if batch_idx % trainer.accumulate_grad_batches:  # within an optimiser step
             return
+        self._signals.has_deadline &= trainer.global_step == self._first_step
         if not can_be_saved(trainer):
             # at step 0 a signal waits for the end of the first step
             request = all_reduce_max(self._stop_request()) if trainer.global_step else 0

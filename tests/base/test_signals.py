@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from domainbert.base import process
 from domainbert.base.errors import TrainingStopped
 from domainbert.base.process import StopSignals, raise_if_stopped, record_signals
 
@@ -42,10 +43,48 @@ def test_a_training_obeys_at_the_end_of_its_step() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues() -> None:
+def test_the_deadline_counts_from_the_first_signal_whichever_handler_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(process.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(process, "_POLL_SECONDS", 3600)  # no exit
+
+    def left_after_signal(second: float) -> float:
+        clock[0] = second
+        os.kill(os.getpid(), signal.SIGTERM)
+        return process._seconds_left()
+
+    try:
+        with record_signals():
+            assert process._seconds_left() == float("inf")
+            assert left_after_signal(100.0) == 20.0
+            signals = StopSignals()
+            signals.has_deadline = True
+            signals.install()
+            clock[0] = 112.0
+            assert process._seconds_left() == 8.0, "of the signal before the training"
+            assert left_after_signal(115.0) == 5.0, "also after a second signal"
+            signals.clear()
+        with record_signals():
+            assert process._seconds_left() == float("inf")
+            signals.install()
+            assert left_after_signal(200.0) == 20.0, "before the first step"
+            signals.clear()
+        with record_signals():
+            signals.has_deadline = False
+            signals.install()
+            assert left_after_signal(300.0) == float("inf"), "a training ends its step first"
+    finally:
+        signals.clear()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("then", ["pass", "process.StopSignals().install()"])
+def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_requeues(then: str) -> None:
+    """Also if a training installs its handlers meanwhile."""
     code = (
         "import os, signal, time; from domainbert.base import process; process._MAX_SECONDS = 0.5\n"
-        "with process.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n    time.sleep(60)"
+        "with process.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        f"    {then}\n    time.sleep(60)"
     )
     result = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (75, "domainbert: stopped by SIGTERM\n")

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from domainbert.base import process
 from domainbert.training import checkpoints as module
 from domainbert.training.checkpoint_files import write_checkpoint
+from domainbert.training.module import TrainedModule
 from tests.resuming import Work, assert_same_outcome, pretraining
 
 GO_ON = ("--resume", "auto")
@@ -93,6 +95,20 @@ def test_otherwise_one_is_written_every_ten_minutes(
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(now)))
     assert work.run("pretrain", "out", settings | {"validate_every": 100}) == 0
     assert list(saved) == [3, 6]
+
+
+@pytest.mark.parametrize(("step", "has_deadline"), [(0, True), (1, False)])
+def test_only_a_signal_before_the_end_of_the_first_step_has_a_deadline(
+    work: Work, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, step: int, has_deadline: bool
+) -> None:
+    """Later steps have something to save."""
+    end, seconds = TrainedModule.on_train_batch_end, []
+    monkeypatch.setattr(
+        TrainedModule, "on_train_batch_end", lambda *args: end(*args) or seconds.append(process._seconds_left())
+    )
+    assert work.run("pretrain", "out", settings, stop=(0, step)) == 75
+    assert [math.isfinite(left) for left in seconds] == [False] * step + [has_deadline]
+    assert process._seconds_left() == math.inf, "of the next command"
 
 
 def test_a_full_disk_does_not_end_a_training(
