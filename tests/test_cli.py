@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -321,6 +322,25 @@ def test_names_that_are_not_utf8_are_named(
     assert main(["vocab", *(word for pair in settings.items() for word in pair)]) == 2
     said = capsys.readouterr().err
     assert r"caf\udce9" in said and "this name is not UTF-8; rename" in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "cp1252", "ascii"])
+def test_a_console_that_cannot_show_a_label_stops_no_stage(tmp_path: Path, encoding: str) -> None:
+    """The label 東 is escaped in the output, and unchanged in the files."""
+    (tmp_path / "train.conll").write_text("".join(f"w{n}\tB-東\n\n" for n in range(9)), encoding="utf-8")
+    words = ["check", "--task", "Ner", "--labelled.train", "train.conll", "--out", "out"]
+    result = subprocess.run(
+        [sys.executable, "-m", "domainbert", *words],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=False,
+    )
+    shown = "東" if encoding == "utf-8" else r"\u6771"
+    assert result.returncode == 0, result.stderr
+    assert f"labels of train occur less than 50 times: '{shown}' 9" in result.stdout.decode(encoding)
+    report = json.loads((tmp_path / "out" / "check.json").read_text(encoding="utf-8"))
+    assert report["data"]["train"]["labels"] == {"東": 9}
 
 
 def test_a_file_that_may_not_grow_is_told_in_one_sentence(tmp_path: Path) -> None:

@@ -118,11 +118,12 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
         raise unreadable(path, error, f" after line {number}" if number else "") from error
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file with unchanged line breaks, without byte order mark; errors as in `read_lines`."""
+def read_text(path: Path, skip_mark: bool = True) -> str:
+    """Return the text of a file with unchanged line breaks, by default without byte order mark; errors as in
+    `read_lines`."""
     try:
         with open_bytes(path) as handle:
-            return _decode(handle.read().removeprefix(_BOM), path)
+            return _decode(handle.read().removeprefix(_BOM if skip_mark else b""), path)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
 

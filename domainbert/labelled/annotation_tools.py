@@ -188,7 +188,7 @@ def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
 
     export = ToolRows("brat", [], locate_entity=locate)
     for document, file in enumerate(annotation_files, 1):
-        text = read_text(file.with_suffix(".txt"))
+        text = read_text(file.with_suffix(".txt"), skip_mark=False)  # brat's offsets count a byte order mark
         entities, entity_lines = [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
             with problems.collecting(f"{file}:{line}: "):

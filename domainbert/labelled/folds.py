@@ -166,7 +166,8 @@ class _FileDivider:
         text = "".join(line for index in chosen for line in lines[starts[index] : starts[index + 1]])
         if has_json_values(self.labelled.kind):
             text = _with_label_names(text, lines[num_header_lines])
-        return "".join(lines[:num_header_lines]) + text
+        text = "".join(lines[:num_header_lines]) + text
+        return f"\ufeff{text}" if text.startswith("\ufeff") else text  # readers skip one byte order mark
 
 
 def _json_line(row: Row) -> str:

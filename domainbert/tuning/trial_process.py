@@ -54,6 +54,7 @@ def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> d
     """
     names = (name for name in os.environ if name not in _WORKER_VARIABLES and not _LAUNCHER_VARIABLES.match(name))
     environment = {name: os.environ[name] for name in names}
+    environment["PYTHONIOENCODING"] = "utf-8:backslashreplace"  # of the log; a console may have another encoding
     if not {"", os.getcwd()} & set(sys.path):  # this process does not import modules from the current folder
         environment["PYTHONSAFEPATH"] = "1"  # `python -m` would import them
     if gpus:

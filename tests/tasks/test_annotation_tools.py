@@ -33,6 +33,8 @@ PREDICTED: list[tuple[dict[str, Any], list[Entity]]] = [
     ({"text": TEXT, "id": 7}, ENTITIES),
     ({"text": "Nothing changed"}, []),
     ({"text": "A loan\nand a loan"}, [entity("A loan\nand a loan", "loan\nand a loan", "loan")]),
+    ({"text": "\ufeffA loan"}, [entity("\ufeffA loan", "loan", "loan")]),
+    ({"text": "\ufeff\ufeffLoans"}, [entity("\ufeff\ufeffLoans", "Loans", "loan")]),
 ]
 
 
@@ -71,6 +73,7 @@ def test_what_is_written_is_read_back(tmp_path, format):
     if format == "label_studio":
         accepted(path)
     assert found_in(path, [row["text"] for row, _ in PREDICTED]) == WANTED
+    assert [sentence.text for sentence in read_ner(path).sentences] == [row["text"] for row, _ in PREDICTED]
 
 
 def test_the_files_are_those_of_the_tools(tmp_path):

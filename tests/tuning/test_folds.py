@@ -101,6 +101,19 @@ def test_sentences_that_share_a_rare_entity_stay_together(tmp_path: Path) -> Non
         split_folds(train, Ner(), 23, 1)
 
 
+def test_a_text_that_begins_with_a_byte_order_mark_keeps_it(tmp_path: Path) -> None:
+    """Also if its line becomes the first line of a file, where readers skip one mark."""
+    texts = ["\ufeff" * (1 + number % 2) + f"text {number}" for number in range(12)]
+    train = LabelledFile(text=tmp_path / "text.txt", label=tmp_path / "labels.txt")
+    train.text.write_text("".join(f"{text}\n" for text in texts), encoding="utf-8-sig")
+    train.label.write_text("up\n" * 12)
+    out, task = tmp_path / "folds", Classification()
+    for fold in write_folds(split_folds(train, task, 3, 1), train, out):
+        parts = [LabelledFile(text=out / fold / f"{key}-1.txt", label=out / fold / f"{key}-2.txt") for key in _KEYS]
+        held, rest = ([item.text for item in read_set(task, part).items] for part in parts)
+        assert len(held) == 4 and sorted(held + rest) == sorted(texts)
+
+
 def test_copies_of_a_text_stay_together(tmp_path: Path) -> None:
     """Copies may have another case, other punctuation and another label; short texts may be equal by chance."""
     texts = [f"Der Bericht Nummer {number} über die Inflation" for number in range(20)]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.tuning.config import check_gpus
-from domainbert.tuning.trial_process import slot_environment
+from domainbert.tuning.trial_process import TrialProcess, slot_environment
 
 
 def test_each_slot_has_its_gpu_and_its_cores_and_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +44,10 @@ def test_trials_do_not_get_what_opens_the_storage(monkeypatch: pytest.MonkeyPatc
     for name in ("PGPASSWORD", "DOMAINBERT_STORAGE_URL"):
         monkeypatch.setenv(name, "not-to-be-shown")
     assert "not-to-be-shown" not in slot_environment(0, 1, None).values()
+
+
+def test_the_log_of_a_trial_is_utf_8_on_any_console(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
+    process = TrialProcess([[sys.executable, "-c", "print('label é 東')"]], tmp_path, slot_environment(0, 1, None))
+    assert process.wait() == 0
+    assert (tmp_path / "output.log").read_text(encoding="utf-8") == "label é 東\n"

@@ -10,8 +10,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.files import write_text
-from domainbert.base.layout import printable
-from domainbert.base.paths import check_home_expanded, resolve_path
+from domainbert.base.paths import check_home_expanded, check_utf8, resolve_path
 from domainbert.encoders.config import EncoderConfig
 from domainbert.labelled.sets import paths_of
 from domainbert.runner.first_recipe import sizes
@@ -140,8 +139,7 @@ def _check_nameable(path: str, option: str = "") -> None:
             f"{option}found '{path}', which a recipe reads as a variable or a stage; expected a path without '${{' "
             "that does not begin with '@'"
         )
-    if not path.isascii() and any("\ud800" <= character <= "\udfff" for character in path):
-        raise DomainbertError(f"{option}{printable(path)}: this name is not UTF-8; rename the file or folder")
+    check_utf8(path)
 
 
 def _check_single_model(model: str) -> None:
