@@ -13,7 +13,7 @@ from types import ModuleType
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
 from domainbert.base.files import disk_full_message
-from domainbert.base.paths import NOT_UTF8, check_utf8
+from domainbert.base.paths import check_utf8
 from domainbert.base.process import TRY_AGAIN, launched_by_domainbert, process_rank, record_signals
 from domainbert.base.redact import redact
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -83,9 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
         return 2
     except UnicodeEncodeError as error:  # the name of a file on the disk
-        is_utf8 = not "\udc80" <= error.object[error.start] <= "\udcff"  # a byte that cannot be decoded
-        hint = f"not in {error.encoding}; set PYTHONUTF8=1" if is_utf8 else NOT_UTF8
-        sys.stderr.write(f"domainbert: {error.object[:200]!a}: {hint}\n")
+        sys.stderr.write(f"domainbert: {error.object[:200]!a}: this name is not {error.encoding.upper()}; rename it\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")

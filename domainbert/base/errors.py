@@ -103,6 +103,12 @@ def format_names(names: Iterable[str]) -> str:
     return ", ".join(some) or "none"
 
 
+def counted(count: int, plural: str) -> str:
+    """Return a count with its noun, a regular plural: "1 pair of texts" for (1, "pairs of texts"), "1,200 entities"."""
+    singular = re.sub(r"(?:(ie)|(?<=ss)e)?s\b", lambda end: "y" if end[1] else "", plural, count=1)
+    return f"{count:,} {singular if count == 1 else plural}"
+
+
 class ErrorsFound(DomainbertError):
     """A stage has finished and found errors in the data, which have to be fixed first: exit code 1."""
 

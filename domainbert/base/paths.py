@@ -85,15 +85,12 @@ def starts_at_home(path: str | Path) -> bool:
     return str(path).startswith("~")
 
 
-NOT_UTF8 = "this name is not UTF-8; rename the file or folder"
-
-
 def check_utf8(text: str) -> None:
     """Raise `DomainbertError` for a path or argument that is not UTF-8: settings and manifests cannot store it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DomainbertError(f"{text!a}: {NOT_UTF8}") from error
+        raise DomainbertError(f"{text!a}: this name is not UTF-8; rename the file or folder") from error
 
 
 def check_home_expanded(key: str, path: str | Path) -> None:

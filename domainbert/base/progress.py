@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from domainbert.base.errors import counted
 from domainbert.base.process import raise_if_stopped
 
 _TERMINAL_SECONDS = 0.2
@@ -78,11 +79,11 @@ class Progress:
     def _line(self, now: float) -> str:
         elapsed = max(now - self._start, 1e-9)  # never 0: the rate is divided by it
         rate = (self.done - self._done_before) / elapsed
-        count = f"{self.done:,}"
+        count = counted(self.done, self.unit)
         if self.total:
-            count += f"/{self.total:,} ({100 * self.done / self.total:.0f} %)"
+            count = f"{self.done:,}/{self.total:,} ({100 * self.done / self.total:.0f} %) {self.unit}"
         speed = f"{rate:,.0f}" if rate >= 10 else f"{rate:.2f}"
-        parts = [f"{count} {self.unit}", f"{speed} {self.unit}/s", format_duration(elapsed)]
+        parts = [count, f"{speed} {self.unit}/s", format_duration(elapsed)]
         if self.total and rate and self.done < self.total:
             parts.append(f"{format_duration((self.total - self.done) / rate)} left")
         return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, get_args
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, counted
 from domainbert.checks import entity_rules, label_rules, split_rules, text_rules
 from domainbert.checks.finding import Finding, Place, Rule, apply_rules, problem_place, rule
 from domainbert.checks.labelled_set import CheckedSet, SetName, TwoSets
@@ -65,8 +65,7 @@ def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Fin
     Correct the lines; the other rules skip this file.
     """
     places = [_place_in_message(str(file.file), problem) for problem in file.problems]
-    problems = "1 problem" if len(places) == 1 else f"{len(places):,} problems"
-    yield rule.finding(f"{file.file} ({file.name}) cannot be read: {problems}", places)
+    yield rule.finding(f"{file.file} ({file.name}) cannot be read: {counted(len(places), 'problems')}", places)
 
 
 def _place_in_message(path: str, message: str) -> Place:

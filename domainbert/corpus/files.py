@@ -119,8 +119,7 @@ def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
 
 
 def read_text(path: Path, skip_mark: bool = True) -> str:
-    """Return the text of a file with unchanged line breaks, by default without byte order mark; errors as in
-    `read_lines`."""
+    """Return a text with unchanged line breaks, by default without byte order mark; errors as in `read_lines`."""
     try:
         with open_bytes(path) as handle:
             return _decode(handle.read().removeprefix(_BOM if skip_mark else b""), path)

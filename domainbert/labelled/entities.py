@@ -10,7 +10,7 @@ from typing import Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.labelled.char_spans import join_words
 from domainbert.labelled.formats import SchemeChoice
 from domainbert.labelled.items import LabelledSpan, PlainItem, ReaderCounts, Unit, format_counts, label_counts
@@ -85,18 +85,13 @@ class NerFile(TaggedFile[Sentence]):
         """Return the number of entities in all sentences."""
         return sum(len(sentence.spans) for sentence in self.items)
 
-    @override
-    def describe(self) -> str:
-        """Return the lines for the terminal: the lines of each file of a set, or of a single file."""
-        return "\n".join(part.describe() for part in self.parts) or super().describe()
-
     @property
     def summary(self) -> str:
         """Return a line with sizes, layout, scheme and entity counts by type, and lines with the first repairs."""
         types = label_counts(self.items)
         lines = [
             f"{self.path}: {self.size_and_layout}; scheme {self.scheme}; "
-            f"{sum(types.values()):,} entities{f' ({format_counts(types)})' if types else ''}"
+            f"{counted(sum(types.values()), 'entities')}{f' ({format_counts(types)})' if types else ''}"
         ]
         if self.repairs:
             lines.append(f"  tags repaired ({len(self.repairs):,}):")

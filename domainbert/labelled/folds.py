@@ -12,7 +12,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.files import write_text
 from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
@@ -103,10 +103,9 @@ def _units(labelled: Labelled[Any]) -> list[Unit]:
 def _size(name: str, units: Sequence[Unit], groups: Sequence[int]) -> str:
     """Return the number of units, and the number of groups if there are fewer, for a message."""
     num_groups = len(set(groups))
-    count = f"{num_groups} {'group' if num_groups == 1 else 'groups'}"
+    count = counted(num_groups, "groups")
     shared = f" in {count}, because copies, and documents with a common rare entity, stay together"
-    documents = "only 1 document" if len(units) == 1 else f"{len(units)} documents"
-    return f"{name} has {documents}{shared if num_groups < len(units) else ''}"
+    return f"{name} has {counted(len(units), 'documents')}{shared if num_groups < len(units) else ''}"
 
 
 def _build_folds(

@@ -13,7 +13,7 @@ from unicodedata import normalize
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import Problems, counted
 from domainbert.corpus.file_kind import FileKind, Kind
 from domainbert.labelled.contents import Content, TextPair, text_in
 
@@ -130,11 +130,11 @@ class Labelled(Generic[AnyItem]):
     @property
     def summary(self) -> str:
         """Return a line with the number of items and the file format, the first line of `describe`."""
-        return f"{self.path}: {len(self.items):,} {self.unit}; {FileKind(self.kind)}"
+        return f"{self.path}: {counted(len(self.items), self.unit)}; {FileKind(self.kind)}"
 
     def describe(self) -> str:
-        """Return the lines for the terminal: `summary` and `notes`."""
-        return "\n".join([self.summary, *self.notes.lines])
+        """Return the lines for the terminal: `summary` and `notes` of each file."""
+        return "\n".join(part.describe() for part in self.parts) or "\n".join([self.summary, *self.notes.lines])
 
     def units(self) -> list[Unit]:
         """Return the units that folds do not divide, in file order; by default each item is a unit."""
@@ -219,7 +219,7 @@ def describe_labels(items: Iterable[Item], plural: str, nameless: bool = False) 
     """
     counts = label_counts(items)
     note = f"; {plural} are numbers without names (set format.label_names)" if nameless else ""
-    return f"{len(counts)} {plural} ({format_counts(counts)}){note}"
+    return f"{counted(len(counts), plural)} ({format_counts(counts)}){note}"
 
 
 @dataclass(frozen=True)
@@ -354,4 +354,4 @@ class SentenceFile(Labelled[AnySentence]):
     def size_summary(self) -> str:
         """Return the numbers of sentences, documents and words as text for the terminal."""
         grouped = f" in {self.num_documents:,} documents" if self.has_documents else ""
-        return f"{len(self.items):,} sentences{grouped}, {self.num_words:,} words"
+        return f"{counted(len(self.items), 'sentences')}{grouped}, {counted(self.num_words, 'words')}"

@@ -155,13 +155,13 @@ def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence
 
 
 def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True) -> list[str]:
-    """Return lines with size and speed of each system; "speed" is relative to the first system.
+    """Return lines with size and speed of each system: "speed" relative to the first system, "spread" of the rounds.
 
     If there are students (systems whose `cost` lists `teachers`), a further column has their headline as a share of the
     headline of the first system. The share is omitted if lower values are better.
     """
     first = next(iter(systems.values()))
-    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "speed"]
+    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "spread", "speed"]
     shows_share = higher and any(scores["cost"]["teachers"] for scores in systems.values())
     if shows_share:
         header.append(f"{headline.replace('f1', 'F1')} kept")
@@ -175,6 +175,7 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
             f"{cost['pieces_per_word']:.3f}",
             f"{cost['words_per_second']:,.0f}",
             *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
+            f"±{cost['spread']:.0%}",
             f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
         ]
         if shows_share:

@@ -14,7 +14,7 @@ from domainbert.report.page import Section
 from domainbert.report.runs import Run, missing_messages
 from domainbert.report.tables import confusions, further_table, label_tables, slice_tables, systems_table
 from domainbert.report.trainings import curve_groups
-from domainbert.report.verdict import run_summary, run_warnings, verdicts
+from domainbert.report.verdict import comparison_table, run_summary, run_warnings, verdicts
 
 
 def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Section]:
@@ -31,7 +31,7 @@ def sections(runs: Sequence[Run], max_mistakes: int = MAX_MISTAKES) -> list[Sect
 
 
 def _verdict_section(runs: Sequence[Run], results: Sequence[Evaluation]) -> Section:
-    sentences = [{"title": result.title, "sentences": verdicts(result)} for result in results]
+    sentences = [{"title": e.title, "sentences": verdicts(e), "table": comparison_table(e)} for e in results]
     troubles = [*run_warnings(runs, results), *missing_messages(runs)]  # a missing file may change the verdict
     # whether a result of evaluate was left out, if no evaluation is shown
     left_out = any(stage.kind == "evaluate" for run in runs for stage in run.stages_with_file(METRICS))

@@ -19,6 +19,7 @@ _COSTS = (
     ("words_per_second", "{:,.0f}", 1),
     ("parameters", "{:,.0f}", 1),
     ("pieces_per_word", "{:.3f}", 1),
+    ("spread", "±{:.0%}", 1),
 )
 _LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SLICE_SCORES = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
@@ -64,7 +65,7 @@ def count_cell(count: int) -> Number:
     return Number(f"{count:,}", count)
 
 
-def _score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
+def score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
     """Return a table cell with a score, and the interval if it is known; the `sign` "+" marks positive numbers.
 
     A score of None is undefined and sorted first.
@@ -79,13 +80,13 @@ def systems_table(evaluation: Evaluation) -> Table:
     # differences to the first system, by the name of the other system
     pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
     heads = ["system", f"{metric.name} [95 %]", *(["first minus this [95 %]"] if pairs else [])]
-    heads += ["seeds", "one text, ms", "words/s", "parameters", "pieces/word"]
+    heads += ["seeds", "one text, ms", "words/s", "parameters", "pieces/word", "spread of times"]
     rows: list[list[Cell]] = []
     for system in evaluation.systems:
         scores = system.scores
-        row: list[Cell] = [system.name, _score_cell(scores[metric.key], metric.percent, scores.get("interval"))]
+        row: list[Cell] = [system.name, score_cell(scores[metric.key], metric.percent, scores.get("interval"))]
         if pair := pairs.get(system.name):
-            row.append(_score_cell(pair.difference, metric.percent, pair.interval, sign="+"))
+            row.append(score_cell(pair.difference, metric.percent, pair.interval, sign="+"))
         elif pairs:
             row.append("")
         rows.append([*row, *_cost_cells(system)])
@@ -129,7 +130,7 @@ def further_table(evaluation: Evaluation) -> Table:
             if value is None:
                 row.append("")
             else:
-                row.append(_score_cell(value, percent) if percent else Number(f"{value:,.4g}", value))
+                row.append(score_cell(value, percent) if percent else Number(f"{value:,.4g}", value))
         rows.append(row)
     return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
 
@@ -182,7 +183,7 @@ def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) 
         support = next((scores["support"] for scores in by_system if "support" in scores), None)
         row: list[Cell] = [name, "" if support is None else count_cell(support)]
         for scores in by_system:
-            row += [_score_cell(scores[score], percent=True) if score in scores else "" for score in columns]
+            row += [score_cell(scores[score], percent=True) if score in scores else "" for score in columns]
         rows.append(row)
     return Table(_readable_name(key), ["", "support", *heads], rows, spanning_heads)
 
@@ -200,7 +201,7 @@ def _slice_table(evaluation: Evaluation, key: str) -> Table:
             # the only other key is the name of the metric
             score = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
             percent = evaluation.metric.percent
-            row.append("" if score is None else _score_cell(score, percent, scores.get("interval")))
+            row.append("" if score is None else score_cell(score, percent, scores.get("interval")))
         rows.append(row)
     return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
 

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from domainbert.base.errors import counted
 from domainbert.base.progress import format_duration
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair, System
 from domainbert.report.provenance import format_time
 from domainbert.report.runs import Run
+from domainbert.report.tables import Cell, Table, score_cell
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
-    """Return a sentence for each comparison; without comparisons, a sentence with the score of each system."""
+    """Return a sentence for each comparison, or one for many; without any, a sentence with the score of each system."""
+    if comparison_table(evaluation):
+        known = [pair.is_significant for pair in evaluation.pairs if pair.interval]
+        found = f"{sum(known)} of {len(known)} intervals exclude 0. If all systems were equally good, about"
+        return [f"{found} {0.05 * len(known):.1f} would by chance: confirm a single difference on other data."]
     if evaluation.pairs:
         return [_comparison_sentence(pair, evaluation.metric) for pair in evaluation.pairs]
     return [_score_sentence(system, evaluation.metric) for system in evaluation.systems]
+
+
+def comparison_table(evaluation: Evaluation) -> Table | None:
+    """Return a table with a row for each system that is compared with the first one; None for few comparisons."""
+    if len(evaluation.pairs) <= 3:
+        return None
+    metric, first, rows = evaluation.metric, evaluation.pairs[0].a, list[list[Cell]]()
+    for pair in evaluation.pairs:
+        result = "better" if (pair.difference > 0) != metric.higher_is_better else "worse"
+        result = result if pair.is_significant else "no significant difference" if pair.interval else "unknown"
+        rows.append([pair.b, result, score_cell(pair.difference, metric.percent, pair.interval, sign="+")])
+    return Table(f"Systems compared with {first}", ["system", "result", f"{first} minus this [95 %]"], rows)
 
 
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:
@@ -59,9 +77,8 @@ def run_summary(runs: Sequence[Run]) -> str:
     for run in runs:
         started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
         seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
-        stages = "1 stage" if len(run.stages) == 1 else f"{len(run.stages)} stages"
         when = f"started {format_time(started)}" if started else "no stage is done"
-        summaries.append(f"{run.name}: {stages}, {format_duration(seconds)}, {when}")
+        summaries.append(f"{run.name}: {counted(len(run.stages), 'stages')}, {format_duration(seconds)}, {when}")
     return "; ".join(summaries)
 
 

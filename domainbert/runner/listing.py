@@ -266,10 +266,11 @@ def _last_step(folder: Path) -> str:
 
 def _inspect_search(folder: Path) -> StageStatus:
     """Return the state of a search of `domainbert tune`, with the values of its best trial."""
-    state, why, validation, seconds = "unfinished", "no trial is finished yet", {}, None
+    state, why, validation, seconds, started = "unfinished", "no trial is finished yet", {}, None, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
         trials, best, seconds = facts["trials"], facts["best"], float(facts["seconds"])
+        started = datetime.fromisoformat(facts["started"]) if facts.get("started") else None  # earlier versions
         total = facts.get("requested_trials") or facts["asked"]
         state = DONE if trials >= total else "unfinished"
         why = f"{trials:,} of {total:,} trials"
@@ -280,8 +281,7 @@ def _inspect_search(folder: Path) -> StageStatus:
             state, why = "damaged", f"{_SEARCH} is invalid ({error}); delete it and run domainbert tune again"
     if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
         state = "running"
-    last_result = _modification_time(folder / _SEARCH)  # the start is not recorded
-    return StageStatus(folder.name, "tune", state, why, started=last_result, seconds=seconds, validation=validation)
+    return StageStatus(folder.name, "tune", state, why, started=started, seconds=seconds, validation=validation)
 
 
 def _modification_time(path: Path) -> datetime | None:

@@ -16,16 +16,16 @@ from domainbert.tasks.predictor import Predictor
 from domainbert.tokenization.report import count_words_of_texts, word_statistics
 
 _TEXTS = 512  # texts of the test set on which the speed is measured
-_REPEATS = 3
+_ROUNDS = 3  # of a measurement, with the same texts
 _SECONDS = 10.0  # approximate limit of a measurement; slow models predict fewer texts
-_PREDICTIONS = {1: 32, 32: 8}  # batch size: number of predictions
+_PREDICTIONS = {1: 11, 32: 3}  # batch size: number of predictions in a round
 
 Contents = Sequence[Content]
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a model. Rates and latencies are medians, in full precision, on the device of the evaluation."""
+    """Cost of a model. Rates and latencies are medians of rounds in full precision on the device of the evaluation."""
 
     parameters: int
     folder_bytes: int
@@ -38,6 +38,8 @@ class Cost:
     """Seconds for a single text."""
     latency_32: float
     """Seconds for a batch of 32 texts."""
+    spread: float = 0.0
+    """Largest deviation of a round from the median, as a share of the median: large on a busy machine."""
 
 
 def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], contents: Contents) -> list[Cost]:
@@ -51,23 +53,23 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
     predicts = [predictor.predict for predictor, _ in models]
     for predict in predicts:
         predict(texts[:1])  # warm up: allocations at the first call are not measured
-    latency_32 = _median_seconds(predicts, _slices(texts, 32))
+    batch = _round_seconds(predicts, _slices(texts, 32))
     # so many texts that the slowest model needs about `_SECONDS` for them
-    many = texts[: max(32, int(32 * _SECONDS / max(latency_32)))]
+    many = texts[: max(32, int(32 * _SECONDS / max(map(median, batch))))]
     num_words = sum(len(words_of_content(content)) for content in many)
-    seconds = _median_seconds(predicts, [many] * _REPEATS)
-    latency_1 = _median_seconds(predicts, _slices(texts, 1))
+    rounds = zip(_round_seconds(predicts, [many]), _round_seconds(predicts, _slices(texts, 1)), batch, strict=True)
     words = count_words_of_texts(chain.from_iterable(map(words_of_content, contents)))
     return [
         Cost(
             parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
             folder_bytes=_folder_bytes(folder),
             pieces_per_word=word_statistics(predictor.tokenizer, words).pieces_per_word,
-            words_per_second=num_words / seconds[index],
-            latency_1=latency_1[index],
-            latency_32=latency_32[index],
+            words_per_second=num_words / median(all_seconds),
+            latency_1=median(seconds_1),
+            latency_32=median(seconds_32),
+            spread=max(abs(one / median(each) - 1) for each in (all_seconds, seconds_1, seconds_32) for one in each),
         )
-        for index, (predictor, folder) in enumerate(models)
+        for (predictor, folder), (all_seconds, seconds_1, seconds_32) in zip(models, rounds, strict=True)
     ]
 
 
@@ -88,21 +90,18 @@ def _slices(texts: Contents, size: int) -> list[Contents]:
     return [texts[start : start + size] for start in starts]
 
 
-def _median_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[float]:
-    """Return the median seconds per prediction of each model, over `inputs`.
+def _round_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[list[float]]:
+    """Return the seconds per prediction of each model in each round, the median over `inputs`.
 
     Stop after an input if a model has taken `_SECONDS` in total, so that each model predicts at least one input.
     """
     seconds_by_model: list[list[float]] = [[] for _ in predicts]
-    for texts in inputs:
+    for texts in [*inputs] * _ROUNDS:
         for seconds, predict in zip(seconds_by_model, predicts, strict=True):
-            seconds.append(_seconds(predict, texts))
+            start = time.perf_counter()
+            predict(texts)
+            seconds.append(time.perf_counter() - start)
         if max(map(sum, seconds_by_model)) >= _SECONDS:
             break
-    return list(map(median, seconds_by_model))
-
-
-def _seconds(predict: Callable[[Contents], Any], texts: Contents) -> float:
-    start = time.perf_counter()
-    predict(texts)
-    return time.perf_counter() - start
+    size = len(inputs)
+    return [[median(taken[i : i + size]) for i in range(0, len(taken), size)] for taken in seconds_by_model]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from domainbert.base.errors import DomainbertError, suggest_name
+from domainbert.base.errors import DomainbertError, counted, suggest_name
 from domainbert.base.fields import Finite, Length, PositiveInt, renamed_from
 from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
@@ -184,9 +184,8 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
 def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
     """Return the message that the corpus was read in part, because the reading of `num_cut` files stopped early."""
     read = sum(source.read_characters for source in report.sources)
-    files = "a file" if num_cut == 1 else f"{num_cut:,} files"
     advice = "to read the whole corpus, set max_characters: null for check"
-    return f"check: read {read:,} characters of the corpus, and {files} only in part; {advice}"
+    return f"check: read {read:,} characters of the corpus, and {counted(num_cut, 'files')} only in part; {advice}"
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.fields import ORDERED, Range, Seed
 from domainbert.base.files import write_json
 from domainbert.base.manifests import check_outputs_unchanged
@@ -116,7 +116,7 @@ def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) 
 
     headline, systems = settings.task.headline, summary["systems"]
     percent = ", in percent" if scoring.headline.percent else ""
-    resampled = f"{settings.bootstrap_resamples:,} resamples of {scoring.num_units:,} {scoring.test.unit}"
+    resampled = f"{settings.bootstrap_resamples:,} resamples of {counted(scoring.num_units, scoring.test.unit)}"
     title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled} and of the seeds"
     costs = cost_lines(systems, headline.key, headline.higher_is_better)
     return ["", title, "", *scoring.lines(summary), *confusion_lines(systems), "", *costs]

@@ -207,7 +207,7 @@ class CountedScoring(Scoring):
     """Scores with intervals, by name; includes the headline."""
 
     titles: ClassVar[Mapping[str, str]] = {}
-    """Titles of `statistics` in tables, by name; by default the name, or for the headline `headline.name`."""
+    """Titles of `statistics` in tables by name, "" for no column; default: `headline.name` or, for others, the name."""
 
     further: ClassVar[Mapping[str, str]] = {}
     """Titles of scores without intervals in tables, by name; "a.b" is the nested score `b` of `a`."""
@@ -261,7 +261,8 @@ class CountedScoring(Scoring):
     def lines(self, summary: Summary) -> list[str]:
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key and name not in self.further}
-        names = {headline.key: headline.name, **others, **self.titles}  # title by score; `titles` overrides others
+        titles = {headline.key: headline.name, **others, **self.titles}  # `titles` overrides others
+        names = {name: title for name, title in titles.items() if title}
         lines = score_lines(summary, names, headline.percent, self.further)
         lines += slice_lines(summary, headline.averaged_key, headline.percent)
         return lines + [line for table in self.breakdowns for line in table.lines(summary["systems"])]
@@ -301,6 +302,12 @@ class NullLabelScoring(CountedScoring):
     titles: ClassVar[Mapping[str, str]] = {"macro_f1": "macro F1", "micro_f1": "micro F1"}
     further: ClassVar[Mapping[str, str]] = {"precision": "precision", "recall": "recall"}
     breakdowns = (Breakdown("by label", "per_label"),)
+
+    def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
+        super().__init__(config, test, train)
+        if self.null_label is None:  # micro precision, recall and F1 are the accuracy
+            columns = {**self.titles, "micro_f1": "micro F1 = accuracy", "accuracy": ""}
+            self.titles, self.further = columns, {}  # type: ignore[misc]  # constants in other subclasses
 
     @property
     def null_label(self) -> str | None:

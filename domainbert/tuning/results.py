@@ -151,6 +151,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
     num_failed = sum(trial.state.name == "FAIL" for trial in trials) - num_requeued
     num_finished = len(complete) + len(pruned) + num_failed
     best = best_trial(trials, config)
+    starts = [trial.datetime_start.astimezone().isoformat() for trial in trials if trial.datetime_start]
     return {
         "objective": list(config.objective),
         "direction": list(config.directions),
@@ -161,6 +162,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
         "failed": num_failed,
         "queued_again": num_requeued,
         "pruned_share": len(pruned) / num_finished if num_finished else 0.0,
+        "started": min(starts, default=None),
         "seconds": sum(seconds.values()),
         "seconds_saved_by_pruning": sum(max(0.0, median - spent) for spent in pruned) if complete else 0.0,
         "best": None if best is None else {"trial": best.number, "values": best.values, "settings": best.params},

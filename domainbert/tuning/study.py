@@ -51,6 +51,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
             return study
     for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
         study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
+    study.set_metric_names(list(config.objective))  # titles in dashboards and plots
     study.set_user_attr(_TERMS, terms)
     return study
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from domainbert.base.errors import DomainbertError, Problems, format_names
+from domainbert.base.errors import DomainbertError, Problems, counted, format_names
 
 
 def told(*messages: str) -> list[str]:
@@ -13,6 +13,21 @@ def told(*messages: str) -> list[str]:
         problems.raise_if_any()
     assert error.value.problems == list(messages)
     return [line.strip() for line in str(error.value).splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("plural", "one"),
+    [
+        ("texts", "1 text"),
+        ("pairs of texts", "1 pair of texts"),
+        ("different texts", "1 different text"),
+        ("entities", "1 entity"),
+        ("classes", "1 class"),
+        ("sentences", "1 sentence"),
+    ],
+)
+def test_one_thing_is_no_plural(plural: str, one: str) -> None:
+    assert [counted(count, plural) for count in (0, 1, 1200)] == [f"0 {plural}", one, f"1,200 {plural}"]
 
 
 def test_three_examples_of_each_kind_in_each_file() -> None:

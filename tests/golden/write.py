@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 HERE = Path(__file__).parent
 PROCESSOR = "processor"  # the file that says where the numbers were made
 _MEASURED_TIME = {"tokens_per_second", "model_flop_utilisation", "words_per_second", "latency_1", "latency_32"}
+_MEASURED_TIME |= {"spread"}  # of these times
 _PROSE = {"warnings", "folder_bytes"}  # words, and the size of a folder with a model card, which is words
 _STABLE = ("config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt")
 

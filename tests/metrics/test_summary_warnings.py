@@ -29,9 +29,16 @@ def test_a_classifier_that_predicts_one_class_is_told_in_the_table() -> None:
     assert scoring.summary(DRAWN)["warnings"] == []
 
 
+def test_the_spread_of_the_times_stands_beside_them() -> None:
+    cost = {"parameters": 10, "folder_bytes": 10, "pieces_per_word": 1.0, "words_per_second": 5.0, "teachers": []}
+    cost |= {"latency_1": 0.1, "latency_32": 0.2, "spread": 0.034}
+    head, line = cost_lines({"one": {"f1": 0.8, "cost": cost}})
+    assert head.split()[-4:] == ["for", "32", "spread", "speed"] and line.split()[-3:] == ["200.0", "±3%", "1.00x"]
+
+
 def test_only_a_student_has_a_score_to_keep() -> None:
     cost = {"parameters": 10, "folder_bytes": 10, "pieces_per_word": 1.0, "words_per_second": 5.0}
-    cost |= {"latency_1": 0.1, "latency_32": 0.2, "teachers": []}
+    cost |= {"latency_1": 0.1, "latency_32": 0.2, "spread": 0.034, "teachers": []}
     systems = {"teacher": {"f1": 0.8, "cost": cost}, "scratch": {"f1": 0.2, "cost": cost}}
     assert [line.split()[-1] for line in cost_lines(systems)] == ["speed", "1.00x", "1.00x"]
     systems["student"] = {"f1": 0.6, "cost": cost | {"teachers": ["teacher"]}}

@@ -15,7 +15,7 @@ CROOKED = "</script><img src=x onerror=alert(1)> & é"
 
 
 def says(*sentences: str, title: str = "Verdict") -> Section:
-    told = [{"title": "", "sentences": sentences}]
+    told = [{"title": "", "sentences": sentences, "table": None}]
     return Section(title, "verdict.html", {"verdicts": told, "troubles": [], "runs": ""})
 
 

@@ -105,6 +105,20 @@ def test_no_difference_is_told_where_the_interval_holds_0() -> None:
     ) in page("run").within("p")
 
 
+def test_many_systems_are_a_table_with_a_note_on_chance() -> None:
+    """Of 29 systems three are better than the first, one is worse; 5 % of 29 intervals exclude 0 by chance."""
+    scores = {"first": 0.5, "good": 0.6, "fine": 0.57, "best": 0.7, "poor": 0.3}
+    evaluated(Path("run/result"), scores | {f"same {number}": 0.5 for number in range(25)})
+    read = page("run")
+    note = "4 of 29 intervals exclude 0. If all systems were equally good, about 1.5 would by chance"
+    assert note in read.within("p") and "No significant difference" not in read.within("p")
+    text = Path("page.html").read_text(encoding="utf-8")
+    (table,) = (part for part in text.split("</table>") if "<caption>Systems compared with first</caption>" in part)
+    rows = [row.split("</td>")[0].replace("</th><td>", ": ") for row in table.split('<th scope="row">')[1:]]
+    results = ["good: better", "fine: better", "best: better", "poor: worse"]
+    assert rows == results + [f"same {number}: no significant difference" for number in range(25)]
+
+
 def test_less_is_better_where_the_metric_says_so() -> None:
     metric = {"key": "f1", "name": "mean error", "direction": "minimize", "percent": False}
     evaluated(Path("run/result"), {"a": 0.5, "b": 0.7}, metric=metric)

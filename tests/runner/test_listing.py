@@ -305,6 +305,7 @@ def test_a_search_is_one_run_whatever_its_trials_hold(total: str, capsys: pytest
     assert listed(capsys=capsys)["runs"][0]["stages"][0]["why"] == "no trial is finished yet"
     best = {"trial": 1, "values": [0.75], "settings": {"lr": 1e-4}}
     summary = {"trials": 3, total: 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
+    summary |= {"started": "2026-01-02T09:30:00+01:00"}
     Path("runs/search/study.json").write_text(json.dumps(summary))
     (run,) = listed(capsys=capsys)["runs"]
     (one,) = run["stages"]
@@ -315,6 +316,7 @@ def test_a_search_is_one_run_whatever_its_trials_hold(total: str, capsys: pytest
         "3 of 40 trials",
     )
     assert (one["validation"], one["seconds"]) == ({"validation/f1": 0.75}, 75.0)
+    assert run["started"] == "2026-01-02T09:30:00+01:00", "not the end, when the file was written"
     main(["runs"])
     assert (
         capsys.readouterr()

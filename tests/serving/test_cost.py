@@ -44,16 +44,24 @@ class Timed:
 def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
     model = Timed(runs, monkeypatch, 0.1, disturbed=10)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES)
-    assert model.asked == [1, *[3] * 8, *[3] * 3, *[1] * 32]
+    assert model.asked == [1, *[3] * 9, *[3] * 3, *[1] * 33]
     assert found.words_per_second == pytest.approx(9 / 0.3)
     assert (found.latency_1, found.latency_32) == pytest.approx((0.1, 0.3))
+    assert found.spread == pytest.approx(0), "one of three predictions does not change the median of a round"
+
+
+def test_a_busy_machine_shows_in_the_spread(runs, monkeypatch):
+    model = Timed(runs, monkeypatch, 0.1, disturbed=12)  # the second of three rounds on all texts
+    (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES)
+    assert found.words_per_second == pytest.approx(9 / 0.3)
+    assert found.spread == pytest.approx(9), "a round took ten times as long"
 
 
 def test_a_slow_model_is_asked_less(runs, monkeypatch):
     """About ten seconds of each, be it for fewer texts."""
     model = Timed(runs, monkeypatch, 0.05)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
-    assert model.asked == [1, *[32] * 7, *[200], *[1] * 32]
+    assert model.asked == [1, *[32] * 7, *[200], *[1] * 33]
     model = Timed(runs, monkeypatch, 1.0)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
     assert model.asked == [1, 32, 32, *[1] * 10]
@@ -67,8 +75,8 @@ def test_models_take_turns_and_have_the_same_texts(runs, monkeypatch):
     fast.predict = lambda texts: (order.append(("fast", len(texts))), setattr(slow, "now", slow.now + 0.25))
     slow.predict = lambda texts: (order.append(("slow", len(texts))), predict(texts))
     costs = cost.measure_costs([(fast, folder), (slow, folder)], SENTENCES * 200)
-    assert [size for name, size in order if name == "fast"] == slow.asked == [1, *[32] * 5, 160, *[1] * 32]
-    assert [name for name, _ in order] == ["fast", "slow"] * 39 and costs[1].latency_1 == 0.0625
+    assert [size for name, size in order if name == "fast"] == slow.asked == [1, *[32] * 5, 160, *[1] * 33]
+    assert [name for name, _ in order] == ["fast", "slow"] * 40 and costs[1].latency_1 == 0.0625
 
 
 def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch):
@@ -85,5 +93,5 @@ def test_of_several_onnx_files_the_one_that_is_used_counts(tmp_path, monkeypatch
 def test_the_texts_that_are_predicted_at_once_are_taken_from_all_over():
     sentences = [[str(number)] for number in range(40)]
     ones, many = cost._slices(sentences, 1), cost._slices(sentences, 32)
-    assert [texts[0][0] for texts in ones] == [str(number) for number in range(32)]
+    assert [texts[0][0] for texts in ones] == [str(number) for number in range(11)]
     assert {len(texts) for texts in many} == {32} and len({texts[0][0] for texts in many}) > 1

@@ -121,7 +121,7 @@ def test_json_of_spacy(tmp_path, value, indent):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
-    assert read_ner(path).describe().startswith(f"{path}: 1 sentences, 2 words; JSON, texts in 'text'")
+    assert read_ner(path).describe().startswith(f"{path}: 1 sentence, 2 words; JSON, texts in 'text'")
     with pytest.raises(
         DomainbertError, match=r"k_folds and init cannot split .*JSON; expected CoNLL or JSONL, or separate"
     ):
@@ -302,7 +302,7 @@ def test_types_of_tagged_files_too(tmp_path):
     path.write_text("A O\ncash B-money\nloan E-money\nhelped S-verb\n")
     file = read_ner(path, NerFormat(types=("verb",)))
     assert file.sentences[0].tags == ["O", "O", "O", "B-verb"]
-    assert "scheme BIOES; 1 entities (verb 1)\n  left out: entities of the type 'money' (1)" in file.describe()
+    assert "scheme BIOES; 1 entity (verb 1)\n  left out: entities of the type 'money' (1)" in file.describe()
 
 
 def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
@@ -314,7 +314,7 @@ def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
     assert [one.labels for one in found.items] == [["loan"], ["loan"]]
     assert [found.location(0), found.location(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat:1"]
     assert [line.split(";")[0] for line in found.describe().splitlines()] == [
-        f"{tmp_path}/a.conll: 1 sentences, 2 words",
-        f"{tmp_path}/brat: 1 sentences, 2 words",
+        f"{tmp_path}/a.conll: 1 sentence, 2 words",
+        f"{tmp_path}/brat: 1 sentence, 2 words",
         "  left out: relations (1)",
     ]

@@ -273,7 +273,7 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
         LabelledText("a, b", "up", 2)
     ]
     path = write("b.txt", '{"text": "a", "label": "up"}\n')
-    assert read_classification(Classification(), path).describe() == f"{path}: 1 texts; JSONL; 1 classes (up 1)"
+    assert read_classification(Classification(), path).describe() == f"{path}: 1 text; JSONL; 1 class (up 1)"
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_lists_of_labels_are_names_or_numbers_in_all_files() -> None:
     for name, labels in {"names": '["up", "down"]', "numbers": "[1]"}.items():
         Path(f"{name}.jsonl").write_text(f'{{"text": "a", "labels": {labels}}}\n')
     files = [Path("names.jsonl"), Path("numbers.jsonl")]
-    said = "1 labels (1 1); labels are numbers without names (set format.label_names)"
+    said = "1 label (1 1); labels are numbers without names (set format.label_names)"
     assert read_set(MultiLabel(), files[1]).describe().endswith(said)
     with pytest.raises(DomainbertError, match=r"^numbers\.jsonl: labels are numbers without names, but names\.jsonl"):
         read_set(MultiLabel(), files)
@@ -194,7 +194,8 @@ def test_pairs_in_several_files_with_slices() -> None:
         ("a", "b", "x", {"language": "arabic"}),
         ("c", "d", "y", {"language": "french"}),
     ]
-    assert found.parts[1].describe().startswith("b.csv: 1 pairs of texts")
+    lines = found.describe().splitlines()
+    assert [line.partition("; ")[0] for line in lines] == ["a.jsonl: 1 pair of texts", "b.csv: 1 pair of texts"]
     _, _, task = read_task(Classification(format, mean_over="language"), files, files)
     assert task.model_config_fields({}) == {"domainbert_text_pair_key": "second"}
     said = r"found 'second', but the labels are in a separate file, .*x_labels\.txt; expected one file for both, or no"

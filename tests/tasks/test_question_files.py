@@ -58,7 +58,7 @@ def test_squad_json_and_jsonl_hold_the_same(tmp_path: Path) -> None:
     lines = (tmp_path / "a.json").read_text().splitlines()
     assert [lines[one.line - 1].strip() for one in files[0].items] == [f'"id": "{one}",' for one in "abc"]
     assert [one.line for one in files[1].items] == [1, 1, 1] and [one.line for one in files[2].items] == [1, 2, 3]
-    assert files[0].describe() == f"{tmp_path}/a.json: 3 questions, 1 of them without an answer, on 1 contexts; JSON"
+    assert files[0].describe() == f"{tmp_path}/a.json: 3 questions, 1 of them without an answer, on 1 context; JSON"
 
 
 @pytest.mark.parametrize("indent", [None, 1])

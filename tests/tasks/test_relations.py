@@ -427,6 +427,22 @@ def test_the_scores_of_tacred_by_hand() -> None:
     assert scoring.lines(summary)[0].split()[:3] == ["system", "micro", "F1"]
 
 
+@pytest.mark.parametrize(("negative", "columns"), [("none", 5), (None, 2)])
+def test_scores_that_are_equal_by_definition_have_one_column(negative: str | None, columns: int) -> None:
+    """Without a negative label each error counts in precision and in recall: both, micro F1 and accuracy are equal."""
+    scoring = scoring_of(["used-for", "part-of", "part-of", "none", "none"], negative=negative)
+    scoring.predictions = {
+        "a": {"1": [Relation(one, {}) for one in ("used-for", "used-for", "none", "part-of", "none")]}
+    }
+    summary = scoring.summary(Resampling(100, 0))
+    found = summary["systems"]["a"]
+    names = ("micro_f1", "accuracy", "precision", "recall")
+    assert (len({found[name] for name in names}) == 1) == (negative is None)
+    head, line = scoring.lines(summary)[:2]
+    assert sum(cell.count(".") == 1 and "[" not in cell for cell in line.replace(", ", ",").split()) == columns
+    assert ("micro F1 = accuracy" in head) == (negative is None)
+
+
 def test_pairs_of_entities_in_one_text_are_drawn_together() -> None:
     texts = ["<< a >> [[ b ]] c", "<< x >> [[ y ]]", "a << b >> [[ c ]]", "<< a >> b [[ c ]]"]
     items = [RelatedEntities(find_markers(text, MARKERS), "part-of", line) for line, text in enumerate(texts, 1)]

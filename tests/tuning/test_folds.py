@@ -202,7 +202,7 @@ def test_half_a_character_in_another_key_of_an_array(tmp_path: Path) -> None:
 def test_fewer_texts_than_folds(tmp_path: Path) -> None:
     (tmp_path / "train.jsonl").write_text('{"text": "a", "label": "b"}\n')
     with pytest.raises(
-        DomainbertError, match=r"k_folds: found 2, but .*train.jsonl has only 1 document; expected no k_folds"
+        DomainbertError, match=r"k_folds: found 2, but .*train.jsonl has 1 document; expected no k_folds"
     ):
         split_folds(tmp_path / "train.jsonl", Classification(), 2, 1)
 

@@ -171,6 +171,13 @@ def test_what_matters_is_what_makes_the_first_objective_good_also_with_several()
     assert shares["a"] > 0.8 > 0.2 > shares["b"]
 
 
+def test_plots_name_the_metrics_also_of_an_extended_study(tmp_path: Path) -> None:
+    assert opened(tmp_path, terms()).metric_names == ["validation/f1"]
+    storage, changed = open_storage(StorageConfig(), tmp_path), replace(CONFIG, objective=("validation/recall",))
+    study = open_study(changed, storage, terms("validation/recall"), extend=True)
+    assert study.metric_names == ["validation/recall"]
+
+
 def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     check_folder(CONFIG, tmp_path)
     write_json(tmp_path / "study.json", {"study": opened(tmp_path, terms()).study_name})

@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -37,9 +38,12 @@ def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
     assert (fake.folder / "study" / "best.yaml").read_text().splitlines()[1].endswith("learn -c 'a study/best.yaml'")
     assert [row["trial"] for row in rows] == list("0123") and rows[0]["x"] == "0.25"
     assert {row["state"] for row in rows} == {"complete"}
+    with sqlite3.connect(fake.folder / "study" / "study.db") as database:
+        ((first,),) = database.execute("select min(datetime_start) from trials").fetchall()
     best = load_yaml(fake.folder / "study" / "best.yaml").plain()
     summary = json.loads((fake.folder / "study" / "study.json").read_text())
     assert best["x"] == summary["best"]["settings"]["x"] and best["out"] == "a study/best"
+    assert datetime.fromisoformat(summary["started"]).replace(tzinfo=None) == datetime.fromisoformat(first)
     assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
     manifest = json.loads((fake.folder / "study" / "best" / "manifest.json").read_text())
     assert manifest["metrics"]["validation_f1"] == summary["best"]["values"][0]

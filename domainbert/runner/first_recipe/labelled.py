@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
 
-from domainbert.base.errors import DomainbertError, Problems, format_names
+from domainbert.base.errors import DomainbertError, Problems, counted, format_names
 from domainbert.base.paths import check_regular
 from domainbert.corpus.files import format_suffix
 from domainbert.labelled.contents import words_of_content
@@ -131,9 +131,8 @@ def _task_for_files(task: TaskConfig, files: Sequence[Single], path: Path) -> tu
         return task, ""
     for file in files:
         read_file(with_repair, file)  # raises the problems that cannot be repaired
-    first, *others = problems.messages
-    count = f"{1 + len(others):,} problem{'s' if others else ''}"
-    return with_repair, f"{count}, such as {first.partition('; expected')[0]}"
+    found = counted(len(problems.messages), "problems")
+    return with_repair, f"{found}, such as {problems.messages[0].partition('; expected')[0]}"
 
 
 def find_splits(path: Path) -> Splits:

@@ -40,7 +40,6 @@ class ClassScoring(CountedScoring):
     further: ClassVar[Mapping[str, str]] = {
         "precision": "macro precision",
         "recall": "macro recall",
-        "micro_f1": "micro F1",
         "weighted_f1": "weighted F1",
     }
     breakdowns = (Breakdown("by class", "per_class"),)

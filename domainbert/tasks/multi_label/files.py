@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, describe_labels, label_counts
 from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
@@ -41,7 +41,7 @@ class MultiLabelFile(TextFile[LabelledText]):
     def summary(self) -> str:
         """Return a line with the numbers of texts, of texts without labels, and of each label."""
         unlabelled = sum(not text.labels for text in self.items)
-        texts = f"{self.path}: {len(self.items):,} {self.unit}, {unlabelled:,} of them without labels"
+        texts = f"{self.path}: {counted(len(self.items), self.unit)}, {unlabelled:,} of them without labels"
         return f"{texts}; {FileKind(self.kind)}; {describe_labels(self.items, 'labels', self.nameless)}"
 
     def units(self) -> list[Unit]:

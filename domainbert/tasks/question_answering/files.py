@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, read_text, unreadable
@@ -109,8 +109,8 @@ class QuestionFile(Labelled[Question]):
     def summary(self) -> str:
         """Return a line with the numbers of questions, of questions without an answer, and of contexts."""
         unanswerable = sum(not item.answers for item in self.items)
-        questions = f"{self.path}: {len(self.items):,} questions, {unanswerable:,} of them without an answer"
-        return f"{questions}, on {max(self.unit_ids) + 1:,} contexts; {FileKind(self.kind)}"
+        questions = f"{self.path}: {counted(len(self.items), 'questions')}, {unanswerable:,} of them without an answer"
+        return f"{questions}, on {counted(max(self.unit_ids) + 1, 'contexts')}; {FileKind(self.kind)}"
 
     @override
     def plain_item(self, item: Question) -> PlainItem:

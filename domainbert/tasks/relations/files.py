@@ -10,7 +10,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import Problems, counted
 from domainbert.corpus.file_kind import FileKind
 from domainbert.labelled.items import (
     Labelled,
@@ -69,7 +69,7 @@ class RelationFile(Labelled[RelatedEntities]):
     @property
     def summary(self) -> str:
         """Return a line with the file format and the numbers of texts and of each relation."""
-        texts = f"{self.path}: {len(self.items):,} texts; {FileKind(self.kind)}"
+        texts = f"{self.path}: {counted(len(self.items), 'texts')}; {FileKind(self.kind)}"
         return f"{texts}; {describe_labels(self.items, 'relations', self.nameless)}"
 
     @override

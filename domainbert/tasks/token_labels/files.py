@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from domainbert.base.errors import Problems
+from domainbert.base.errors import Problems, counted
 from domainbert.corpus.file_kind import file_kind
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.items import ReaderCounts, format_counts, is_visible, label_counts
@@ -33,7 +33,7 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
     def summary(self) -> str:
         """Return a line with sizes, layout, and the number of words per label."""
         counts = label_counts(self.items)
-        return f"{self.path}: {self.size_and_layout}; {len(counts)} labels ({format_counts(counts)})"
+        return f"{self.path}: {self.size_and_layout}; {counted(len(counts), 'labels')} ({format_counts(counts)})"
 
 
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
