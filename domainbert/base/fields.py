@@ -75,7 +75,7 @@ class Items:
         return handler(Annotated[kind, AfterValidator(self._validated)])
 
     def _validated(self, items: Sequence[Any]) -> Sequence[Any]:
-        if not items or (self.unique and any(item in items[:index] for index, item in enumerate(items))):
+        if not items or (self.unique and len(set(items)) < len(items)):
             raise ValueError(f"expected a list {self}")
         return items
 

@@ -167,15 +167,16 @@ def _difference(name: str, before: Any, after: Any) -> str:
 
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
     """Return "NAME: changed A; new B; dropped C; kept D"; an item is changed if only its hash differs."""
-    old, now = list(dict.fromkeys(map(str, before))), list(dict.fromkeys(map(str, after)))
-    if set(old) == set(now):  # only the order or the repetitions differ
+    old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))
+    if old.keys() == now.keys():  # only the order or the repetitions differ
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
     new = [_without_digest(item) for item in now if item not in old]
     dropped = [_without_digest(item) for item in old if item not in now]
+    changed = {*new} & {*dropped}
     groups = {
-        "changed": [item for item in new if item in dropped],
-        "new": [item for item in new if item not in dropped],
-        "dropped": [item for item in dropped if item not in new],
+        "changed": [item for item in new if item in changed],
+        "new": [item for item in new if item not in changed],
+        "dropped": [item for item in dropped if item not in changed],
         "kept": [_without_digest(item) for item in now if item in old],
     }
     text = "; ".join(f"{group} {format_examples(items)}" for group, items in groups.items() if items)

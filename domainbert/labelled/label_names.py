@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import reprlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,7 +84,7 @@ def _check_names(names: Any, source: str) -> list[str]:
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
             raise DomainbertError(f"{source}: found label name {shown(name)}; expected a string of visible characters")
-    if duplicates := sorted({name for name in names if names.count(name) > 1}):
+    if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
         raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
     return names
 

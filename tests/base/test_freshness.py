@@ -42,7 +42,10 @@ def test_nested_settings_are_facts_with_dotted_names() -> None:
         (["a" * 300], [], "x changed"),
         ([f"{one} {DIGESTS[0]}" for one in "abcdef"], [f"f {DIGESTS[1]}"], "x: changed f; dropped a, b, c and 2 more"),
         (f"f {DIGESTS[0]}", f"f {DIGESTS[1]}", "x changed"),
+        # compared item by item, lists of this length would take many minutes
+        ([*range(400_000)], [*range(1, 400_000), -1], "x: new -1; dropped 0; kept 1, 2, 3 and 399,996 more"),
     ],
+    ids=lambda value: f"{value!r:.40}",
 )
 def test_a_difference_names_what_has_changed(before: Any, after: Any, words: str) -> None:
     now = Freshness({"x": after, "same": [1]})

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from domainbert.base.choices import choices_of, is_choice
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.fields import Range, check_fields, field_types, parse_plain, strip_ranges, type_mismatches
+from domainbert.base.fields import Items, Range, check_fields, field_types, parse_plain, strip_ranges, type_mismatches
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.runner.stage_table import STAGES, load_stage
@@ -132,6 +132,24 @@ def test_configurations_are_held_to_their_ranges_in_python() -> None:
         SoftTargets(weight=float("inf"), temperature=0)
     with pytest.raises(DomainbertError, match=r"hidden_size: found 64\.0; expected an integer from 1"):
         BertConfig(hidden_size=64.0)  # type: ignore[arg-type]
+
+
+class Counted(int):
+    """A number that counts how often it is compared."""
+
+    comparisons = 0
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return int(self) == other
+
+
+def test_items_are_told_apart_without_a_comparison_of_all_pairs() -> None:
+    numbers = [Counted(number) for number in range(2_000)]
+    assert Items(unique=True)._validated(numbers) is numbers and Counted.comparisons < 2 * len(numbers)
+    with pytest.raises(ValueError, match="different"):
+        Items(unique=True)._validated([*numbers, Counted(1_999)])
 
 
 def test_a_union_fits_where_a_member_does() -> None:

@@ -79,6 +79,7 @@ def test_numbered_tags_get_their_names(tmp_path: Path, key: str, place: str) -> 
             "label names in format.label_names and in this row",
         ),
         ({"tags": [0, 0], "label_names": ["O", "O"]}, {}, "duplicate label names 'O'; expected different"),
+        ({"tags": [0, 0], "label_names": [*map(str, range(200_000)), "7"]}, {}, "duplicate label names '7'; expected"),
         ({"tags": [0, 0], "label_names": "O"}, {}, 'the label names are "O"; expected a list of names, or an'),
         ({"tags": [0, 0], "label_names": ["O", 1]}, {}, "found label name 1; expected a string of visible"),
         (
