@@ -53,6 +53,10 @@ class CacheConfig:
             check_url("url", self.url)
 
 
+class _TooLong(Exception):
+    """More bytes have been read than the file should have."""
+
+
 class FileFacts(NamedTuple):
     """A file below the root of a corpus."""
 
@@ -198,20 +202,21 @@ def _check_readable(url: str) -> None:
 
 def _fetch(url: str, copy: Path, size: int) -> None:
     """Fetch a file of `size` bytes from a URL to the path `copy`; try again after temporary errors. Raise
-    `DomainbertError` if it fails.
-
-    fsspec's simplecache copies the file: of its caches, only this one does not store URLs, which may be signed.
+    `DomainbertError` if it fails. The rest of a longer file is not read; the copy is then too long.
     """
-    import fsspec
-    from fsspec.core import OpenFile, OpenFiles, url_to_fs
+    from fsspec.callbacks import Callback
+    from fsspec.core import url_to_fs
+
+    def stop_if_too_long(_: int | None, value: int) -> None:
+        if value > size:
+            raise _TooLong
 
     for number in range(1, _TRIES + 1):
         try:
             store, path = url_to_fs(url)
-            # the mapper names the copy, whatever the URL
-            options = {"cache_storage": str(copy.parent), "cache_mapper": lambda _: copy.name}
-            cached = fsspec.filesystem("simplecache", fs=store, skip_instance_cache=True, **options)
-            cached.open_many(OpenFiles([OpenFile(cached, path)], fs=cached))[0].close()  # opening copies the file
+            store.get_file(path, str(copy), callback=Callback(hooks={"size": stop_if_too_long}))
+            return
+        except _TooLong:
             return
         except Exception as error:  # network libraries raise many unrelated types
             copy.unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 
 import fsspec
 import pytest
-from fsspec.implementations.cached import SimpleCacheFileSystem
+from fsspec.callbacks import Callback
 from fsspec.registry import known_implementations
 
 from domainbert.base.errors import DomainbertError
@@ -43,7 +43,8 @@ FILES = [facts(name, size) for name, size in SIZES.items()]
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `corpus/NAME`. A fault, by the number of a request from 1: "busy", "cut", "flip", "forbidden"."""
+    """Serves `corpus/NAME`. A fault, by the number of a request from 1: "busy", "cut", "endless", "flip",
+    "forbidden"."""
 
     daemon_threads = True
 
@@ -58,6 +59,7 @@ class Server(ThreadingHTTPServer):
         self.half_sent = threading.Event()
         self.requests: list[tuple[str, str]] = []  # name, fault
         self.mutex = threading.Lock()
+        self.endless_bytes = 0  # sent in answers without an end
 
     @property
     def url(self) -> str:
@@ -81,6 +83,12 @@ class Handler(BaseHTTPRequestHandler):
         if fault == "flip":
             body = bytes([body[0] ^ 1]) + body[1:]
         self.send_response(200)
+        if fault == "endless":  # without a length, until the client leaves or a bound of the test
+            self.end_headers()
+            with suppress(ConnectionError):
+                while self.server.endless_bytes < 100_000_000:
+                    self.server.endless_bytes += self.wfile.write(bytes(100_000))
+            return
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         half = len(body) // 2
@@ -370,6 +378,15 @@ def test_what_will_not_change_is_not_tried_again(server: Server, cache: CacheCon
     assert len(server.requests) == 6 and names(files) == set()
 
 
+def test_an_answer_without_an_end_is_left_after_the_bytes_of_the_file(server: Server, cache: CacheConfig) -> None:
+    """It is read a second time, as every copy of another size; the cache keeps nothing of it."""
+    server.fault = lambda number: "endless"
+    files = RemoteFiles(server.url, cache)
+    with pytest.raises(DomainbertError, match=r"/corpus/b: [\d,]+ bytes; expected 1,000, as `prepare` wrote it"):
+        files.path(FILES[1])
+    assert len(server.requests) == 2 and server.endless_bytes < 50_000_000 and names(files) == set()
+
+
 def test_a_copy_that_was_just_given_stays(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_files, "_KEEP_SECONDS", 1_000.0)
     files = RemoteFiles(server.url, CacheConfig(str(tmp_path / "cache"), 3e-6))
@@ -412,6 +429,6 @@ def test_a_full_disk_is_told_at_once(server: Server, cache: CacheConfig, monkeyp
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(SimpleCacheFileSystem, "open_many", full)
+    monkeypatch.setattr(Callback, "relative_update", full)  # called after each write
     with pytest.raises(DomainbertError, match=r"cache: No space left on device: [\d,]+ bytes are free"):
         RemoteFiles(server.url, cache).path(FILES[0])
