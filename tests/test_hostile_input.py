@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pickle
 import struct
@@ -322,6 +323,56 @@ def test_a_tokenizer_that_is_refused(canary: Path, model_folder: Path, changes: 
     edit(model_folder / "tokenizer.json", **changes)
     with pytest.raises(DomainbertError, match=r"tokenizer\.json: the package `tokenizers` cannot read it"):
         load_tokenizer(model_folder)
+
+
+def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
+    return {"type": "Replace", "pattern": pattern, "content": content}
+
+
+def _charsmap(replacement: bytes) -> str:
+    """A trie that has one unit and finds nothing, and its replacements."""
+    return base64.b64encode(struct.pack("<II", 4, 0) + replacement + b"\0").decode()
+
+
+_TENFOLD = _replace({"String": "b"}, "b" * 10)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"vocab": {"a": 10**9}}, "an entry has the id 1,000,000,000, but the vocabulary has 8 entries; expected ids"),
+        (
+            {"normalizer": _replace({"String": "a"}, "b" * 1_001)},
+            "may write 1,001 characters for one; expected at most",
+        ),
+        ({"normalizer": _replace({"Regex": "x*"}, "b" * 1_000)}, "may write 1,001 characters for one"),
+        ({"normalizer": {"type": "Sequence", "normalizers": 9 * [_TENFOLD]}}, "may write 1,000,000,000 characters"),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": _charsmap(b"b" * 2_000)}},
+            "may write 2,000 ch",
+        ),
+    ],
+)
+def test_a_tokenizer_beyond_its_size_is_refused(model_folder: Path, changes: dict[str, Any], message: str) -> None:
+    from domainbert.tokenization.load import load_tokenizer
+
+    path = model_folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["model"]["vocab"] |= changes.pop("vocab", {})
+    path.write_text(json.dumps(content | changes))
+    with pytest.raises(DomainbertError, match=message):
+        load_tokenizer(model_folder)
+
+
+@pytest.mark.parametrize("pattern", [{"String": "ab"}, {"Regex": "a+"}])
+def test_a_tokenizer_may_replace_text_and_leave_ids_out(model_folder: Path, pattern: dict[str, str]) -> None:
+    from domainbert.tokenization.load import load_tokenizer
+
+    path = model_folder / "tokenizer.json"
+    content = json.loads(path.read_text()) | {"normalizer": _replace(pattern, "b" * 999)}
+    content["model"]["vocab"] |= {"a": 1_000}
+    path.write_text(json.dumps(content))
+    assert load_tokenizer(model_folder).vocab_size == 1_001
 
 
 def safetensors(header: Any, data: bytes = b"", length: int | None = None) -> bytes:

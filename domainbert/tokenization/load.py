@@ -17,7 +17,15 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
+from domainbert.tokenization.kind import (
+    Bools,
+    Pieces,
+    check_size,
+    expected_kinds,
+    kind_of,
+    registered_kinds,
+    tokens_by_id,
+)
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
 from domainbert.tokenization.words import check_unicode
 
@@ -213,7 +221,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         input length of the model, or None if it is unknown.
 
     Raises:
-        DomainbertError: no tokenizer, an unreadable file, or a file that has changed since a stage wrote it.
+        DomainbertError: no tokenizer, an unreadable file, too large ids or replacements, or a file that has changed
+            since a stage wrote it.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -224,6 +233,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     named = _read_special_tokens(folder, config, tokens_map)  # the special tokens that the folder names
     has_json = (folder / "tokenizer.json").is_file()
     backend = _read_tokenizer_json(folder / "tokenizer.json") if has_json else _read_older_files(folder, config, named)
+    check_size(folder, backend)
     kind = kind_of(backend)
     if not has_json:
         _add_tokens(folder, backend, config, tokens_map, named)
