@@ -24,6 +24,7 @@ Columns = tuple[Separator, int, str]
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected only \n or \r\n as line ends: remove it, or replace it by \n"
 _NO_WORDS = "no words; expected one word per line, with its columns"
+_MAX_LINES = 1_000_000  # of a sentence, which is held in memory
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
 
@@ -93,10 +94,10 @@ def read_table(path: Path, with_header: bool) -> Table:
     columns.
 
     Raises:
-        DomainbertError: the file cannot be read or has no words; a row has a different width, an empty column, a
-            carriage return or a byte order mark.
+        DomainbertError: the file cannot be read or has no words; a sentence has more than a million lines; a row has a
+            different width, an empty column, a carriage return or a byte order mark.
     """
-    all_lines = list(read_lines(path))
+    all_lines = list(check_lengths(path, read_lines(path)))
     names = None
     if with_header and (header := next(filter(_is_row, all_lines), None)):
         _, header_text = header
@@ -118,6 +119,17 @@ def read_table(path: Path, with_header: bool) -> Table:
 def _is_row(line: Line) -> bool:
     """Whether a line is not empty and not -DOCSTART-."""
     return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
+
+
+def check_lengths(path: Path, lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines; raise `DomainbertError` in a sentence that is too long, without reading it to its end."""
+    num_rows = 0
+    for line in lines:
+        num_rows = num_rows + 1 if _is_row(line) else 0
+        if num_rows > _MAX_LINES:
+            found = f"{path}:{line[0]}: the sentence has more than {_MAX_LINES:,} lines"
+            raise DomainbertError(f"{found}; expected a blank line after each sentence")
+        yield line
 
 
 def _without_conllu_extras(lines: Sequence[Line]) -> tuple[list[Line], dict[int, int]]:
@@ -153,7 +165,7 @@ def read_words(path: Path, token_column: int | str = 0, lines: Iterable[Line] | 
     """
     names: list[str] | None = None
     columns: Columns | None = None
-    for is_row, group in groupby(read_lines(path) if lines is None else lines, key=_is_row):
+    for is_row, group in groupby(check_lengths(path, read_lines(path) if lines is None else lines), key=_is_row):
         if not is_row:
             _check_marks(path, [(line_number, line) for line_number, line in group if _DOCSTART.match(line)])
             continue

@@ -1,12 +1,16 @@
 import gzip
+from functools import partial
 
 import pyarrow as pa
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.corpus.files import read_lines
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.entities import read_conll
 from domainbert.serving.texts import read_texts
+from domainbert.tasks.parsing.config import Parsing
+from domainbert.tasks.parsing.files import read as read_treebank
 
 
 @pytest.fixture
@@ -167,6 +171,29 @@ def test_an_extremely_long_line(write, monkeypatch):
     monkeypatch.setattr("domainbert.corpus.files.MAX_DOCUMENT_BYTES", 1024**2)
     with pytest.raises(DomainbertError, match=r"file\.conll:2: a line of more than 1 MiB; expected"):
         read_conll(path)
+
+
+@pytest.mark.parametrize(
+    "read", [read_conll, lambda path: list(read_words(path, 1)), partial(read_treebank, Parsing())]
+)
+def test_a_sentence_without_an_end_is_not_read_to_its_end(write, monkeypatch, read):
+    """Compressed, a file of a few kilobytes may hold a sentence of any length."""
+    rows = "".join(f"{number}\tA\tO" + "\t_" * 7 + "\n" for number in range(1, 9))
+    path = write(gzip.compress(f"{rows[: len(rows) // 2]}\n{rows * 100}".encode()), "file.conll.gz")
+    numbers = []
+
+    def counted(lines):
+        numbers.append(0)
+        for line in lines:
+            numbers.append(line[0])
+            yield line
+
+    monkeypatch.setattr("domainbert.labelled.conll._MAX_LINES", 8)
+    for module in ("domainbert.labelled.conll", "domainbert.tasks.parsing.files"):
+        monkeypatch.setattr(f"{module}.read_lines", lambda path: counted(read_lines(path)))
+    with pytest.raises(DomainbertError, match=r"file\.conll\.gz:14: the sentence has more than 8 lines; expected"):
+        read(path)
+    assert max(numbers) == 14
 
 
 def test_missing_file(tmp_path):

@@ -16,6 +16,7 @@ from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import read_lines
 from domainbert.corpus.rows import Rows
+from domainbert.labelled.conll import check_lengths
 from domainbert.labelled.items import PlainItem, SentenceFile, Unit, describe_labels, is_visible, label_set
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
@@ -150,7 +151,7 @@ def is_word(row: str) -> bool:
 
 def _blocks(path: Path) -> Iterator[list[Line]]:
     """Yield blocks of numbered lines separated by blank lines."""
-    for has_text, lines in groupby(read_lines(path), key=lambda line: bool(line[1].strip())):
+    for has_text, lines in groupby(check_lengths(path, read_lines(path)), key=lambda line: bool(line[1].strip())):
         if has_text:
             yield list(lines)
 
