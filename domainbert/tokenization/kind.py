@@ -5,9 +5,6 @@ The entries of a vocabulary are called pieces. The role of a piece is whether it
 
 from __future__ import annotations
 
-import base64
-import json
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +14,6 @@ from tokenizers import AddedToken, Encoding, Tokenizer, decoders, processors
 from typing_extensions import override
 
 from domainbert.base.choices import choices_of, concrete_subclasses
-from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.special_tokens import Template, bert_template, usual_special_tokens
 from domainbert.tokenization.train import TrainingWords
@@ -28,8 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Bools: TypeAlias = "NDArray[np.bool_]"
-_MAX_UNUSED_IDS = 100_000  # a list of the vocabulary has an item for each id
-_MAX_GROWTH = 1_000  # characters that the normalizer may write for one
 MAX_WORD_PIECES = 16  # a longer run of pieces without a space, as in Thai, is split into several words
 META_SPACE = "\u2581"  # "▁", for the space before a word in sentencepiece: "▁bank"
 
@@ -241,28 +235,3 @@ def tokens_by_id(backend: Tokenizer) -> list[str]:
     """Return the vocabulary, added tokens included, in the order of its ids; "" for an unused id."""
     tokens = {token_id: token for token, token_id in backend.get_vocab(with_added_tokens=True).items()}
     return [tokens.get(token_id, "") for token_id in range(max(tokens, default=-1) + 1)]
-
-
-def check_size(folder: Path, backend: Tokenizer) -> None:
-    """Raise `DomainbertError` for ids far beyond the number of entries, or a normalizer that multiplies texts."""
-    vocab = backend.get_vocab(with_added_tokens=True)
-    if (highest := max(vocab.values(), default=0)) > len(vocab) + _MAX_UNUSED_IDS:
-        found = f"an entry has the id {highest:,}, but the vocabulary has {len(vocab):,} entries"
-        raise DomainbertError(f"{folder}: {found}; expected ids without large gaps")
-    if (growth := _growth(json.loads(backend.normalizer.__getstate__()) if backend.normalizer else {})) > _MAX_GROWTH:
-        found = f"the normalizer may write {growth:,} characters for one"
-        raise DomainbertError(f"{folder}: {found}; expected at most {_MAX_GROWTH:,}")
-
-
-def _growth(normalizer: Mapping[str, Any]) -> int:
-    """Return how many characters the replacements of a normalizer, given as JSON, may write for one character."""
-    match normalizer:
-        case {"type": "Sequence", "normalizers": steps}:
-            return math.prod(map(_growth, steps))
-        case {"type": "Replace", "pattern": pattern, "content": content}:
-            # a regular expression, like an empty string, may also match between two characters
-            return max(1, len(content) + (not pattern.get("String")))
-        case {"type": "Precompiled", "precompiled_charsmap": charsmap}:
-            data = base64.b64decode(charsmap)  # the size of a trie, the trie, and the replacements as C strings
-            return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")))
-    return 1

@@ -17,17 +17,9 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.tokenization.kind import (
-    Bools,
-    Pieces,
-    check_size,
-    expected_kinds,
-    kind_of,
-    registered_kinds,
-    tokens_by_id,
-)
+from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
-from domainbert.tokenization.words import check_unicode
+from domainbert.tokenization.words import check_size, check_unicode
 
 _FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -221,8 +213,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         input length of the model, or None if it is unknown.
 
     Raises:
-        DomainbertError: no tokenizer, an unreadable file, too large ids or replacements, or a file that has changed
-            since a stage wrote it.
+        DomainbertError: no tokenizer, an unreadable file, or a file that has changed since a stage wrote it.
     """
     folder = Path(folder)
     if not folder.is_dir():

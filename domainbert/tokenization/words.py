@@ -6,11 +6,15 @@ the strings are counted; only distinct strings are then split into words.
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
@@ -22,6 +26,8 @@ from domainbert.base.errors import HALF_SURROGATE, DomainbertError
 _STRING = re.compile(r"\s+\S*(?:[^\S \n]\s*\S*)*")
 _MAX_DISTINCT = 250_000  # strings of a level
 _HASH_BITS = 64
+_MAX_UNUSED_IDS = 100_000  # a list of the vocabulary has an item for each id
+_MAX_GROWTH = 1_000  # characters that a normalizer may write for one
 _MAX_BYTES = 4_000_000_000  # trainers count pairs of pieces, at most one per byte, in 32 bits
 
 
@@ -201,3 +207,29 @@ def encode_text(text: str) -> bytes:
     except UnicodeEncodeError as error:
         excerpt = ascii(text[max(error.start - 20, 0) : error.start + 20])
         raise DomainbertError(f"the text {excerpt} {HALF_SURROGATE}") from error
+
+
+def check_size(folder: Path, backend: Tokenizer) -> None:
+    """Raise `DomainbertError` for ids far beyond the number of entries, or a normalizer that multiplies texts."""
+    ids, normalizer = backend.get_vocab(with_added_tokens=True).values(), backend.normalizer
+    growth = _growth(json.loads(normalizer.__getstate__())) if normalizer else 1
+    for found, size, limit in (
+        ("the highest id", max(ids, default=0), len(ids) + _MAX_UNUSED_IDS),
+        ("the number of characters that the normalizer writes for one", growth, _MAX_GROWTH),
+    ):
+        if size > limit:
+            raise DomainbertError(f"{folder}: {found} is {size:,}; expected at most {limit:,} for {len(ids):,} entries")
+
+
+def _growth(normalizer: Mapping[str, Any]) -> int:
+    """Return how many characters the replacements of a normalizer, given as JSON, may write for one character."""
+    match normalizer:
+        case {"normalizers": steps}:
+            return math.prod(map(_growth, steps))
+        case {"pattern": pattern, "content": content}:
+            # a regular expression, like an empty string, may also match between two characters
+            return max(1, len(content) + (not pattern.get("String")))
+        case {"precompiled_charsmap": charsmap}:  # the size of a trie, the trie, and the replacements as C strings
+            data = base64.b64decode(charsmap)
+            return max(map(len, data[4 + int.from_bytes(data[:4], "little") :].split(b"\0")))
+    return 1
