@@ -18,6 +18,7 @@ import yaml
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path
 from domainbert.base.redact import map_texts
+from domainbert.base.yaml_loader import LimitError, load_plain
 
 CARD = "README.md"
 _FENCE = "---"
@@ -168,24 +169,26 @@ def escape_cell(value: object) -> str:
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:
     """Split a card into the values of its YAML header and the body. Return {} and the whole text if there is no valid
-    header at its start."""
+    header at its start; raise `LimitError` if the header is larger than `yaml_loader` allows."""
     match = _HEAD.match(text[:_MAX_CHARACTERS])
     if match is None:
         return {}, text
     try:
-        values = yaml.safe_load(match[1])
-    except (yaml.YAMLError, ValueError, RecursionError):
+        values = load_plain(match[1])
+    except (yaml.YAMLError, ValueError):
         return {}, text
     return (values, text[match.end() :].lstrip("\n")) if isinstance(values, dict) else ({}, text)
 
 
 def read_head(folder: Path) -> dict[str, Any]:
     """Return licence, languages, base model and pipeline tag from the card in a model folder, as far as they are set;
-    {} without a card."""
+    {} without a card. Raise `DomainbertError` for a header that would take long or much memory to read."""
     try:
         head, _ = split_card((folder / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    except LimitError as error:
+        raise DomainbertError(f"{folder / CARD}: {error}") from error
     text_keys = (*_LICENSE_KEYS, "pipeline_tag")
     text_or_list_keys = ("language", "base_model")
     values = {key: head[key] for key in (*text_keys, *text_or_list_keys) if isinstance(head.get(key), str)}

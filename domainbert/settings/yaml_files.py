@@ -6,10 +6,8 @@ to a maximum size, counted while the file is parsed and again while aliases are 
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,20 +15,8 @@ from typing import Any
 import yaml
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.yaml_loader import MAX_BYTES, MERGE_TAG, PLAIN_TAGS, Dumper, LimitError, Loader
 
-MAX_BYTES = 500_000
-MAX_NODES = 20_000
-MAX_DEPTH = 100
-_LINE_SEPARATORS = frozenset("\r\x85\u2028\u2029")  # without the line feed
-_PREFIX = "tag:yaml.org,2002:"
-PLAIN_TAGS = frozenset(_PREFIX + kind for kind in ("map", "seq", "str", "int", "float", "bool", "null"))
-MERGE_TAG = _PREFIX + "merge"
-_SCALARS = {
-    "bool": "true|True|TRUE|false|False|FALSE",
-    "int": "[-+]?[0-9][0-9_]*",
-    "float": r"[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
-    r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
-}
 _MAX_SHORT_TEXT = 80  # characters of a value in a message
 _QUOTE_OR_TAG = tuple("'\"|>!&")  # first characters of texts that are not plain scalars
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
@@ -181,7 +167,7 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
     """Parse YAML text, or return None if it is empty. `name` is a file, or an option if `folder` is None."""
     try:
         loader = Loader(text)
-        root = loader.get_single_node()
+        root = loader.single_node()
         if root is None:
             return None
         return _Builder(loader, name, folder).build(root)
@@ -203,7 +189,6 @@ class _Builder:
 
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
-        self.size = SizeCounter(" once its aliases are expanded")
 
     def build(self, node: yaml.Node) -> Node:
         """Convert a PyYAML node with all its children; raise `DomainbertError` for values that are not plain."""
@@ -211,13 +196,12 @@ class _Builder:
         if node.tag not in PLAIN_TAGS:
             expected = "text (in quotes), a number, true, false or null"
             raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected {expected}")
-        with self.size.count(node.start_mark):
-            if isinstance(node, yaml.MappingNode):
-                value: Any = self._mapping(node)
-            elif isinstance(node, yaml.SequenceNode):
-                value = [self.build(item) for item in node.value]
-            else:
-                value = self._scalar(node)
+        if isinstance(node, yaml.MappingNode):
+            value: Any = self._mapping(node)
+        elif isinstance(node, yaml.SequenceNode):
+            value = [self.build(item) for item in node.value]
+        else:
+            value = self._scalar(node)
         return Node(value, where, folder=self.folder)
 
     def _scalar(self, node: yaml.Node) -> Any:
@@ -255,96 +239,8 @@ class _Builder:
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
                 raise DomainbertError(f"{self._where(part)}: the value of '<<' is not a mapping; expected a mapping")
-            with self.size.count(part.start_mark):
-                merged = {**self._mapping(part), **merged}
+            merged = {**self._mapping(part), **merged}
         return merged
 
     def _where(self, node: yaml.Node) -> str:
         return self.name if self.folder is None else f"{self.name}:{node.start_mark.line + 1}"
-
-
-class LimitError(Exception):
-    """A file exceeds a size limit for configurations. `line` counts from 1; None if the whole file is meant."""
-
-    def __init__(self, message: str, line: int | None = None) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-class SizeCounter:
-    """Counts the values and levels of a file, and raises `LimitError` above the limits.
-
-    `when` ends the message on too many values.
-    """
-
-    def __init__(self, when: str = "") -> None:
-        self.when, self.nodes, self.depth = when, 0, 0
-
-    @contextmanager
-    def count(self, mark: yaml.Mark) -> Iterator[None]:
-        """Context manager for reading a value that begins at `mark`: count the value, and one more level until the
-        block ends."""
-        self.nodes, self.depth = self.nodes + 1, self.depth + 1
-        if self.nodes > MAX_NODES:
-            raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
-        if self.depth > MAX_DEPTH:
-            raise LimitError(f"more than {MAX_DEPTH} levels of nesting; expected at most that many", mark.line + 1)
-        yield
-        self.depth -= 1
-
-
-class Loader(yaml.SafeLoader):
-    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the size limits."""
-
-    yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.size = SizeCounter()
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
-        with self.size.count(self.peek_event().start_mark):
-            return super().compose_node(parent, index)
-
-
-class Dumper(yaml.SafeDumper):
-    """Writes YAML that `Loader` reads back unchanged."""
-
-    yaml_implicit_resolvers = copy.copy(yaml.SafeDumper.yaml_implicit_resolvers)
-
-    def ignore_aliases(self, data: Any) -> bool:
-        """Write every value in full, without aliases."""
-        return True
-
-
-def _use_yaml_1_2_scalars(target: type[Loader] | type[Dumper]) -> None:
-    """Use the rules of YAML 1.2 for scalars instead of PyYAML's rules of YAML 1.1, in which `1e-4` is text, `no` false,
-    `12:30` 750, `2024-01-02` a date and `=` an error."""
-    dropped = {_PREFIX + tag for tag in ("bool", "int", "float", "timestamp", "value")}
-    resolvers = {
-        first: [(tag, pattern) for tag, pattern in entries if tag not in dropped]
-        for first, entries in target.yaml_implicit_resolvers.items()
-    }
-    target.yaml_implicit_resolvers = resolvers
-    for tag, pattern in _SCALARS.items():
-        first_characters = list("tTfF" if tag == "bool" else "-+.0123456789")
-        target.add_implicit_resolver(_PREFIX + tag, re.compile(f"^(?:{pattern})$"), first_characters)
-
-
-_use_yaml_1_2_scalars(Loader)
-_use_yaml_1_2_scalars(Dumper)
-
-
-def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    """Represent text; line separators other than a line feed need double quotes, which escape them."""
-    return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _LINE_SEPARATORS & set(text) else None)
-
-
-def _construct_int(loader: Loader, node: yaml.ScalarNode) -> int:
-    """Return an integer, which may have underscores between its digits and always is decimal: 010 is 10."""
-    return int(str(loader.construct_scalar(node)).replace("_", ""))
-
-
-Dumper.add_representer(str, _represent_text)
-Loader.add_constructor(_PREFIX + "int", _construct_int)

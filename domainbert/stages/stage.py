@@ -124,12 +124,19 @@ class Inputs:
         return inputs
 
     def model(self, path: Path) -> ModelFolder:
-        """Return a model folder, see `open_model`; its tokenizer is also read once."""
+        """Return a model folder, see `open_model`; its tokenizer is also read once. Its card is only checked, so that
+        an error comes before a training or evaluation, not from the card that is written after it."""
+        from domainbert.models.card import read_head
         from domainbert.models.folder import open_model
+
+        def open_with_card() -> ModelFolder:
+            opened = open_model(path)
+            read_head(opened.path)
+            return opened
 
         resolved = resolve_path(path)
         folder = resolved.parent if resolved.suffix == ".onnx" else resolved
-        return self._open_once(("model", str(path)), [folder], lambda: open_model(path))
+        return self._open_once(("model", str(path)), [folder], open_with_card)
 
     def tokenizer(self, path: Path) -> DomainTokenizer:
         """Return the tokenizer of a folder, see `load_tokenizer`."""

@@ -100,7 +100,6 @@ def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:
         "---\n[1, 2]\n---\n",
         "---\nlicense: [mit]\nlanguage: {a: 1}\nbase_model: 7\n---\n",
         "---\n!!python/object/apply:os.system [id]\n---\n",
-        "---\n" + "[" * 5000 + "\n---\n",
         "---\nlicense: mit\n" + "x" * 200_000 + "\n---\n",
         "",
     ],
@@ -110,6 +109,24 @@ def test_a_card_in_another_form_says_nothing(tmp_path: Path, text: str) -> None:
     assert read_head(tmp_path) == {}
     (tmp_path / "README.md").write_bytes(b"---\nlicense: \xff\n---\n")
     assert read_head(tmp_path) == {} == read_head(tmp_path / "none")
+
+
+DOUBLED = "".join(f"a{i + 1}: &a{i + 1} {{<<: [*a{i}, *a{i}]}}\n" for i in range(25))
+BOMBS = {
+    "aliases": "a0: &a0 [x, x]\n" + "".join(f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(9)),
+    "merge keys": "a0: &a0 {x: 1}\n" + DOUBLED,
+    "a value that contains itself": "license: mit\ntags: &a [*a]\n",
+    "depth": "tags: " + "[" * 5000 + "\n",
+    "long text": f"tags: [&a {'x' * 50_000}{', *a' * 11}]\n",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_head_that_expands_without_end_is_refused_with_its_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "README.md").write_text(f"---\n{BOMBS[name]}---\n")
+    with pytest.raises(DomainbertError) as error:
+        read_head(tmp_path)
+    assert str(error.value).startswith(f"{tmp_path}/README.md: more than ")
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from huggingface_hub import ModelCard
 
 from domainbert import load_predictor
+from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import output_names
 from domainbert.models.card import split_card
 
@@ -75,3 +77,15 @@ def test_what_the_user_says_is_on_the_card_and_changes_no_key(runs, tmp_path):
     assert head["tags"] == ["domainbert", "law"] and head["model-index"][0]["name"] == "Fine-tuned domain model"
     made_from = json.loads((out / "seed-1/training.json").read_text())["made_from"]
     assert "max_epochs" in made_from and not [name for name in made_from if name.startswith("card")]
+
+
+@pytest.mark.parametrize("stage", ["evaluate", "finetune"])
+def test_a_card_that_would_be_refused_is_refused_before_the_work(runs, tmp_path, stage):
+    model = shutil.copytree(runs / "ner-pretrained/seed-1", tmp_path / "model")
+    (model / "README.md").write_text("---\nlicense: mit\ntags: &a [*a]\n---\n")
+    with pytest.raises(DomainbertError, match=r"README\.md: more than 100 levels"):
+        if stage == "evaluate":
+            runs.evaluate(str(tmp_path / "out"), "ner", {"a": model})
+        else:
+            runs.finetune(str(tmp_path / "out"), "ner", model=model, seeds=(1,), max_epochs=1)
+    assert not list((tmp_path / "out").rglob("*.safetensors")) and not list((tmp_path / "out").glob("predictions/*/*"))
