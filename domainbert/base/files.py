@@ -82,11 +82,34 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
 
 def sync_files(folder: Path) -> None:
-    """Flush all files below a folder to disk (fsync), so that they survive a crash of the machine."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with open(path, "rb") as file:
-                os.fsync(file.fileno())
+    """Flush a folder, with all files and folders below it, to disk (fsync): they survive a crash of the machine."""
+    for path in (*filter(Path.is_file, folder.rglob("*")), *filter(Path.is_dir, folder.rglob("*")), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        os.fsync(descriptor)
+        os.close(descriptor)
+
+
+@contextmanager
+def replaced_files(folder: Path, needed: str) -> Iterator[Path]:
+    """Context manager for writing files that belong together: yield an empty folder, whose files replace the files of
+    `folder` at the end. Other files in `folder` are kept.
+
+    No reader opens `folder` without the file `needed`, which is removed first and replaced last: after a kill, the
+    folder opens with the old files or the new files, or not at all.
+    """
+    new = folder / ".unfinished"
+    shutil.rmtree(new, ignore_errors=True)  # left by a process that was killed
+    new.mkdir(parents=True)
+    try:
+        yield new
+        sync_files(new)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    (folder / needed).unlink(missing_ok=True)
+    for path in sorted(new.iterdir(), key=lambda path: path.name == needed):
+        path.replace(folder / path.name)
+    new.rmdir()
 
 
 def write_json(path: Path, value: Any, unredacted: bool = False) -> None:
@@ -117,7 +140,8 @@ _ENTRY_LENGTH = 5  # of an entry of the cache: the 4 numbers of a quick look, an
 _NOT_HASHED = {"manifest.json", "status.json", "README.md"}  # describe the run and the model; no stage reads them
 RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json", "report.html"}
 """Files in a stage folder that describe the run; no other stage reads them."""
-RUN_FOLDERS = {"logs", "checkpoints"}
+LOGS, CURVES = "logs", "metrics.jsonl"
+RUN_FOLDERS = {LOGS, "checkpoints"}
 """Subfolders of a stage folder that no other stage reads."""
 _FOLDER_OF_RECORD = {"prepared.json": "parts"}  # file with the hashes of all files in the folder next to it
 
@@ -158,7 +182,7 @@ class FileHashes:
 
     def of_file(self, path: Path) -> str:
         """Return `hash_file` of a file, from the cache if its `quick_look` is the same."""
-        name, stamp = str(path.resolve()), quick_look(path.stat())
+        name, stamp = redact(str(path.resolve())), quick_look(path.stat())
         entry = self._entries.get(name)
         if entry is None or entry[:-1] != stamp:  # an entry is a quick look, then the hash
             entry = self._entries[name] = [*stamp, hash_file(path)]

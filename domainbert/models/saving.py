@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, divergence_error
+from domainbert.base.files import replaced_files
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig
 from domainbert.models.folder import HEAD_KEY, TEACHERS_KEY, ModelFolder
@@ -35,7 +36,8 @@ def save_model(
     """Write a model folder that `transformers` can load: weights, `config.json`, tokenizer and model card.
 
     Args:
-        path: the folder; created if missing.
+        path: the folder; created if missing. Its files are replaced only after all new files are written; files that
+            are not of a model are kept.
         model, config: the encoder with its head, and its architecture.
         tokenizer: saved with the weights.
         head: the kind of head of the model; None saves only the encoder.
@@ -56,8 +58,7 @@ def save_model(
     if problem := non_finite_problem(tensors):
         raise divergence_error(f"{path}: {problem}")
     fields = folder_fields(model, config, tokenizer, head, labels, teachers, facts)
-    _write_folder(path, tensors, fields, card)
-    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+    _write_folder(path, tensors, fields, card, tokenizer, config, max_length)
 
 
 def folder_fields(
@@ -115,8 +116,7 @@ def save_with_vocabulary(
     fields = {**folder.fields, **_special_ids(config, tokenizer), "vocab_size": vocab_size}
     if "tie_word_embeddings" in fields:
         fields["tie_word_embeddings"] = True  # `load_tensors` drops copies of the embeddings, so readers must tie them
-    _write_folder(path, tensors, fields, card)
-    tokenizer.save(path, config.max_length if max_length is None else max_length, config.num_token_types > 1)
+    _write_folder(path, tensors, fields, card, tokenizer, config, max_length)
 
 
 def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str, int]:
@@ -128,12 +128,21 @@ def _special_ids(config: EncoderConfig, tokenizer: DomainTokenizer) -> dict[str,
     return {name: token_id for name, token_id in ids.items() if name in keys}
 
 
-def _write_folder(path: Path, tensors: Mapping[str, Tensor], fields: Mapping[str, Any], card: str) -> None:
+def _write_folder(
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    fields: Mapping[str, Any],
+    card: str,
+    tokenizer: DomainTokenizer,
+    config: EncoderConfig,
+    max_length: int | None,
+) -> None:
     from safetensors.torch import save_file
 
-    path.mkdir(parents=True, exist_ok=True)
-    file = path / "model.safetensors"
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
-    file.chmod(0o644)  # safetensors writes files that only their owner can read
-    (path / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    (path / "README.md").write_text(card, encoding="utf-8")
+    with replaced_files(path, "config.json") as new:
+        file = new / "model.safetensors"
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, metadata={"format": "pt"})
+        file.chmod(0o644)  # safetensors writes files that only their owner can read
+        (new / "config.json").write_text(json.dumps(fields, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        (new / "README.md").write_text(card, encoding="utf-8")
+        tokenizer.save(new, config.max_length if max_length is None else max_length, config.num_token_types > 1)

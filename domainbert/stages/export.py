@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.base.fields import TRAINED_MODEL
-from domainbert.base.files import write_json, write_text
+from domainbert.base.files import replaced_files, write_json, write_text
 from domainbert.base.layout import format_interval, format_score
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
@@ -88,23 +88,24 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
     loaded, folder = _load_with_head(inputs.model(settings.model))
     scoring = _read_check_set(folder, settings, inputs)
     examples = _examples(folder, scoring)  # rejects texts that the model cannot read, before any file is written
-    files = _write_files(out, loaded, folder, settings.quantize)
-    decoder = find_decoder(loaded.head, folder.labels)
-    if decoder is not None:
-        task_from_model_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
-        decoder.write(out)
     report: dict[str, Any] = {"source": model_name(folder.path), "head": folder.head, "texts_compared": len(examples)}
-    report["files"] = _compare_logits(loaded, folder.tokenizer(), examples, files)
-    results = {name: _file_summary(facts) for name, facts in report["files"].items()}
-    if scoring is not None and settings.check is not None:
-        scores = _score_files(scoring, folder.path, files)
-        report |= {"check": set_name(settings.check), scoring.headline.key: scores["torch"][scoring.headline.key]}
-        for name, facts in report["files"].items():
-            facts |= scores[name] if "interval" in scores[name] else {}
-        names = ", ".join(path_of(file).name for file in files_of(settings.check))
-        results[f"{scoring.headline.name} on {names}"] = _scores_text(scores, scoring.headline)
-    write_json(out / "metrics.json", report)
-    write_text(out / "README.md", _card(report, folder, decoder.logits if decoder else "", results))
+    with replaced_files(out, "config.json") as new:
+        files = _write_files(new, loaded, folder, settings.quantize)
+        decoder = find_decoder(loaded.head, folder.labels)
+        if decoder is not None:
+            task_from_model_folder(folder).attach_head(loaded.head)  # adds the invalid transitions between labels
+            decoder.write(new)
+        report["files"] = _compare_logits(loaded, folder.tokenizer(), examples, files)
+        results = {name: _file_summary(facts) for name, facts in report["files"].items()}
+        if scoring is not None and settings.check is not None:
+            scores = _score_files(scoring, folder.path, files)
+            report |= {"check": set_name(settings.check), scoring.headline.key: scores["torch"][scoring.headline.key]}
+            for name, facts in report["files"].items():
+                facts |= scores[name] if "interval" in scores[name] else {}
+            names = ", ".join(path_of(file).name for file in files_of(settings.check))
+            results[f"{scoring.headline.name} on {names}"] = _scores_text(scores, scoring.headline)
+        write_json(new / "metrics.json", report)
+        write_text(new / "README.md", _card(report, folder, decoder.logits if decoder else "", results))
     print("\n".join(f"{name}: {text}" for name, text in results.items()))
     return report
 
@@ -215,8 +216,9 @@ def _compare_logits(
         gap = largest_difference(expected, (logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS))
         if file == files[0] and not gap.tolerable:
             raise DomainbertError(
-                f"{file}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most {TOLERANCE:g} "
-                f"of the largest logit, {gap.scale:.3g}; try other versions of torch, onnx and onnxruntime"
+                f"{file.name}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most "
+                f"{TOLERANCE:g} of the largest logit, {gap.scale:.3g}; try other versions of torch, onnx and "
+                "onnxruntime"
             )
         size = file.stat().st_size
         facts[file.name] = {"bytes": size, "max_logit_difference": gap.largest, "largest_logit": gap.scale}

@@ -15,7 +15,7 @@ from typing import Any
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json
+from domainbert.base.files import read_json, replaced_files
 from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
@@ -160,11 +160,10 @@ class DomainTokenizer:
             "special_tokens_map.json": _format_json(self.special_tokens),
             **self.kind.other_files(self.backend),
         }
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, content in files.items():
-            (folder / name).write_text(content, encoding="utf-8", newline="\n")
-            (folder / name).chmod(0o644)
+        with replaced_files(Path(folder), "tokenizer.json") as new:
+            for name, content in files.items():
+                (new / name).write_text(content, encoding="utf-8", newline="\n")
+                (new / name).chmod(0o644)
 
 
 def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import FileHashes, hash_file
+from domainbert.base.files import LOGS, FileHashes, hash_file, sync_files
 from domainbert.base.freshness import Freshness, damaged_files, format_examples
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
@@ -64,14 +63,12 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir(parents=True)
         save(temporary / STATE)
-        _sync(temporary / STATE)
         index = {"step": step, "bytes": (temporary / STATE).stat().st_size, "sha256": hash_file(temporary / STATE)}
         (temporary / _INDEX_FILE).write_text(json.dumps(index | {"score": score}), encoding="utf-8")
-        _sync(temporary / _INDEX_FILE)
-        _sync(temporary)
+        sync_files(temporary)
         _delete(target)  # damaged, or an earlier write of the same step
         temporary.rename(target)
-        _sync(folder)
+        sync_files(folder)
     except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
         shutil.rmtree(temporary, ignore_errors=True)
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
@@ -134,14 +131,16 @@ def record_facts(out: Path, facts: Freshness) -> None:
 
 
 def is_finished_output(out: Path, name: str) -> bool:
-    """Return whether an output of a stage belongs to a finished seed, or to a finished part of a corpus.
+    """Return whether an output of a stage belongs to a finished seed or to a finished part of a corpus, or is a log, to
+    which a resumed training appends.
 
     `name` is the path of the output relative to `out`.
     """
     path = Path(name)
-    in_finished_seed = (out / path.parent / FINISHED).is_file()
+    if path.parent.name == LOGS or (out / path.parent / FINISHED).is_file():
+        return True
     part_folder = out.joinpath(*path.parts[:2])  # such as parts/00001
-    return in_finished_seed or (path.parts[0] == PARTS_FOLDER and (part_folder / PREPARED_FILE).is_file())
+    return path.parts[0] == PARTS_FOLDER and (part_folder / PREPARED_FILE).is_file()
 
 
 def remove_checkpoints(out: Path) -> None:
@@ -204,12 +203,3 @@ def _read_checkpoint(path: Path) -> Checkpoint:
 def _read_index(path: Path) -> dict[str, Any]:
     index: dict[str, Any] = json.loads((path / _INDEX_FILE).read_text(encoding="utf-8"))
     return index
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file or folder is written to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

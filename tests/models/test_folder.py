@@ -3,6 +3,10 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import os
+import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +67,62 @@ def test_transformers_takes_pairs_where_the_model_has_one_type_of_token(tmp_path
     assert sorted(encoded) == ["attention_mask", "input_ids"]
     logits = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path)(**encoded).logits
     assert logits.shape == (1, 6, 32)
+
+
+def killed_at(event: int, folder: Path, work: Callable[[], None]) -> bool:
+    """Do the work in a child process that is killed before its n-th change of a file below the folder; return whether
+    it was killed, not finished."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    left = itertools.count(event, -1)
+
+    def hook(name: str, arguments: tuple[object, ...]) -> None:
+        changes = name in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "shutil.rmtree")
+        changes |= name == "open" and isinstance(arguments[2], int) and bool(arguments[2] & (os.O_WRONLY | os.O_RDWR))
+        if changes and str(folder) in str(arguments[0]) and not next(left):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(hook)
+    work()
+    os._exit(0)
+
+
+def test_a_kill_at_any_write_leaves_the_old_or_the_new_model(tmp_path):
+    """Never new weights with the old tokenizer; files of others stay."""
+    folder = tmp_path / "model"
+
+    def save(vocabulary: str, fill: float) -> None:
+        tokens = [*SPECIAL_TOKENS.values(), *(f"{vocabulary}{number}" for number in range(3))]
+        tokenizer = DomainTokenizer(bert_backend({token: number for number, token in enumerate(tokens)}, {}))
+        model = build_model(CONFIG, VocabularyFacts(8, 0), "tokens", 3)
+        with torch.no_grad():
+            model.encoder.input_embeddings.weight.fill_(fill)
+        save_model(folder, model, CONFIG, tokenizer, "tokens", f"# {vocabulary}\n", LABELS)
+
+    def contents() -> str:
+        try:
+            opened = open_model(folder)
+        except DomainbertError as error:
+            return str(error)
+        value = load_tensors(opened.path, opened.config)["bert.embeddings.word_embeddings.weight"][1, 0].item()
+        return f"{value:.0f} {opened.tokenizer().backend.id_to_token(5)} {(folder / 'README.md').read_text()}"
+
+    states = []
+    for event in itertools.count():
+        save("old", 1.0)
+        (folder / "notes.txt").write_text("mine")
+        (folder / "logs").mkdir(exist_ok=True)
+        killed = killed_at(event, folder, lambda: save("new", 2.0))
+        states.append(contents())
+        assert (folder / "notes.txt").read_text() == "mine" and (folder / "logs").is_dir()
+        if not killed:
+            break
+    old, new = "1 old0 # old\n", "2 new0 # new\n"
+    closed = [state for state in states if state not in (old, new)]
+    assert states == [old] * states.count(old) + closed + [new] * states.count(new)
+    assert states.count(old) > 10 and states[-1] == new
+    assert all("no config.json" in state for state in closed) and len(closed) < 10, "only while files are renamed"
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
 
 
 def test_what_the_folder_holds(tmp_path):

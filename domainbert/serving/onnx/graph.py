@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +69,7 @@ def need_onnx() -> None:
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
     """Write a model (on the CPU) in fp32, with dynamic batch size and length; equal models give equal bytes.
 
-    Inputs (int64) and output (fp32) are defined by `PlainModel`; a CRF is not exported. The file is written atomically.
+    Inputs (int64) and output (fp32) are defined by `PlainModel`; a CRF is not exported.
 
     Raises:
         DomainbertError: the weights are too large for an ONNX file.
@@ -101,20 +100,19 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
     proto = program.model_proto
     _strip_origins(proto)
     proto.ir_version = IR_VERSION
-    with _atomic_file(path) as temporary:
-        temporary.write_bytes(proto.SerializeToString(deterministic=True))
+    path.write_bytes(proto.SerializeToString(deterministic=True))
 
 
 def quantize_int8(source: Path, path: Path) -> None:
-    """Write an ONNX model with int8 weights, for ONNX Runtime's dynamic quantisation. The file is written atomically.
+    """Write an ONNX model with int8 weights, for ONNX Runtime's dynamic quantisation.
 
     Matrices have a scale per output channel, embeddings a single scale. Activations are quantised at run time with the
     minimum and maximum of the whole batch, so that the output for a text depends slightly on the other texts.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    with _atomic_file(path) as temporary, _silence_warnings():
-        quantize_dynamic(source, temporary, per_channel=True, weight_type=QuantType.QInt8)
+    with _silence_warnings():
+        quantize_dynamic(source, path, per_channel=True, weight_type=QuantType.QInt8)
 
 
 def _strip_origins(proto: ModelProto) -> None:
@@ -124,16 +122,6 @@ def _strip_origins(proto: ModelProto) -> None:
         del part.metadata_props[:]
         part.doc_string = ""
     del graph.value_info[:]
-
-
-@contextmanager
-def _atomic_file(path: Path) -> Iterator[Path]:
-    """Context manager: yield a temporary path to write, and rename the file to `path` after it is complete."""
-    temporary = path.with_name(f".{path.name}.tmp")  # hidden, so not an output if the process is killed
-    yield temporary
-    with open(temporary, "rb") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
 
 
 @contextmanager
