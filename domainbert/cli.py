@@ -13,9 +13,10 @@ from types import ModuleType
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped, suggest_name
 from domainbert.base.files import disk_full_message
+from domainbert.base.layout import printable
 from domainbert.base.paths import check_utf8
 from domainbert.base.process import TRY_AGAIN, launched_by_domainbert, process_rank, record_signals
-from domainbert.base.redact import redact
+from domainbert.base.redact import redacted_output
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
 
@@ -53,6 +54,7 @@ _STAGE_FLAGS = {
 }
 
 
+@redacted_output()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code.
 
@@ -69,7 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with record_signals():
             return _dispatch(arguments)
     except (DomainbertError, TrainingStopped) as error:
-        sys.stderr.write(f"domainbert: {redact(str(error))}\n")
+        lines = str(error).split("\n")  # with arguments, paths and parts of files
+        sys.stderr.write("domainbert: " + "\n".join(map(printable, lines)) + "\n")
         if isinstance(error, DomainbertError):
             return 1 if isinstance(error, ErrorsFound) else 2
         # 0 in a process that a stage has started: if such a process fails, Lightning kills the first process
@@ -80,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None and not disk_full_message(error):
             raise
-        sys.stderr.write(f"domainbert: {str(error.filename or 'output')[:200]}: {error.strerror}\n")
+        sys.stderr.write(f"domainbert: {printable(str(error.filename or 'output')[:200])}: {error.strerror}\n")
         return 2
     except UnicodeEncodeError as error:  # the name of a file on the disk
         sys.stderr.write(f"domainbert: {error.object[:200]!a}: this name is not {error.encoding.upper()}; rename it\n")
@@ -94,7 +97,7 @@ def _format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """Return a library's warning as one line, without its position in the code; replaces `warnings.formatwarning`."""
-    return f"warning: {' '.join(str(message).split())}\n"
+    return f"warning: {printable(' '.join(str(message).split()))}\n"
 
 
 def _dispatch(arguments: list[str]) -> int:

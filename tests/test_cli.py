@@ -29,6 +29,12 @@ def test_errors_go_to_standard_error_with_exit_code_2(
         ("make", "-c", "none.yaml"): "none.yaml: cannot be read (No such file or directory); expected a YAML file",
         ("make", "--words", "[a]"): "--out: missing; expected the folder to write",
         ("make", "--words", "[a]", "--out", "o", "--siz", "1"): "--siz: unknown key; did you mean 'size'?",
+        (
+            "m\x1b[2J",
+        ): r"no command or stage 'm\x1b[2J'; expected one of make, use, score, run, init, tune, runs, report",
+        ("make", "--\x1b]0;x\x07", "1", "--out", "o", "--words", "[a]"): (
+            r"--\x1b]0;x\x07: unknown key; expected one of words, size, num_workers, texts"
+        ),
         ("tune",): "tune: expected a YAML file after -c: domainbert tune -c FILE",
         ("run",): "run: expected exactly one recipe, without -c: domainbert run recipe.yaml",
     }

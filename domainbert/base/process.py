@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from types import FrameType
 
 from domainbert.base.errors import TrainingStopped
-from domainbert.base.redact import redact
 
 LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: the same text in all processes that the stage starts
 
@@ -155,7 +154,7 @@ def _exit_if_unhandled(ended: threading.Event) -> None:
             try:
                 for record in record_stop:
                     message = record(message)
-                sys.stderr.write(f"domainbert: {redact(message)}\n")
+                sys.stderr.write(f"domainbert: {message}\n")
             finally:  # also if the reader of stderr has ended
                 os._exit(TRY_AGAIN)
 

@@ -1,4 +1,4 @@
-"""Removes secrets from manifests, configurations and messages.
+"""Removes secrets from files, messages and printed text.
 
 Passwords, tokens and signatures in URLs, `password=...` of database connections, HTTP headers (`Bearer ...`), and the
 values of environment variables with secret names (`WANDB_API_KEY`, `HF_TOKEN`, `PGPASSWORD`) are replaced with `***`.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
-from typing import Any
+from typing import Any, TextIO, cast
 
 HIDDEN = "***"
 
@@ -44,6 +46,30 @@ def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
     unchanged. `environment` has the variables whose values may be secrets; None is `os.environ`."""
     secrets = _secrets(os.environ if environment is None else environment)
     return map_texts(value, partial(_redacted_text, secrets), with_keys=True)
+
+
+class _RedactedStream:
+    """A text stream to which texts are written without secrets."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return self._stream.write(redact(text))
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+
+@contextmanager
+def redacted_output() -> Iterator[None]:
+    """Context manager that removes secrets from everything that this process prints."""
+    out, errors = (cast("TextIO", _RedactedStream(stream)) for stream in (sys.stdout, sys.stderr))
+    with redirect_stdout(out), redirect_stderr(errors):
+        yield
 
 
 def map_texts(value: Any, change: Callable[[str], str], with_keys: bool = False) -> Any:

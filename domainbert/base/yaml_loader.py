@@ -36,67 +36,49 @@ class LimitError(Exception):
         self.line = line
 
 
-class SizeCounter:
-    """Counts the values, levels and characters of YAML text, and raises `LimitError` above the limits.
-
-    `when` ends the message on too many values or characters.
-    """
-
-    def __init__(self, when: str = "") -> None:
-        self.when, self.nodes, self.depth, self.characters = when, 0, 0, 0
-
-    @contextmanager
-    def count(self, mark: yaml.Mark, text: str = "") -> Iterator[None]:
-        """Context manager for reading a value that begins at `mark`: count the value with its text, and one more level
-        until the block ends."""
-        self.nodes, self.depth, self.characters = self.nodes + 1, self.depth + 1, self.characters + len(text)
-        if self.nodes > MAX_NODES:
-            raise LimitError(f"more than {MAX_NODES:,} values{self.when}; expected at most that many")
-        if self.depth > MAX_DEPTH:
-            raise LimitError(f"more than {MAX_DEPTH} levels of nesting; expected at most that many", mark.line + 1)
-        if self.characters > MAX_BYTES:
-            raise LimitError(f"more than {MAX_BYTES:,} characters{self.when}; expected at most that many")
-        yield
-        self.depth -= 1
-
-
 class Loader(yaml.SafeLoader):
-    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the size limits."""
+    """Parses YAML text to PyYAML nodes, and raises `LimitError` above the limits on values, levels and characters."""
 
     yaml_implicit_resolvers = copy.copy(yaml.SafeLoader.yaml_implicit_resolvers)
-
-    def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.size = SizeCounter()
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
-        with self.size.count(self.peek_event().start_mark):
-            return super().compose_node(parent, index)
+    _nodes = _depth = _characters = 0
+    _when = ""  # end of the message on too many values or characters
 
     def single_node(self) -> yaml.Node | None:
         """Return the root of the text, whose aliases and merge keys are safe to expand; None for an empty text."""
         root: yaml.Node | None = self.get_single_node()
+        self._nodes, self._when = 0, " once its aliases are expanded"
         if root is not None:
-            _check_expanded(root, SizeCounter(" once its aliases are expanded"))
+            self._check_expanded(root)
         return root
 
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose and count a node with its children: a YAML bomb is rejected before all of it is read."""
+        with self._count(self.peek_event().start_mark):
+            return super().compose_node(parent, index)
 
-def _check_expanded(node: yaml.Node, size: SizeCounter) -> None:
-    is_scalar = isinstance(node, yaml.ScalarNode)
-    with size.count(node.start_mark, node.value if is_scalar else ""):
-        for child in () if is_scalar else node.value:
-            for part in child if isinstance(child, tuple) else (child,):  # key and value of a mapping
-                _check_expanded(part, size)
+    def _check_expanded(self, node: yaml.Node) -> None:
+        is_scalar = isinstance(node, yaml.ScalarNode)
+        with self._count(node.start_mark, node.value if is_scalar else ""):
+            for child in () if is_scalar else node.value:
+                for part in child if isinstance(child, tuple) else (child,):  # key and value of a mapping
+                    self._check_expanded(part)
+
+    @contextmanager
+    def _count(self, mark: yaml.Mark, text: str = "") -> Iterator[None]:
+        self._nodes, self._depth, self._characters = self._nodes + 1, self._depth + 1, self._characters + len(text)
+        if self._nodes > MAX_NODES:
+            raise LimitError(f"more than {MAX_NODES:,} values{self._when}; expected at most that many")
+        if self._depth > MAX_DEPTH:
+            raise LimitError(f"more than {MAX_DEPTH} levels of nesting; expected at most that many", mark.line + 1)
+        if self._characters > MAX_BYTES:
+            raise LimitError(f"more than {MAX_BYTES:,} characters{self._when}; expected at most that many")
+        yield
+        self._depth -= 1
 
 
 def load_plain(text: str) -> Any:
-    """Return the plain Python values of YAML text; None for an empty text.
-
-    Raises:
-        LimitError: too many values, levels or characters, perhaps only once aliases are expanded.
-        YAMLError, ValueError: invalid YAML.
-    """
+    """Return the plain Python values of YAML text; raise `LimitError`, or `YAMLError` or `ValueError` if it is not
+    valid."""
     loader = Loader(text)
     root = loader.single_node()
     return None if root is None else loader.construct_document(root)

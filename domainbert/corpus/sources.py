@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.paths import stream_kind
+from domainbert.base.redact import redact
 from domainbert.corpus.file_kind import evident_kind, read_first_lines
 from domainbert.corpus.files import MAX_DOCUMENT_BYTES, find_files, format_suffix, read_lines, too_long
 from domainbert.corpus.readers import READERS, Reader
@@ -175,6 +176,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
         raise DomainbertError(f"{path}: has no keys, but translation_key is set; expected JSONL, CSV or Parquet")
     else:
         documents = _read_pairs(partial(reader, path), source)
+    name = redact(name)  # the ids of documents are stored
     for position, *sides in documents:
         yield name + position, *sides
 

@@ -17,7 +17,7 @@ import yaml
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path
-from domainbert.base.redact import map_texts
+from domainbert.base.redact import map_texts, redact
 from domainbert.base.yaml_loader import LimitError, load_plain
 
 CARD = "README.md"
@@ -154,11 +154,11 @@ def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str
 
 
 def join_card(head: Mapping[str, Any], body: str) -> str:
-    """Return the text of a card from header and body; each value of the header is one line, so that no value can end
-    the YAML."""
-    single_lines = map_texts(head, lambda text: " ".join(text.split()))
+    """Return the text of a card from header and body, without secrets; each value of the header is one line, so that no
+    value can end the YAML."""
+    single_lines = map_texts(redact(head), lambda text: " ".join(text.split()))
     text = yaml.safe_dump(single_lines, sort_keys=False, allow_unicode=True, width=math.inf)
-    return f"{_FENCE}\n{text}{_FENCE}\n\n{body}"
+    return f"{_FENCE}\n{text}{_FENCE}\n\n{redact(body)}"
 
 
 def escape_cell(value: object) -> str:

@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from domainbert import __version__
 from domainbert.base.files import report_full_disk, write_text
+from domainbert.base.redact import redact
 
 MAX_BYTES = 2_000_000
 """Maximum size of a page, so that it opens quickly and can be sent by e-mail."""
@@ -93,6 +94,7 @@ def _environment() -> Environment:
     return Environment(
         loader=PackageLoader("domainbert.report"),
         autoescape=True,
+        finalize=lambda value: value if isinstance(value, Markup) else redact(value),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

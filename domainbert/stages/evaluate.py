@@ -14,6 +14,7 @@ from domainbert.base.files import write_json
 from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
+from domainbert.base.redact import redact
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
 from domainbert.settings.schema import defaults_of
 from domainbert.stages.stage import Inputs, stage
@@ -58,8 +59,9 @@ class Evaluate:
         if not self.models:
             problems.add("models: empty; expected at least one model folder with a name, as in {small: runs/finetune}")
         for name in self.models:
-            if not re.fullmatch(r"\w[\w.+-]*", name):
-                problems.add(f"models: found the name {name!r}; expected a folder name of letters, digits and ._+-")
+            if not re.fullmatch(r"\w[\w.+-]*", name) or redact(name) != name:
+                expected = "expected a folder name of letters, digits and ._+-, and no secret"
+                problems.add(f"models: found the name {name!r}; {expected}")
         if self.train is not None and not self.task.evaluation.uses_training_set:
             problems.add(f"train: the scores of {self.task.name} do not use the training set; expected null")
         problems.raise_if_any()
@@ -102,8 +104,8 @@ def evaluate(out: Path, settings: Evaluate, inputs: Inputs) -> dict[str, Any]:
     }
 
     drawn = {"seed": settings.seed, "resamples": resamples, "units": scoring.num_units, "metric": task.headline.key}
-    write_json(out / "draws.json", {"drawn": drawn, "systems": draws}, unredacted=True)
-    write_json(out / "metrics.json", {**facts, **summary}, unredacted=True)
+    write_json(out / "draws.json", {"drawn": drawn, "systems": draws})
+    write_json(out / "metrics.json", {**facts, **summary})
     test_files = ", ".join(path_of(file).name for file in files_of(settings.test))
     write_cards(out / "cards", settings.models, task, test_files, systems)
     print("\n".join(_score_lines(settings, scoring, summary)))

@@ -124,14 +124,13 @@ class Inputs:
         return inputs
 
     def model(self, path: Path) -> ModelFolder:
-        """Return a model folder, see `open_model`; its tokenizer is also read once. Its card is only checked, so that
-        an error comes before a training or evaluation, not from the card that is written after it."""
+        """Return a model folder, see `open_model`; its tokenizer is also read once."""
         from domainbert.models.card import read_head
         from domainbert.models.folder import open_model
 
         def open_with_card() -> ModelFolder:
             opened = open_model(path)
-            read_head(opened.path)
+            read_head(opened.path)  # only for its error, before a training or evaluation whose card copies this one
             return opened
 
         resolved = resolve_path(path)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from domainbert.base.fields import TOKENIZER, Length, PositiveInt, Range, SampleBytes
 from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
+from domainbert.base.redact import redact
 from domainbert.corpus.config import CorpusConfig
 from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.warnings import print_warnings
@@ -76,7 +77,8 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
 
     vocab_size, min_count = settings.vocab_size, settings.min_character_count
     other = inputs.tokenizer(settings.compare_with) if settings.compare_with is not None else None
-    texts: dict[str, Mapping[str, int]] = {str(path): _read_word_counts(path) for path in settings.labelled or []}
+    labelled = settings.labelled or []
+    texts: dict[str, Mapping[str, int]] = {redact(str(path)): _read_word_counts(path) for path in labelled}
     if round_vocab_size(vocab_size) != vocab_size:
         print(f"vocab_size {vocab_size:,} rounded up to {round_vocab_size(vocab_size):,}, a multiple of 64")
     counters = count_words(settings.corpus, settings.sample_bytes, ["train", "validation"])
