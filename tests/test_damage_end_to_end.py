@@ -1,4 +1,5 @@
-"""The four damages that once went unnoticed, in a whole run: found, named, mended by force, to the same numbers."""
+"""Damages of a whole run: of every file that a stage has written, its curves too; four are mended by force, to the same
+numbers."""
 
 from __future__ import annotations
 
@@ -117,3 +118,46 @@ def test_damage_is_found_named_and_mended(
     before = numbers(finished / "runs", finished / "runs")
     assert numbers(out, finished / "runs") == before
     assert before["scores"]["metrics"]["systems"]["tagger"]["f1"] > 0
+
+
+EDITABLE = {"README.md", "config.yaml", "status.json"}
+"""Files about the run and model cards: no stage and no report reads anything from them that the manifest has, too."""
+
+
+def test_a_damage_of_any_file_is_told(
+    finished: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)
+    run = ["run", str(finished / "recipe.yaml")]
+    files = [path for path in (finished / "runs").glob("[!.]*/**/*") if path.is_file() and path.name not in EDITABLE]
+    names = {path.relative_to(finished / "runs").as_posix() for path in files}
+    curves = {"pretrain/logs/metrics.jsonl", "tagger/seed-1/logs/metrics.jsonl", "tagger/seed-1/training.json"}
+    assert names >= curves and len(names) > 40
+    silent = []
+    for file in files:
+        content, status = file.read_bytes(), file.stat()
+        for damage in (Path.unlink, flip_a_bit):
+            if not content and damage is flip_a_bit:
+                continue
+            damage(file)
+            capsys.readouterr()
+            code, error = main([*run, "--dry-run"]), capsys.readouterr()
+            if code != 2 or file.name not in error.out + error.err:
+                silent.append(f"{file.relative_to(finished / 'runs')}, {damage.__name__}")
+            file.write_bytes(content)
+            os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert silent == []
+    assert main(run) == 0
+
+
+def test_a_report_tells_a_damaged_curve(finished: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for name in ("pretrain/logs/metrics.jsonl", "tagger/seed-2/training.json"):
+        for damage in (Path.unlink, flip_a_bit):
+            out = shutil.copytree(finished / "runs", tmp_path / "runs", dirs_exist_ok=True)
+            damage(out / name)
+            assert main(["report", str(out), "--out", str(page)]) == 0
+            file = name.partition("/")[2]
+            change = "is missing" if damage is Path.unlink else "has changed"
+            assert f"{file} {change}" in page.read_text()
+            shutil.rmtree(out)

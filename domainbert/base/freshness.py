@@ -6,8 +6,8 @@ size and hash of each output, and a hash of the record. A result is up to date i
 outputs are unchanged.
 
 A quick look at an output compares size, modification time, change time and inode. If these differ, as in a copied
-folder, the content is hashed: only changed content and missing files are damage. Model cards, logs and the runner's
-files about the run may be edited.
+folder, the content is hashed: only changed content and missing files are damage. Model cards, the runner's files about
+the run, and logs other than `metrics.jsonl` (the curves of a report) may be edited.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import (
+    CURVES,
     HASHES,
+    LOGS,
     RUN_FILES,
-    RUN_FOLDERS,
     FileHashes,
     hash_file,
     hash_json,
@@ -41,6 +42,7 @@ INPUT_FILES = "input files"
 
 _DIGEST = re.compile(r" [0-9a-f]{64}$")  # hash at the end of the fact of an input file
 _RECORD_KEYS = ("made_from", "outputs", "sha256")  # the other keys are the result
+_EDITABLE = RUN_FILES - {"training.json"}  # files about the run that are not recorded; a report reads training.json
 _MAX_EXAMPLES = 3
 _MAX_VALUE_CHARACTERS, _MAX_LIST_CHARACTERS = 60, 240  # in a message
 
@@ -207,9 +209,10 @@ def write_record(path: Path, facts: Mapping[str, Any], outputs: Mapping[str, Any
 def record_outputs(folder: Path, with_quick_looks: bool = True) -> dict[str, dict[str, Any]]:
     """Hash every output file in a stage folder; return `bytes`, `sha256` and `quick_look` for each relative name.
 
-    Without quick looks, which contain times, equal files have equal records, but each comparison has to hash the files.
+    Without quick looks and logs, which contain times, equal trainings have equal records, but each comparison has to
+    hash the files.
     """
-    names = sorted(output_names(folder))
+    names = sorted(name for name in output_names(folder) if with_quick_looks or Path(name).parent.name != LOGS)
 
     def facts(name: str) -> dict[str, Any]:
         status = (folder / name).stat()
@@ -221,12 +224,14 @@ def record_outputs(folder: Path, with_quick_looks: bool = True) -> dict[str, dic
 
 
 def output_names(folder: Path) -> Iterator[str]:
-    """Yield the names of the output files of a stage, relative to its folder, without logs, model cards and the files
-    about the run. Raise `OSError` if a folder cannot be listed."""
+    """Yield the names of the output files of a stage and of its curves (`logs/metrics.jsonl`), relative to its folder,
+    without other logs, model cards and the files about the run. Raise `OSError` if a folder cannot be listed."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
+        in_logs = Path(parent).name == LOGS
         # in place: `os.walk` then skips the other folders
-        folders[:] = [name for name in folders if name not in RUN_FOLDERS and not name.startswith(".")]
-        outputs = (name for name in files if name not in RUN_FILES and not name.startswith("."))
+        folders[:] = [name for name in folders if name != "checkpoints" and not in_logs and not name.startswith(".")]
+        outputs = (name for name in files if name not in _EDITABLE and not name.startswith("."))
+        outputs = (name for name in outputs if name == CURVES or not in_logs)
         yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
 
 

@@ -60,7 +60,7 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
     check_utf8(str(path))
     if path.is_dir():
         for name in sorted(os.listdir(path)):
-            if not name.startswith("."):
+            if not name.startswith(".") and not _is_loop(path / name):
                 yield from _walk(path / name, base)
     elif path.is_file() or (path.is_symlink() and not path.exists()):
         yield path.relative_to(base).as_posix(), path
@@ -72,12 +72,20 @@ def _matches(pattern: str) -> list[str]:
     Raise `OSError` if a folder cannot be listed; `glob` would skip the folder.
     """
     parts = Path(pattern).parts
+    num_fixed = len([*takewhile(lambda part: not glob.has_magic(part), parts)])  # may lead through any link
     for index, part in enumerate(parts):
         if glob.has_magic(part) or "**" in parts[:index][-1:]:  # folders whose contents `glob` reads
             folders = glob.iglob(str(Path(*parts[:index])), recursive=True)
             for folder in filter(os.path.isdir, folders):
                 os.scandir(folder).close()  # only for its error
-    return sorted(glob.iglob(pattern, recursive=True))
+    paths = map(Path, glob.iglob(pattern, recursive=True))
+    folders_below = ((path, [path, *path.parents][: len(path.parts) - num_fixed]) for path in paths)
+    return sorted(str(path) for path, below in folders_below if not any(map(_is_loop, below)))
+
+
+def _is_loop(path: Path) -> bool:
+    """Return whether a path is a link to a folder that contains it."""
+    return path.is_symlink() and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path))
 
 
 @contextmanager

@@ -106,11 +106,14 @@ def cached_labels(
             unfinished = folder.with_name(folder.name + ".partial")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
-            with report_full_disk(cache):
-                _write_blocks(unfinished, **facts, blocks=compute())
-                freshness.record(unfinished / _RECORD, facts)
-            shutil.rmtree(folder, ignore_errors=True)
-            unfinished.rename(folder)
+            try:
+                with report_full_disk(cache):
+                    _write_blocks(unfinished, **facts, blocks=compute())
+                    freshness.record(unfinished / _RECORD, facts)
+                shutil.rmtree(folder, ignore_errors=True)
+                unfinished.rename(folder)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
     return SoftLabels(folder, facts, sizes)
 
 

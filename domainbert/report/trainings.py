@@ -74,7 +74,7 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
             monitored = validation_metrics[0] if seeds else ""
             title = _task_name(stage) if seeds else _PRETRAINING
             for folder in (stage.path, *sorted(stage.path.glob("seed-*"))):
-                if not (folder / _LOG).is_file():
+                if not run.is_intact(folder / "logs", "metrics.jsonl") or not (folder / _LOG).is_file():
                     continue
                 curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored)
                 by_group.setdefault((title, metrics), []).extend(curves)

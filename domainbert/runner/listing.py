@@ -18,7 +18,6 @@ from domainbert.base.freshness import format_examples
 from domainbert.base.layout import printable
 from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest
 from domainbert.base.progress import format_duration
-from domainbert.base.redact import redact
 from domainbert.runner.claim import (
     CONFIG,
     DONE,
@@ -105,7 +104,7 @@ def perform(typed: ParsedArguments) -> int:
     runs, unreadable = list_runs(folder)
     if "json" in typed.flags:
         listing = {"folder": str(folder), "runs": [_as_json(run) for run in runs], "unreadable": unreadable}
-        print(json.dumps(redact(listing), indent=2))
+        print(json.dumps(listing, indent=2))
         return 0
     lines = [*runs_table(runs, folder), *(f"cannot be read: {reason}" for reason in unreadable)]
     print("\n".join(map(printable, lines)))  # names and messages come from files
@@ -178,6 +177,8 @@ def _is_stage(folder: Path) -> bool:
         if len(names) > 1 or (folder / RUNNING).is_file():  # several files of a stage
             return True
         return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None  # None: another program's
+    except PermissionError:  # `inspect_stage` reports it
+        return True
     except (OSError, DomainbertError):
         return False
 
@@ -204,6 +205,7 @@ def inspect_stage(folder: Path) -> StageStatus:
             return _finished_status(folder, manifest)
     except _READ_ERRORS as error:
         why = error if isinstance(error, DomainbertError) else f"{MANIFEST} is invalid ({error!r}); delete this folder"
+        why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else why
         return StageStatus(folder.name, function, "damaged", why=" ".join(str(why).split()), started=started)
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())

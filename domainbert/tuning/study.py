@@ -21,7 +21,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.freshness import Freshness, flatten, format_examples
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.space import optuna_value
-from domainbert.tuning.trials import requeued_numbers
+from domainbert.tuning.trials import VALUES, requeued_numbers
 
 _TERMS = "domainbert"  # user attribute with the terms, which all workers have to share
 _JOIN_SECONDS = 10.0
@@ -36,7 +36,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
 
     Raises:
         DomainbertError: the terms differ without `extend`; or with `extend` in choices or range types, which Optuna
-            cannot change.
+            cannot change; or the value of a complete trial was changed in the storage.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruner = build_pruner(config)
@@ -45,6 +45,11 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         study = optuna.create_study(storage=storage, study_name=name, directions=list(config.directions), pruner=pruner)
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
+        for trial in study.get_trials(deepcopy=False):
+            if trial.state.name == "COMPLETE" and trial.user_attrs.get(VALUES, trial.values) != trial.values:
+                text = f"has the values {trial.values}, but its worker recorded {trial.user_attrs[VALUES]}"
+                text = f"storage: trial {trial.number} {text}; restore the storage, or use another study"
+                raise DomainbertError(text) from None
         old_terms = _read_terms(study)
         new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
         if old_terms is not None and not _terms_changed(study, old_terms, new_terms, extend):

@@ -26,9 +26,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.redact import redact
 from domainbert.tuning.config import STORAGE_URL_VARIABLE, StorageConfig
 
-WORKER, ERROR, SECONDS, SETTINGS, THREADS = "worker", "error", "seconds", "settings", "threads"
-"""User attributes of a trial: worker, reason for a failure or retry, duration, settings of the stage, and number of
-threads if it is set."""
+WORKER, ERROR, SECONDS, SETTINGS, THREADS, VALUES = "worker", "error", "seconds", "settings", "threads", "values"
+"""User attributes of a trial: worker, reason for a failure or retry, duration, settings of the stage, number of threads
+if it is set, and values of the objectives, which reveal a change of Optuna's own copy."""
 
 DIED = "its worker died"
 _MAX_RETRIES = 3

@@ -222,7 +222,7 @@ class Worker:
         if not all(map(math.isfinite, values or ())):
             error = f"an objective is not finite: {dict(zip(self.config.objective, values or (), strict=True))}"
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
-        for name, value in attributes.items():
+        for name, value in {**attributes, trials.VALUES: values and list(values)}.items():
             trial.set_user_attr(name, value)
         self.study.tell(trial, list(values) if values is not None else None, state)
         print_outcome(self._stored_trial(trial.number), self.config.objective)

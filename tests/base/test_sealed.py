@@ -36,9 +36,9 @@ def found(folder: Path, **options: Any) -> list[str]:
     return find_damaged_outputs(folder, manifest, FileHashes(), **options)
 
 
-def test_outputs_are_recorded_by_content_without_logs_cards_and_what_the_runner_notes(folder: Path) -> None:
+def test_outputs_are_recorded_by_content_without_cards_and_what_the_runner_notes(folder: Path) -> None:
     outputs = json.loads((folder / MANIFEST).read_text())["outputs"]
-    assert list(outputs) == ["data.bin", "seed-1/config.json"]
+    assert list(outputs) == ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
     for name, facts in outputs.items():
         status = (folder / name).stat()
         assert facts["sha256"] == hash_file(folder / name) and facts["bytes"] == status.st_size
@@ -58,7 +58,8 @@ def test_only_another_content_is_damage(folder: Path, tmp_path: Path) -> None:
     assert found(tmp_path / "copy") == ["data.bin has changed (0 bytes; it had 19)"]
     shutil.rmtree(tmp_path / "copy/seed-1")
     (tmp_path / "copy/data.bin").unlink()
-    assert found(tmp_path / "copy") == ["data.bin is missing", "seed-1/config.json is missing"]
+    names = ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
+    assert found(tmp_path / "copy") == [f"{name} is missing" for name in names]
 
 
 def test_a_quick_look_clears_what_only_hashing_finds(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +105,7 @@ def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypa
     write_record(folder / MANIFEST, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
     assert found(folder) == found(folder, thorough=True) == []
     manifest = json.loads((folder / MANIFEST).read_text())
-    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json"]
+    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
     assert "data.bin" not in manifest["config"]["url"]
 
 
@@ -232,7 +233,9 @@ def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path
 
 
 def test_outputs_hold_no_hidden_or_temporary_files(tmp_path: Path) -> None:
-    for name in ("a", ".hidden", ".cache/b", "checkpoints/step-1/state.pt", "seed-1/checkpoints/x", "logs/y"):
+    curves = ["logs/metrics.jsonl", "seed-1/logs/metrics.jsonl", "seed-1/training.json"]  # of which a report is made
+    for name in ("a", ".hidden", ".cache/b", "checkpoints/step-1/state.pt", "seed-1/checkpoints/x", "logs/y", *curves):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    assert list(record_outputs(tmp_path)) == ["a"]
+    assert list(record_outputs(tmp_path)) == ["a", *curves]
+    assert list(record_outputs(tmp_path, with_quick_looks=False)) == ["a", "seed-1/training.json"], "logs hold times"

@@ -45,6 +45,16 @@ def test_files_of_folders_and_globs(folder: Path, pattern: str, names: list[str]
     assert [file.name for file in CorpusConfig([source]).input_files()] == [Path(name).name for name in names]
 
 
+@pytest.mark.parametrize("pattern", ["", "*", "**/*.txt", "a/../a"])
+def test_a_link_to_a_folder_that_contains_it_adds_no_file(folder: Path, pattern: str) -> None:
+    names = [name for name, _ in find_files(f"{folder}/{pattern}".rstrip("/"))]
+    (folder / "a/again").symlink_to("..")
+    (folder / "a/d/self").symlink_to(folder / "a/d")
+    assert [name for name, _ in find_files(f"{folder}/{pattern}".rstrip("/"))] == names
+    (folder / "here").symlink_to(".")  # the user names the link
+    assert {name for name, _ in find_files(f"{folder}/here/*.txt")} == {"b.txt"}
+
+
 @pytest.mark.parametrize("pattern", ["", "*.txt"])
 def test_a_broken_link_is_an_error(folder: Path, pattern: str) -> None:
     (folder / "c.txt").symlink_to(folder / "absent.txt")

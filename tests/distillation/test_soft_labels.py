@@ -76,6 +76,7 @@ def test_a_full_disk_is_told_before_a_teacher_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DomainbertError, match=r"No space left on device: [\d,]+ bytes are free"):
         cached_labels(tmp_path, {}, SIZES, 6, 64, asked)
+    assert [path.name for path in tmp_path.iterdir()] == [".locked"], "what was written takes room on the full disk"
 
 
 def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):

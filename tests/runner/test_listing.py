@@ -254,6 +254,24 @@ def test_a_folder_that_cannot_be_looked_into_hides_no_other(
     assert found["unreadable"] == ["runs/closed: Permission denied"]
 
 
+def test_a_stage_that_cannot_be_looked_into_is_not_called_never_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text("out: runs/cake\nstages:\n  closed: {stage: make, words: [a]}\n")
+    assert main(["run", "recipe.yaml"]) == 0
+    scan, is_file, list_names = os.scandir, Path.is_file, os.listdir
+
+    def refuse(path: Path | str) -> None:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", lambda path: refuse(path) or scan(path))
+    monkeypatch.setattr(os, "listdir", lambda path: refuse(path) or list_names(path))
+    monkeypatch.setattr(Path, "is_file", lambda path: refuse(path) or is_file(path))
+    (stage,) = listed(capsys=capsys)["runs"][0]["stages"]
+    assert (stage["name"], stage["state"], stage["why"]) == ("closed", "damaged", "cannot be read (Permission denied)")
+
+
 def test_a_folder_that_is_called_trials_is_like_any_other(capsys: pytest.CaptureFixture[str]) -> None:
     main(["make", "--words", "[a]", "--out", "runs/trials/phase-2"])
     assert [run["path"] for run in listed(capsys=capsys)["runs"]] == ["runs/trials/phase-2"]

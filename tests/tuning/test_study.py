@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,18 @@ def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
     study.tell(study.ask(), 0.5)
     with pytest.raises(DomainbertError, match=r"its objective was validation/f1 \(maximize\), is now validation/f3"):
         opened(tmp_path, terms("validation/f3"), extend=True)
+
+
+def test_a_value_that_was_changed_in_the_storage_is_not_believed(tmp_path: Path) -> None:
+    study = opened(tmp_path, terms())
+    trial = study.ask()
+    trial.set_user_attr(trials.VALUES, [0.25])
+    study.tell(trial, 0.25)
+    assert opened(tmp_path, terms()).best_value == 0.25
+    with sqlite3.connect(tmp_path / "study.db") as database:
+        database.execute("update trial_values set value = 0.75")
+    with pytest.raises(DomainbertError, match=r"trial 0 has the values \[0\.75\], but its worker recorded \[0\.25\]"):
+        opened(tmp_path, terms())
 
 
 def test_a_setting_that_is_null_now_is_a_change(tmp_path: Path) -> None:
