@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any, TextIO, cast
+from typing import Any
 
 HIDDEN = "***"
 
@@ -48,27 +48,17 @@ def redact(value: Any, environment: Mapping[str, str] | None = None) -> Any:
     return map_texts(value, partial(_redacted_text, secrets), with_keys=True)
 
 
-class _RedactedStream:
-    """A text stream to which texts are written without secrets."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        return self._stream.write(redact(text))
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        self.write("".join(lines))
-
-
 @contextmanager
 def redacted_output() -> Iterator[None]:
-    """Context manager that removes secrets from everything that this process prints."""
-    out, errors = (cast("TextIO", _RedactedStream(stream)) for stream in (sys.stdout, sys.stderr))
-    with redirect_stdout(out), redirect_stderr(errors):
+    """Context manager that removes secrets from everything that this process prints, also with earlier log handlers."""
+
+    def write_redacted(write: Callable[[str], int], text: str) -> int:
+        return write(redact(text))
+
+    with ExitStack() as stack:
+        for stream in (sys.stdout, sys.stderr):
+            stack.callback(setattr, stream, "write", stream.write)
+            stream.write = partial(write_redacted, stream.write)  # type: ignore[method-assign]
         yield
 
 

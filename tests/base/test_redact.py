@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -10,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.redact import redact
+from domainbert.base.redact import redact, redacted_output
 from domainbert.cli import main
 from domainbert.stages.stage import stage
 
@@ -258,3 +260,19 @@ def test_another_password_is_no_other_work(secrets: Path, capfd: pytest.CaptureF
     assert main(["use", "--note", URL, "--out", "one"]) == 0
     assert main(["use", "--note", URL.replace("user:", "user:new-"), "--out", "one"]) == 0
     assert "is already done" in capfd.readouterr().out
+
+
+def test_nothing_that_is_printed_holds_a_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SERVICE_TOKEN", "abcdefgh12345678")
+    handler = logging.StreamHandler()  # of a library, from before
+    with redacted_output():
+        print("path/abcdefgh12345678.txt")
+        sys.stdout.writelines(["https://me:s3cret@host/a\n"])
+        handler.emit(logging.makeLogRecord({"msg": "reading abcdefgh12345678"}))
+    print("abcdefgh12345678")
+    assert capsys.readouterr() == (
+        "path/***.txt\nhttps://me:***@host/a\nabcdefgh12345678\n",
+        "reading ***\n",
+    )
