@@ -55,13 +55,13 @@ def error_lines(systems: SystemScores) -> list[str]:
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """Return a line with the F1 on raw text.
+    """Return a line with the F1 on raw text, as it is printed.
 
     It adds the possible reasons if this F1 differs by more than 0.3 points from the F1 on the words of the file.
     """
     raw = system["raw_text"]
     predicted, argmax, grouped = (format_score(raw[key], percent=True) for key in ("f1", "argmax_f1", "pipeline_f1"))
-    line = f"F1 on raw text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
+    line = f"F1 on printed text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
     if abs(system["f1"] - raw["f1"]) <= 0.003:
         return line
     share = f"{100 * raw['words_split_differently']:.1f} % of the words of the file are split differently in raw text"

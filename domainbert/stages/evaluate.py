@@ -141,7 +141,7 @@ def _score_models(
             predictor = load_predictor(opened, "32-true")
             _check_task_name(system, folder, predictor.task.name, task)
             _check_settings(system, task.evaluation.settings_from_model_config(predictor.runtime.fields), task)
-            with Progress(f"evaluate {system} {seed}", len(scoring.test.items), "texts") as progress:
+            with Progress(f"evaluate {system} {seed}", scoring.prepare(predictor), "texts") as progress:
                 predictor.on_predicted = progress.advance
                 scoring.add_model(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
 from domainbert.base.fields import MODEL, STREAM, Column
@@ -45,6 +45,10 @@ class Predict:
     token_column: Column | str = 0
     """Column of the words in CoNLL: number or name."""
 
+    splitting: Literal["recorded", "punctuation", "whitespace"] = "recorded"
+    """How texts are split into words, for tasks that label words: `recorded` as the model folder records it, or at
+    white space and each `punctuation` mark, or only at `whitespace`."""
+
     output_format: str = "jsonl"
     """Format of the predictions: `jsonl`, or another format of the task, such as `prodigy`, `label_studio` and `brat`
     for entities."""
@@ -78,6 +82,8 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(inputs.model(settings.model), settings.precision)
+    if settings.splitting != "recorded":
+        predictor.task.word_splitting = settings.splitting
     content_of = partial(predictor.task.inputs.content_of, predictor.task)
     text_format, items = read_texts(input, settings.format, text_key, settings.token_column, content_of)
     print(f"{input}: read as {text_format}")

@@ -69,6 +69,11 @@ class Scoring(ABC):
         """Return the metric and the size of the test set, for reports."""
         return f"{self.headline.name} over {self.num_gold:,} {self.test.unit}"
 
+    def prepare(self, predictor: Predictor[Any]) -> int:
+        """Prepare further scores of the next model, if the task has them; return the number of texts that `add_model`
+        predicts."""
+        return len(self.test.items)
+
     def add_model(self, system: str, seed: str, predictor: Predictor[Any], path: Path) -> None:
         """Predict all items with the model of a system and seed, and store the predictions to be scored later.
 

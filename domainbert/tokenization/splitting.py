@@ -1,4 +1,4 @@
-"""Infer how a labelled file splits words, and split raw text in the same way.
+"""Infer how a labelled file splits words, and split raw text in the same way; print words as raw text.
 
 Raw text is split at white space and around punctuation marks (`align.basic_words`). Marks that training words contain,
 such as the hyphen in "savings-group", are then joined with their neighbours again.
@@ -6,12 +6,14 @@ such as the hyphen in "savings-group", are then joined with their neighbours aga
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 
 from domainbert.base.errors import DomainbertError
+from domainbert.labelled.char_spans import join_words
 from domainbert.tokenization.align import AlignedText, align_text, basic_words
 from domainbert.tokenization.load import DomainTokenizer
 
@@ -19,13 +21,17 @@ Span = tuple[int, int]  # characters, end exclusive
 WordSplitting = str | Mapping[str, str]
 """`punctuation` splits at white space and around each mark, `whitespace` only at white space. A mapping lists the marks
 that are joined to their neighbours: at the `begin` or `end` of a word; `inside_left` and `inside_right`: inside a word,
-to the left or right neighbour; `repeated`: to the same mark."""
+to the left or right neighbour; `digit_left` and `digit_right`: the same beside a digit, by default like other marks
+inside a word; `repeated`: to the same mark."""
 
 SPLITTING_KEY = "domainbert_word_splitting"  # in config.json
-PLACES = ("begin", "end", "inside_left", "inside_right", "repeated")
-_CLOSING, _OPENING = set(",.;:!?)]}%"), set("([{$")  # no space before, no space after
-_APOSTROPHES = ("'", "\u2019", "n'", "n\u2019")
+PLACES = ("begin", "end", "inside_left", "inside_right", "digit_left", "digit_right", "repeated")
 _SAMPLE = 2_000  # sentences from which a splitting is inferred
+
+_CLOSING, _OPENING = set(",.;:!?)]}%\u2019\u201d"), set("([{$\u2018\u201c")  # no blank before, no blank after
+_LOOSE = set("-/\\+=<>&*~_|\u00b1\u00d7\u2010\u2011\u2013\u2014\u2212")  # with blanks on both sides, or without
+_ENDING = re.compile("n?['\u2019](s|t|d|m|ll|re|ve)", re.IGNORECASE)
+_TREEBANK = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
 
 
 def check_splitting(value: object) -> WordSplitting:
@@ -38,17 +44,46 @@ def check_splitting(value: object) -> WordSplitting:
     return value  # type: ignore[return-value]
 
 
-def running_text(words: Sequence[str]) -> tuple[str, list[Span]]:
-    """Join words to running text, and return the text with the span of each word. There is a space between two words,
-    except before a word of the marks `,.;:!?)]}%` or an ending such as "'s", and after a word of the marks `([{$`."""
-    text, spans = "", []
-    for index, word in enumerate(words):
-        closes = set(word) <= _CLOSING or (word.startswith(_APOSTROPHES) and word[-1].isalpha() and len(word) < 4)
-        opens = index > 0 and set(words[index - 1]) <= _OPENING
-        text += "" if not index or closes or opens else " "
-        spans.append((len(text), len(text) + len(word)))
-        text += word
+def printed_texts(sentences: Sequence[Sequence[str]], compact: bool = True) -> list[tuple[str, list[Span]]]:
+    """Join the words of each sentence as in print, and return the texts with the spans of the words.
+
+    There is a blank between two words, except beside brackets, quotes, marks such as commas, and endings such as "'s".
+    `compact` omits the blanks around a single `-`, `/` or similar mark, which print may have or not. The words of a
+    file that is split only at white space contain their commas, and have a blank between any two words.
+    """
+    num_commas = Counter(len(word) > 1 for words in sentences for word in words if word.endswith(","))
+    if num_commas[True] > num_commas[False]:
+        return list(map(join_words, sentences))
+    return [_print_words(words, compact) for words in sentences]
+
+
+def _print_words(words: Sequence[str], compact: bool) -> tuple[str, list[Span]]:
+    text, spans, joins, quotes = "", [], True, set[str]()  # joins: no blank before the next word
+    for previous, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
+        joins_left, joins_right = _joined_sides(previous, word, following, quotes, compact)
+        text += "" if joins or joins_left else " "
+        printed, joins = _TREEBANK.get(word, word), joins_right
+        spans.append((len(text), len(text) + len(printed)))
+        text += printed
     return text, spans
+
+
+def _joined_sides(previous: str, word: str, following: str, quotes: set[str], compact: bool) -> tuple[bool, bool]:
+    """Return whether a word has no blank before and after it; `quotes` are the open quotation marks."""
+    mark, ends = _TREEBANK.get(word, word), bool(_ENDING.fullmatch(f"'{following}"))
+    if mark in ("'", "\u2019") and previous[-1:].isalnum() and (ends or (previous[-1] == "s" and mark not in quotes)):
+        return True, ends  # "men's", "workers' rights"
+    if mark in ("'", '"'):
+        closes = word == "''" or (word != "``" and mark in quotes)
+        (quotes.discard if closes else quotes.add)(mark)
+        return closes, not closes
+    if set(mark) <= _CLOSING or set(mark) <= _OPENING:
+        return set(mark) <= _CLOSING, set(mark) <= _OPENING
+    if compact and mark in _LOOSE and previous not in ("", ",", ";", ":"):
+        return True, mark != "+"  # "CD4+ cells"
+    affix = compact and mark[1:-1].isalpha()  # of a word that the file splits at an entity: "-induced", "anti-"
+    before = bool(_ENDING.fullmatch(mark)) or (affix and mark[0] == "-")
+    return before, affix and mark[-1] == "-" and following not in ("and", "or", "to")
 
 
 def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
@@ -60,9 +95,10 @@ def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplittin
         return [False] * len(pretokens)
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
+    marks_at = {f"digit_{side}": splitting.get(f"inside_{side}", "") for side in ("left", "right")} | dict(splitting)
     return [
         # without marks there is white space before the pre-token
-        bool(marks) and all(mark in splitting.get(place, "") for place, mark in marks)
+        bool(marks) and all(mark in marks_at.get(place, "") for place, mark in marks)
         for marks in _border_marks(text, pretokens)
     ]
 
@@ -107,19 +143,18 @@ def merge_pretokens(pretokens: Sequence[Span], joined: Sequence[bool]) -> list[S
 
 
 def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
-    """Return the splitting that reproduces the words of the most sentences from their running text.
+    """Return the splitting that reproduces the most words from the text as it is printed.
 
     A mapping lists the marks that belong to an adjacent word in the majority of cases.
     """
-    texts, words = zip(*map(running_text, sentences[:_SAMPLE]), strict=True)
+    texts, words = zip(*printed_texts(sentences[:_SAMPLE]), strict=True)
     pretokens = basic_words(texts)
     candidates: list[WordSplitting] = ["punctuation", "whitespace", _majority_marks(texts, words, pretokens)]
 
     def num_reproduced(splitting: WordSplitting) -> int:
-        """Return the number of sentences whose words `splitting` reproduces."""
         return sum(
-            merge_pretokens(pretoken_spans, joins_previous(text, pretoken_spans, splitting)) == word_spans
-            for text, pretoken_spans, word_spans in zip(texts, pretokens, words, strict=True)
+            len({*word_spans}.intersection(merge_pretokens(spans, joins_previous(text, spans, splitting))))
+            for text, spans, word_spans in zip(texts, pretokens, words, strict=True)
         )
 
     return max(candidates, key=num_reproduced)  # ties: the first
@@ -135,11 +170,13 @@ def _majority_marks(
         for (start, _), marks in zip(pretoken_spans, _border_marks(text, pretoken_spans), strict=True):
             vote = -1 if start in word_starts else 1
             votes.update(dict.fromkeys(marks, vote))  # adds the vote to the count of each mark
-    joined_marks: dict[str, str] = {}
-    for (place, mark), total in sorted(votes.items()):
-        if total > 0:
-            joined_marks[place] = joined_marks.get(place, "") + mark
-    return joined_marks
+    for (place, mark), total in list(votes.items()):  # a mark that only occurs beside digits, or never does
+        votes.setdefault((place.replace("digit", "inside"), mark), total)
+        votes.setdefault((place.replace("inside", "digit"), mark), total)
+    joined = sorted(key for key, total in votes.items() if total > 0)
+    marks_at = {place: "".join(mark for at, mark in joined if at == place) for place in PLACES}
+    defaults = {place: marks_at[place.replace("digit", "inside")] if "digit" in place else "" for place in PLACES}
+    return {place: marks for place, marks in marks_at.items() if marks != defaults[place]}
 
 
 def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:
@@ -169,11 +206,16 @@ def _border_marks_of_run(run: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
     words = [index for index, word in enumerate(is_word) if word]
     first, last = (words[0], words[-1]) if words else (-1, -1)  # only marks: all are at the end
     places = ["begin" if index < first else "end" if index > last else "inside" for index in range(len(run))]
+    for index in range(first + 1, last):
+        if run[index - 1][-1].isdigit() or run[index + 1][0].isdigit():
+            places[index] = "digit"
     for index, (left, right) in enumerate(pairwise(run), 1):
         if left == right and not is_word[index]:
             yield [("repeated", right)]
             continue
-        left_place = places[index - 1].replace("inside", "inside_right")
-        right_place = places[index].replace("inside", "inside_left")
+        left_place, right_place = (
+            f"{places[position]}_{side}" if places[position] in ("inside", "digit") else places[position]
+            for position, side in ((index - 1, "right"), (index, "left"))
+        )
         marks = [(index - 1, left_place, left), (index, right_place, right)]
         yield [(place, mark) for position, place, mark in marks if not is_word[position]]

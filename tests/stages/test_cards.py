@@ -63,7 +63,7 @@ def test_test_scores_stand_on_cards_of_their_own(runs):
         low, high = (100 * bound for bound in system["interval"])
         row = f"| entity F1 | {100 * system['f1']:.2f} | [{low:.2f}, {high:.2f}] | mean of 2 seeds | test.conll |"
         raw = [f"{100 * system['raw_text'][key]:.2f}" for key in ("f1", "argmax_f1", "pipeline_f1")]
-        text = f"F1 on raw text {raw[0]}; with the best label of each word {raw[1]}; transformers.pipeline {raw[2]}"
+        text = f"F1 on printed text {raw[0]}; with the best label of each word {raw[1]}; transformers.pipeline {raw[2]}"
         assert body.splitlines()[-3:-1] == [row, ""] and body.splitlines()[-1].startswith(text)
         assert len(ModelCard.load(folder / "README.md").data.eval_results) == 2
     assert not [name for name in output_names(runs / "ner") if "README" in name], "cards may be edited"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from domainbert import load_tagger
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.labelled.entities import read_conll
@@ -105,6 +106,22 @@ def test_what_predict_writes_is_a_labelled_file_that_its_model_scores_in_full(ru
     runs.evaluate(str(tmp_path / "scored"), "ner", {"itself": best}, test=written)
     scored = json.loads((tmp_path / "scored/metrics.json").read_text())
     assert (scored["gold"], scored["systems"]["itself"]["raw_text"]["f1"]) == (file.num_spans, 1)
+
+
+def test_the_splitting_is_chosen_or_as_recorded(runs, run, tmp_path):
+    texts = [" ".join(one.words) for one in read_conll(runs.labelled("ner", "test")).sentences]
+    (tmp_path / "a.txt").write_text("\n".join(text.replace(" .", ".") for text in texts), encoding="utf-8")
+    tagger = load_tagger(runs / "ner-pretrained", "32-true")
+    recorded = tagger.task.word_splitting
+    assert isinstance(recorded, dict)  # neither of the others
+    found = {}
+    for splitting in ("recorded", "punctuation", "whitespace"):
+        tagger.task.word_splitting = recorded if splitting == "recorded" else splitting
+        found[splitting] = [row["entities"] for row in run(tmp_path / "a.txt", splitting=splitting)]
+        entities = tagger.predict([row["text"] for row in run(tmp_path / "a.txt", splitting=splitting)])
+        assert found[splitting] == [tagger.as_json(row)["entities"] for row in entities]
+    assert found["recorded"] != found["punctuation"] != found["whitespace"] != found["recorded"]
+    assert found["recorded"] == [row["entities"] for row in run(tmp_path / "a.txt")]
 
 
 def test_keys_of_the_input_are_kept_beside_the_prediction_and_it_is_said(runs, run, capsys):

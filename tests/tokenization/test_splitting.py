@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from itertools import pairwise
 
@@ -17,7 +18,7 @@ from domainbert.tokenization.splitting import (
     infer_splitting,
     joins_previous,
     merge_pretokens,
-    running_text,
+    printed_texts,
 )
 
 WORDS = ["The", "savings-group", "of", "women's", "3.5", "crédit", "café-owners", "and/or", "U.S.", "loan"]
@@ -84,11 +85,64 @@ def test_a_long_run_without_spaces_takes_linear_time():
     assert time.process_time() - start < 20  # quadratic time is minutes
 
 
-def test_running_text_has_no_space_before_closing_marks():
-    words = ["The", "bank", "'s", "rate", "(", "5", "%", ")", "rose", ",", "é", "."]
-    text, spans = running_text(words)
-    assert text == "The bank's rate (5%) rose, é."
-    assert [text[start:stop] for start, stop in spans] == words
+PRINTED = {
+    "The bank's rate (5%) rose, é.": [
+        "The bank 's rate ( 5 % ) rose , é .",  # Penn Treebank, spaCy
+        "The bank ' s rate ( 5 % ) rose , é .",  # split at each mark
+        "The bank's rate (5%) rose, é.",  # split at white space
+    ],
+    "He can't say \"no\" to the firms' [net] $5-loans.": [
+        "He ca n't say `` no '' to the firms ' -LSB- net -RSB- $ 5-loans .",  # Penn Treebank
+        "He ca n't say \" no \" to the firms ' [ net ] $ 5-loans .",  # spaCy
+    ],
+    "Drug-induced “loss” and/or NF-κB-dependent, anti-CD3 pre- and post-test TNF+ T-cells.": [
+        "Drug - induced “ loss ” and / or NF - κB - dependent , anti - CD3 pre- and post - test TNF + T - cells .",
+        "Drug -induced “ loss ” and / or NF-κB -dependent , anti- CD3 pre- and post-test TNF+ T-cells .",  # GENIA
+        "Drug-induced “ loss ” and/or NF-κB-dependent , anti-CD3 pre- and post-test TNF+ T-cells .",  # Penn Treebank
+    ],
+    "Deficient in C5 - a complement protein": ["Deficient in C5 - a complement protein"],  # split at white space
+}
+
+
+@pytest.mark.parametrize("text, words", [(text, words) for text, rows in PRINTED.items() for words in rows])
+def test_words_are_joined_to_their_printed_text(text, words):
+    sentences = [words.split()]
+    if text == words:  # a file split at white space is recognized by its commas
+        sentences.append(["a,", "b", "c,"])
+    printed, spans = printed_texts(sentences)[0]
+    assert printed == text
+    treebank = {"``": '"', "''": '"', "-LSB-": "[", "-RSB-": "]"}
+    assert [text[start:stop] for start, stop in spans] == [treebank.get(word, word) for word in words.split()]
+
+
+def test_marks_that_print_with_and_without_blanks():
+    words = ["and", "/", "or", "T", "-", "cells", ",", "-", "LPS", "-induced", ",", "anti-", "CD3"]
+    assert [printed_texts([words], compact)[0][0] for compact in (True, False)] == [
+        "and/or T-cells, - LPS-induced, anti-CD3",
+        "and / or T - cells, - LPS -induced, anti- CD3",
+    ]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=4), max_size=12), st.booleans())
+def test_printed_words_keep_their_order_and_characters(words, compact):
+    text, spans = printed_texts([words], compact)[0]
+    assert re.sub("\\s", "", text) == re.sub("\\s", "", "".join(text[start:stop] for start, stop in spans))
+    assert all(one[1] <= other[0] for one, other in pairwise(spans)) and len(spans) == len(words)
+
+
+CISPLATIN = [["cisplatin", "-", "induced", "ototoxicity"]] * 400 + [["5-fluorouracil", "at", "0.5", "mg"]] * 100
+
+
+def test_a_mark_between_two_words_is_split_off_as_in_most_training_words():
+    """Beside digits the same mark may belong to a word, as in spaCy's tokens."""
+    splitting = infer_splitting(CISPLATIN)
+    assert words_of("Famotidine-associated 5-fluorouracil (0.5 mg)", splitting)[:4] == (
+        ["Famotidine", "-", "associated", "5-fluorouracil"]
+    )
+    letters = infer_splitting([*CISPLATIN, *[["self-employment", "vitamin", "B", "-", "6"]] * 2_000])
+    assert words_of("well-being B-6", letters) == ["well-being", "B", "-", "6"]
+    older = {"inside_left": "-", "inside_right": "-"}  # of a folder without places for digits
+    assert words_of("well-being 5-fluorouracil", older) == ["well-being", "5-fluorouracil"]
 
 
 def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
@@ -96,7 +150,7 @@ def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
     tokenizer = make_tokenizer()
     sentence = ["the", "banks-rates", ",", "men's", "rate", "é-bank", "."]
     splitting = infer_splitting([sentence])
-    text, spans = running_text(sentence)
+    ((text, spans),) = printed_texts([sentence])
     (words,), (raw,) = align_words(tokenizer, [sentence]), align_raw(tokenizer, [text], splitting)
     assert raw.word_offsets == spans
     for name in ("input_ids", "word_index", "starts_pretoken", "first_piece", "extra"):

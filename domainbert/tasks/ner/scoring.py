@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,7 +30,7 @@ from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.word_task import TaggedScoring, TaggedWords
 from domainbert.tokenization.align import AlignedText, align_words, basic_words
-from domainbert.tokenization.splitting import align_raw, running_text
+from domainbert.tokenization.splitting import align_raw, printed_texts
 
 Offsets = Sequence[tuple[int, int]]
 """Character ranges of words."""
@@ -66,6 +66,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
             self._seen = {surface(sentence.words, span) for sentence in train.sentences for span in sentence.spans}
         self._repaired: Counter[str] = Counter()
         self._raw_text: dict[str, list[dict[str, float]]] = {}
+        self._printed: PrintedTexts | None = None  # for the next model
 
     @property
     @override
@@ -87,15 +88,20 @@ class EntityScoring(TaggedScoring, CountedScoring):
         return [tagged._replace(tags=select_types(tagged.tags, format.keeps)) for tagged in predictions]
 
     @override
+    def prepare(self, predictor: Any) -> int:
+        """Prepare the scores on raw text."""
+        self._printed = PrintedTexts(predictor, self.test.sentences) if isinstance(predictor, Tagger) else None
+        return super().prepare(predictor) + (self._printed.num_predicted if self._printed else 0)
+
+    @override
     def add_model(self, system: str, seed: str, predictor: Any, path: Path) -> None:
-        """Predict all items and store the predictions, the number of repaired tags, and the scores on raw text."""
+        """Predict all items and store the predictions, the number of repaired tags, and prepared scores on raw text."""
         super().add_model(system, seed, predictor, path)
         self._repaired[system] += predictor.num_repaired
-        if isinstance(predictor, Tagger):
-            predictor.on_predicted = None  # the progress has counted the items already
-            tagged, keeps = self.predictions[system][seed], self.config.format.keeps
-            scores = raw_text_scores(predictor, self.test.sentences, tagged, keeps)
+        if self._printed is not None:
+            scores = self._printed.scores(self.predictions[system][seed], self.config.format.keeps)
             self._raw_text.setdefault(system, []).append(scores)
+            self._printed = None
 
     @override
     def count(self, predictions: Sequence[TaggedWords]) -> IntArray:
@@ -191,50 +197,82 @@ def _mark(span: Span, offsets: Sequence[Stretch], kind: str, scores: Sequence[fl
     return Mark(label, offsets[first][0], offsets[end - 1][1], score, kind)
 
 
-def raw_text_scores(
-    tagger: Tagger, sentences: Sequence[Sentence], tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]
-) -> dict[str, float]:
-    """Return strict entity F1 by characters on raw text; words of a file without texts are joined to running text.
+class PrintedTexts:
+    """The sentences of a test set as raw text for a tagger: the texts of the file, or its words as they are printed.
 
-    Args:
-        tagger: the model.
-        sentences: the test set.
-        tagged: the predictions for its words; only sentences with other words or pieces in raw text are predicted
-            again.
-        keeps: whether entities of a type are scored.
+    A sentence has two texts if print may have blanks around some of its marks or not.
 
-    Returns:
-        `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
-        `aggregation_strategy="first"`; `words_split_differently`, the share of words that raw text splits differently.
+    Attributes:
+        num_predicted: number of texts that `scores` predicts.
     """
-    texts, offsets = zip(*map(_text_and_offsets, sentences), strict=True)
-    gold = [_in_characters(sentence.spans, words) for sentence, words in zip(sentences, offsets, strict=True)]
-    predicted = [_in_characters(spans_from_tags(tags), words) for (tags, _), words in zip(tagged, offsets, strict=True)]
-    different, num_resplit = _find_differences(tagger, [sentence.words for sentence in sentences], texts, offsets)
-    entities = tagger.predict([texts[index] for index in different])
-    for index, sentence_entities in zip(different, entities, strict=True):
-        predicted[index] = {(entity.start, entity.end, entity.type) for entity in sentence_entities}
 
-    # the words of the pipeline: pre-tokens for WordPiece, words between spaces for other vocabularies
-    prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
-    aligned = align_raw(tagger.tokenizer, texts, "punctuation" if prefix else "whitespace")
-    argmax_spans, pipeline_spans = [], []
-    for text_words, pipeline_words, labels in zip(offsets, aligned, tagger.argmax_labels(aligned), strict=True):
-        spans = _spans_of_words(text_words, pipeline_words.word_offsets, labels)
-        argmax_spans.append(_in_characters(spans, text_words))
-        pipeline_spans.append(set(pipeline_entities(pipeline_words.word_offsets, labels)))
-    # the pipeline truncates texts to one window
-    long = [index for index, words in enumerate(aligned) if len(words.input_ids) + words.extra > tagger.max_length]
-    truncated = [_truncate(tagger, texts[index], aligned[index]) for index in long]
-    for index, words, labels in zip(long, truncated, tagger.argmax_labels(truncated), strict=True):
-        pipeline_spans[index] = set(pipeline_entities(words.word_offsets, labels))
+    def __init__(self, tagger: Tagger, sentences: Sequence[Sentence]) -> None:
+        compact, spaced = _texts_and_offsets(sentences, compact=True), _texts_and_offsets(sentences, compact=False)
+        # rows are texts: the compact texts of all sentences, then the spaced texts that differ
+        further = [index for index, pair in enumerate(zip(compact, spaced, strict=True)) if pair[0] != pair[1]]
+        self.texts, self.offsets = zip(*compact, *(spaced[index] for index in further), strict=True)
+        self.sentence_of = [*range(len(compact)), *further]
+        last_row = {index: row for row, index in enumerate(self.sentence_of)}
+        self.printings = [range(len(compact)), [last_row[index] for index in range(len(compact))]]  # rows of each
+        self.tagger, self.gold = tagger, [sentences[index].spans for index in self.sentence_of]
 
-    systems = {"f1": predicted, "argmax_f1": argmax_spans, "pipeline_f1": pipeline_spans}
-    scores = {
-        name: f1_of_sets(gold, [{span for span in spans if keeps(span[2])} for spans in spans_by_text])
-        for name, spans_by_text in systems.items()
-    }
-    return scores | {"words_split_differently": num_resplit / max(sum(map(len, offsets)), 1)}
+        by_text = align_raw(tagger.tokenizer, self.texts, tagger.task.word_splitting)
+        by_words = align_words(tagger.tokenizer, [sentences[index].words for index in self.sentence_of])
+        aligned = list(zip(self.offsets, by_text, by_words, strict=True))
+        self.num_resplit = [len(set(offsets).difference(text.word_offsets)) for offsets, text, _ in aligned]
+        self.different = [  # rows with other words or pieces than the list of words; a text has all its attributes
+            row
+            for row, (offsets, text, words) in enumerate(aligned)
+            if offsets != text.word_offsets or any(getattr(text, name) != value for name, value in vars(words).items())
+        ]
+        # the words of the pipeline: pre-tokens for WordPiece, words between spaces for other vocabularies
+        prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
+        self.aligned = align_raw(tagger.tokenizer, self.texts, "punctuation" if prefix else "whitespace")
+        # the pipeline truncates texts to one window
+        lengths = [len(words.input_ids) + words.extra for words in self.aligned]
+        self.long = [row for row, length in enumerate(lengths) if length > tagger.max_length]
+        self.num_predicted = len(self.different) + len(self.texts) + len(self.long)
+
+    def scores(self, tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]) -> dict[str, float]:
+        """Return strict entity F1 by characters: of two printings, the scores of the one with the lower F1.
+
+        Args:
+            tagged: the predictions for the words; only texts with other words or pieces are predicted again.
+            keeps: whether entities of a type are scored.
+
+        Returns:
+            `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
+            `aggregation_strategy="first"`; `words_split_differently`, the share of words that raw text splits
+            differently.
+        """
+        tagger, texts, offsets = self.tagger, self.texts, self.offsets
+        gold = list(map(_in_characters, self.gold, offsets))
+        spans_of_words = [spans_from_tags(tagged[index].tags) for index in self.sentence_of]
+        predicted = list(map(_in_characters, spans_of_words, offsets))
+        entities = tagger.predict([texts[row] for row in self.different])
+        for row, row_entities in zip(self.different, entities, strict=True):
+            predicted[row] = {(entity.start, entity.end, entity.type) for entity in row_entities}
+
+        argmax_spans, pipeline_spans = [], []
+        for text_words, words, labels in zip(offsets, self.aligned, tagger.argmax_labels(self.aligned), strict=True):
+            spans = _spans_of_words(text_words, words.word_offsets, labels)
+            argmax_spans.append(_in_characters(spans, text_words))
+            pipeline_spans.append(set(pipeline_entities(words.word_offsets, labels)))
+        truncated = [_truncate(tagger, texts[row], self.aligned[row]) for row in self.long]
+        for row, words, labels in zip(self.long, truncated, tagger.argmax_labels(truncated), strict=True):
+            pipeline_spans[row] = set(pipeline_entities(words.word_offsets, labels))
+
+        systems = {"f1": predicted, "argmax_f1": argmax_spans, "pipeline_f1": pipeline_spans}
+
+        def scores_of(rows: Sequence[int]) -> dict[str, float]:
+            num_words = max(sum(len(offsets[row]) for row in rows), 1)
+            scores = {"words_split_differently": sum(self.num_resplit[row] for row in rows) / num_words}
+            for name, by_row in systems.items():
+                kept = [{span for span in by_row[row] if keeps(span[2])} for row in rows]
+                scores[name] = f1_of_sets([gold[row] for row in rows], kept)
+            return scores
+
+        return min(map(scores_of, self.printings), key=itemgetter("f1"))
 
 
 def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
@@ -252,11 +290,12 @@ def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
     return [group for group in groups if group[2] != "O"]
 
 
-def _text_and_offsets(sentence: Sentence) -> tuple[str, list[tuple[int, int]]]:
-    """Return the text of a sentence, or running text of its words, and the character ranges of the words."""
-    if sentence.text is None:
-        return running_text(sentence.words)
-    return sentence.text, basic_words([sentence.text])[0]
+def _texts_and_offsets(sentences: Sequence[Sentence], compact: bool) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Return the text of each sentence, or its printed words, and the character ranges of the words."""
+    return [
+        printed if sentence.text is None else (sentence.text, basic_words([sentence.text])[0])
+        for sentence, printed in zip(sentences, printed_texts([one.words for one in sentences], compact), strict=True)
+    ]
 
 
 def _truncate(tagger: Tagger, text: str, words: AlignedText) -> AlignedText:
@@ -274,23 +313,6 @@ def _truncate(tagger: Tagger, text: str, words: AlignedText) -> AlignedText:
         first_piece=words.first_piece[:num_words],
         word_offsets=[(start, min(stop, cut)) for start, stop in words.word_offsets[:num_words]],
     )
-
-
-def _find_differences(
-    tagger: Tagger, words: Sequence[Sequence[str]], texts: Sequence[str], offsets: Sequence[Offsets]
-) -> tuple[list[int], int]:
-    """Return the indices of sentences with other words or pieces in raw text, and the number of words that raw text
-    splits differently."""
-    texts_aligned = align_raw(tagger.tokenizer, texts, tagger.task.word_splitting)
-    words_aligned = align_words(tagger.tokenizer, words)
-    different, num_resplit = [], 0
-    for index, (from_text, from_words) in enumerate(zip(texts_aligned, words_aligned, strict=True)):
-        num_resplit += len(set(offsets[index]).difference(from_text.word_offsets))
-        # `from_text` has the attributes of `from_words`, and `word_offsets`
-        same_pieces = all(getattr(from_text, name) == value for name, value in vars(from_words).items())
-        if from_text.word_offsets != offsets[index] or not same_pieces:
-            different.append(index)
-    return different, num_resplit
 
 
 def _spans_of_words(words: Offsets, labelled_words: Offsets, labels: Sequence[str]) -> list[Span]:
