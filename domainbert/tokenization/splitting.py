@@ -27,10 +27,10 @@ inside a word; `repeated`: to the same mark."""
 SPLITTING_KEY = "domainbert_word_splitting"  # in config.json
 PLACES = ("begin", "end", "inside_left", "inside_right", "digit_left", "digit_right", "repeated")
 _SAMPLE = 2_000  # sentences from which a splitting is inferred
-
 _CLOSING, _OPENING = set(",.;:!?)]}%\u2019\u201d"), set("([{$\u2018\u201c")  # no blank before, no blank after
 _LOOSE = set("-/\\+=<>&*~_|\u00b1\u00d7\u2010\u2011\u2013\u2014\u2212")  # with blanks on both sides, or without
 _ENDING = re.compile("n?['\u2019](s|t|d|m|ll|re|ve)", re.IGNORECASE)
+_ELISION = re.compile("[^\\W\\d_]{1,4}['\u2019]")  # l', dell'
 _TREEBANK = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
 
 
@@ -83,7 +83,8 @@ def _joined_sides(previous: str, word: str, following: str, quotes: set[str], co
         return True, mark != "+"  # "CD4+ cells"
     affix = compact and mark[1:-1].isalpha()  # of a word that the file splits at an entity: "-induced", "anti-"
     before = bool(_ENDING.fullmatch(mark)) or (affix and mark[0] == "-")
-    return before, affix and mark[-1] == "-" and following not in ("and", "or", "to")
+    after = affix and mark[-1] == "-" and following not in ("and", "or", "to")
+    return before, after or bool(_ELISION.fullmatch(mark))
 
 
 def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:

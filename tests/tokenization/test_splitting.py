@@ -100,6 +100,7 @@ PRINTED = {
         "Drug -induced “ loss ” and / or NF-κB -dependent , anti- CD3 pre- and post-test TNF+ T-cells .",  # GENIA
         "Drug-induced “ loss ” and/or NF-κB-dependent , anti-CD3 pre- and post-test TNF+ T-cells .",  # Penn Treebank
     ],
+    "Dell'uomo: l'effet.": ["Dell' uomo : l' effet ."],
     "Deficient in C5 - a complement protein": ["Deficient in C5 - a complement protein"],  # split at white space
 }
 

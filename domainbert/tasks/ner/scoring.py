@@ -200,10 +200,8 @@ def _mark(span: Span, offsets: Sequence[Stretch], kind: str, scores: Sequence[fl
 class PrintedTexts:
     """The sentences of a test set as raw text for a tagger: the texts of the file, or its words as they are printed.
 
-    A sentence has two texts if print may have blanks around some of its marks or not.
-
-    Attributes:
-        num_predicted: number of texts that `scores` predicts.
+    A sentence has two texts if print may have blanks around some of its marks or not. `scores` predicts `num_predicted`
+    texts.
     """
 
     def __init__(self, tagger: Tagger, sentences: Sequence[Sentence]) -> None:
@@ -214,7 +212,8 @@ class PrintedTexts:
         self.sentence_of = [*range(len(compact)), *further]
         last_row = {index: row for row, index in enumerate(self.sentence_of)}
         self.printings = [range(len(compact)), [last_row[index] for index in range(len(compact))]]  # rows of each
-        self.tagger, self.gold = tagger, [sentences[index].spans for index in self.sentence_of]
+        rows = list(zip(self.sentence_of, self.offsets, strict=True))
+        self.tagger, self.gold = tagger, [_in_characters(sentences[index].spans, offsets) for index, offsets in rows]
 
         by_text = align_raw(tagger.tokenizer, self.texts, tagger.task.word_splitting)
         by_words = align_words(tagger.tokenizer, [sentences[index].words for index in self.sentence_of])
@@ -236,17 +235,12 @@ class PrintedTexts:
     def scores(self, tagged: Sequence[TaggedWords], keeps: Callable[[str], bool]) -> dict[str, float]:
         """Return strict entity F1 by characters: of two printings, the scores of the one with the lower F1.
 
-        Args:
-            tagged: the predictions for the words; only texts with other words or pieces are predicted again.
-            keeps: whether entities of a type are scored.
-
-        Returns:
-            `f1` of `predict`; `argmax_f1` of the best label of each word; `pipeline_f1` of `transformers.pipeline` with
-            `aggregation_strategy="first"`; `words_split_differently`, the share of words that raw text splits
-            differently.
+        `tagged` are the predictions for the words: only texts with other words or pieces are predicted again. `keeps`
+        selects the entity types. The scores are `f1` of `predict`; `argmax_f1` of the best label of each word;
+        `pipeline_f1` of `transformers.pipeline` with `aggregation_strategy="first"`; and `words_split_differently`, the
+        share of words that raw text splits differently.
         """
         tagger, texts, offsets = self.tagger, self.texts, self.offsets
-        gold = list(map(_in_characters, self.gold, offsets))
         spans_of_words = [spans_from_tags(tagged[index].tags) for index in self.sentence_of]
         predicted = list(map(_in_characters, spans_of_words, offsets))
         entities = tagger.predict([texts[row] for row in self.different])
@@ -269,7 +263,7 @@ class PrintedTexts:
             scores = {"words_split_differently": sum(self.num_resplit[row] for row in rows) / num_words}
             for name, by_row in systems.items():
                 kept = [{span for span in by_row[row] if keeps(span[2])} for row in rows]
-                scores[name] = f1_of_sets([gold[row] for row in rows], kept)
+                scores[name] = f1_of_sets([self.gold[row] for row in rows], kept)
             return scores
 
         return min(map(scores_of, self.printings), key=itemgetter("f1"))
