@@ -45,6 +45,7 @@ OTHERS = {
     "pipeline_f1",
     "pooler",
     "predict_agreement",
+    "printed_text",
     "profile_finetune",
     "random_model",
     "replaced_entities",
@@ -141,6 +142,18 @@ def test_students_of_a_crf_in_a_pipeline(work: Path, model: Path) -> None:
     assert started(work, *command).count("validation F1") == 2
     out = started(work, *command)
     assert "validation F1" not in out and out.count("sample ") == 8  # 2 systems, 2 sets, 2 ways to decode
+    printed = [
+        sys.executable,
+        str(BENCHMARKS / "printed_text.py"),
+        "printed",
+        "--sets",
+        "sample",
+        "--model",
+        str(model),
+    ]
+    started(work, *printed, "--train", "900", "--test", "600", "--epochs", "1")
+    row = json.loads((work / "printed/printed_text.jsonl").read_text())
+    assert all(0 <= row[way] <= 100 for way in ("words", "recorded", "punctuation", "whitespace", "pipeline"))
 
 
 @pytest.mark.slow
