@@ -19,6 +19,7 @@ from domainbert.data.packing import IGNORE_INDEX, collate
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import to_iob2
+from domainbert.metrics.entities import count_entities
 from domainbert.models.loading import load_model
 from domainbert.serving import predictor
 from domainbert.serving.loaders import load_classifier, load_tagger
@@ -331,7 +332,17 @@ def test_any_iterable_of_strings_is_predicted_and_one_string_is_one_text(runs, t
         assert predict([]) == predict(iter([])) == []
     words = text.split()
     assert tagger.predict_words(iter([words])) == tagger.predict_words([tuple(words)]) == tagger.predict_words([words])
-    assert tagger.predict_spans(iter([words])) == tagger.predict([words])
+    assert tagger.predict_spans(iter([words])) == tagger.predict_spans([words])
+
+
+def test_predicted_spans_are_words_as_scores_count_them(tagger, natural):
+    sentences = [text.split() for text in natural[:30]]
+    spans, entities = tagger.predict_spans(sentences), tagger.predict(sentences)
+    for words, found, expected in zip(sentences, spans, entities, strict=True):
+        named = [(" ".join(words[start:end]), kind) for start, end, kind in found]
+        assert named == [(entity.text, entity.type) for entity in expected]
+    types = sorted({entity.type for found in entities for entity in found})
+    assert count_entities(spans, spans, types).sum(axis=(0, 1)).tolist() == [sum(map(len, entities)), 0, 0] != [0] * 3
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from typing_extensions import override
 
 from domainbert.data.examples import encode_words
 from domainbert.labelled.char_spans import Stretch
-from domainbert.labelled.contents import as_contents
-from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
+from domainbert.labelled.tag_schemes import Span, spans_from_tags, to_iob2
 from domainbert.tasks.decoding import decode_labels
 from domainbert.tasks.word_task import TaggedWords, WordPredictor
 from domainbert.tokenization.align import AlignedWords
@@ -75,9 +74,9 @@ class Tagger(WordPredictor[Entity]):
         """Return the entities of raw texts, whose words are the tokenizer's pre-tokens."""
         return self.predict(texts)
 
-    def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Entity]]:
-        """Return the entities of lists of words; offsets refer to the words joined by single spaces."""
-        return self.predict(as_contents(sentences, only_words=True))
+    def predict_spans(self, sentences: Iterable[Sequence[str]]) -> list[list[Span]]:
+        """Return the entities of lists of words as `(start, end, type)` in words, as `count_entities` takes them."""
+        return [spans_from_tags(tags) for tags, _ in self.tag_words(sentences)]
 
     @override
     def as_json(self, prediction: list[Entity]) -> dict[str, Any]:
