@@ -27,7 +27,7 @@ from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs
 from domainbert.encoders.config import EncoderConfig, max_length_problem
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.models.card import CardConfig, card_head, model_card
+from domainbert.models.card import CardConfig, card_head, load_code, model_card
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.models.loading import load_model, predicts_entries
 from domainbert.models.saving import save_model
@@ -249,10 +249,9 @@ class Distillation(DistillationModule, RowsModule):
         user."""
         title, names = "Domain student", ", ".join(path.name for path in self.paths)
         rows = {"encoder": self.config.model_type, "teacher": names, **facts}
-        usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
         tag = "fill-mask" if self.predicts else "feature-extraction"
         head = card_head(title, tag, card_config, self.paths[0], tags=["distillation"])
-        return model_card(title, "An encoder distilled with domainbert.", rows, usage, head)
+        return model_card(title, "An encoder distilled with domainbert.", rows, load_code(), head)
 
     def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return each loss summed over a micro-batch, by name. Models compute only the logits that a loss reads."""

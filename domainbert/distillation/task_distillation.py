@@ -150,6 +150,7 @@ class TaskDistillation(DistillationModule, FineTuning):
     """
 
     data_class = "TransferData"
+    kind = "Distilled"
 
     def __init__(
         self,
@@ -212,6 +213,10 @@ class TaskDistillation(DistillationModule, FineTuning):
         teachers = self.ensemble(task)
         config = self.open().config if self.own_model is not None else self._student_config(teachers)
         return min(config.max_length, teachers.default_max_length)
+
+    def card_facts(self) -> dict[str, object]:
+        """Return rows of a model card on the start of the training."""
+        return {"teachers": ", ".join(map(str, self.paths)), "seed": self.seed}
 
     def _student_config(self, teachers: Teachers) -> EncoderConfig:
         return student_config(self.student, teachers.predictors[0].config)

@@ -21,11 +21,10 @@ from domainbert.corpus.sentences import sample_sentences
 from domainbert.data.packing import Example
 from domainbert.distillation.batches import output_index
 from domainbert.distillation.soft_labels import Block, SoftLabels, cached_labels
-from domainbert.encoders.biaffine import Biaffine
-from domainbert.encoders.crf import crf_of
 from domainbert.labelled.contents import Content, key_of_content, text_in
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import ModelFolder, open_model
+from domainbert.models.loading import reorder_labels
 from domainbert.serving.predictor import FineTuned, load_predictor
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.task import Task, encode_file
@@ -200,25 +199,11 @@ def load_teachers(
         if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
             found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
             raise DomainbertError(f"teachers: {path} reads {found}; expected a model that reads {expected}")
-        _reorder_labels(teacher, task.labels)
+        reorder_labels(teacher.model.head, teacher.labels, task.labels)
+        teacher.labels = task.labels
         task.scaling.init_head(task, teacher.model.head)  # outputs get the units of the student's training
         teachers.append(teacher)
     return Teachers(teachers, paths, cache, top_k)
-
-
-def _reorder_labels(teacher: FineTuned, labels: Sequence[str]) -> None:
-    """Reorder the outputs of a teacher, in memory, to the order of `labels`."""
-    order = torch.tensor([teacher.labels.index(label) for label in labels], device=teacher.device)
-    head = teacher.model.head
-    if isinstance(head, Biaffine):
-        head.reorder(order)
-    else:  # the rows of the weight and of the bias of the last layer are labels
-        with torch.no_grad():
-            for parameter in head.get_submodule("classifier").parameters():
-                parameter.copy_(parameter[order])
-    if (crf := crf_of(head)) is not None:
-        crf.reorder(order)
-    teacher.labels = tuple(labels)
 
 
 def _text_logits(

@@ -145,11 +145,16 @@ def add_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -
     return {**head, "model-index": [{"name": name, "results": [*_results(head), *entries]}]}
 
 
+def load_code(name: str = "AutoModel") -> str:
+    """Return Python code that loads the model in the current folder with a class of transformers."""
+    return f'from transformers import {name}\n\nmodel = {name}.from_pretrained(".")'
+
+
 def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str, head: Mapping[str, Any]) -> str:
     """Return the text of a model card: the header `head`, then title and summary, a table of facts about the training,
-    and the Python example `usage` as Markdown."""
+    and the Python example `usage`, which runs in the model folder, as Markdown."""
     rows = "\n".join(f"| {name} | {escape_cell(value)} |" for name, value in facts.items())
-    body = f"# {title}\n\n{summary}\n\n| | |\n|---|---|\n{rows}\n\n```python\n{usage}\n```\n"
+    body = f"# {title}\n\n{summary}\n\n| | |\n|---|---|\n{rows}\n\nIn the model folder:\n\n```python\n{usage}\n```\n"
     return join_card(head, body)
 
 

@@ -13,8 +13,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, format_names
+from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import EncoderConfig, HeadConfig
+from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import TOKENS, build_model, family, head_kinds, name_map
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.names import from_hugging_face
@@ -29,9 +31,10 @@ def load_model(
 ) -> tuple[EncoderWithHead, ModelFolder, list[str]]:
     """Load an encoder with a head, in fp32; return the model, its folder, and the names of newly initialised tensors.
 
-    The weights of the head are loaded if the folder has the same head with the same labels. Tensors that all heads of a
-    family share are always loaded, and so is BERT's pooler, which Hugging Face saves with the encoder. Other tensors of
-    the head are initialised; their Hugging Face names are returned.
+    The weights of the head are loaded, and brought into the order of `labels`, if the folder has the same head with the
+    same labels; otherwise the reason is printed. Tensors that all heads of a family share are always loaded, and so is
+    BERT's pooler, which Hugging Face saves with the encoder. Other tensors of the head are initialised; their Hugging
+    Face names are returned.
 
     Args:
         path: a model folder, written by domainbert or by `save_pretrained`.
@@ -44,8 +47,9 @@ def load_model(
             explain some weights or contradicts their shapes, a weight is not finite, or a masked-LM head is requested
             and its output weights are not the word embeddings.
     """
-    model, folder, missing, unused = _read_model(path, head, labels, dropout)
-    _print_unused(folder.path, unused)
+    model, folder, missing, notes = _read_model(path, head, labels, dropout)
+    for note in notes:
+        _print_once(f"{folder.path}: {note}")
     return model, folder, missing
 
 
@@ -65,8 +69,8 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 
 def _read_model(
     path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
-) -> tuple[EncoderWithHead, ModelFolder, list[str], tuple[str, ...]]:
-    """Load a model as `load_model` does; return its results and the names of the unused weights."""
+) -> tuple[EncoderWithHead, ModelFolder, list[str], list[str]]:
+    """Load a model as `load_model` does; return its results and the messages to print."""
     folder = open_model(path)
     need_weights(folder)
     config = folder.config.with_dropout(dropout)
@@ -77,13 +81,18 @@ def _read_model(
     names = name_map(config, kind)  # Hugging Face names by parameter
 
     tensors = load_tensors(folder.path, config)
-    unused = find_unused_weights(folder.path, tensors, config, kind)
-    has_same_head = (folder.labels, folder.head_config) == (labels, head_config)
+    notes = []
+    if unused := find_unused_weights(folder.path, tensors, config, kind):
+        more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+        notes.append(f"unused weights: {', '.join(unused[:5])}{more}")
+    has_same_head = folder.head_config == head_config and sorted(folder.labels) == sorted(labels)
     # Drop the weights of another head, or of a head with other labels, except those that all heads share. A head that
     # predicts entries has no labels: all weights with its names fit it.
     if not has_same_head and not predicts_entries(config, kind):
         shared_prefixes = family(config).prefix, *family(config).shared_head_prefixes
         tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(shared_prefixes)}
+        if folder.head_config is not None and folder.labels:
+            notes.append(f"the head is new: {_difference(folder, head_config, labels)}")
 
     check_types(folder.path, tensors, (name for hf_names in names.values() for name in hf_names))
     state, missing = from_hugging_face(tensors, names)
@@ -92,14 +101,36 @@ def _read_model(
         raise DomainbertError(f"{folder.path}: {_missing_weights(absent)}")
     _check_shapes(folder.path, model, state)
     model.load_state_dict(state, strict=False)
-    return model, folder, missing, unused
+    if has_same_head:
+        reorder_labels(model.head, folder.labels, labels)
+    return model, folder, missing, notes
 
 
-@cache  # print once, although each seed loads the model
-def _print_unused(path: Path, names: tuple[str, ...]) -> None:
-    if names:
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        print(f"{path}: unused weights: {', '.join(names[:5])}{more}")
+def reorder_labels(head: nn.Module, labels: Sequence[str], order: Sequence[str]) -> None:
+    """Reorder the outputs of a head in place, from the order of `labels` to `order`, which has the same labels."""
+    if labels == order:
+        return
+    indices = torch.tensor([labels.index(label) for label in order], device=next(head.parameters()).device)
+    if isinstance(head, Biaffine):
+        head.reorder(indices)
+    else:  # the rows of the weight and of the bias of the last layer are labels
+        with torch.no_grad():
+            for parameter in head.get_submodule("classifier").parameters():
+                parameter.copy_(parameter[indices])
+    if (crf := crf_of(head)) is not None:
+        crf.reorder(indices)
+
+
+def _difference(folder: ModelFolder, head: HeadConfig, labels: Sequence[str]) -> str:
+    """Return how the head of a folder differs from the head that training needs."""
+    folder_head = folder.head_config
+    if folder_head is None or folder_head == head:
+        return f"found the labels {format_names(folder.labels)}; expected {format_names(labels)}"
+    found, expected = (f"{config.kind} {config.to_json() or ''}".strip() for config in (folder_head, head))
+    return f"found the head {found}; expected {expected}"
+
+
+_print_once = cache(print)  # each seed loads the model
 
 
 def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.data.splits import PreparedCorpus
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.models.card import card_head, model_card
+from domainbert.models.card import CardConfig, card_head, model_card
 from domainbert.models.folder import open_model
 from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
@@ -222,15 +222,23 @@ class Pretraining(RowsModule):
             model, config, weights = built.model, built.config, whole_weights(built.model)
             with self.writing() as writes:
                 if writes:
-                    text = (card or self._card)(name)
+                    text = (card or self.card)(name)
                     target = Path(folder) if name == MODEL else Path(folder) / name
                     save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 
-    def _card(self, name: str) -> str:
-        presentation = self.objective.card_texts(name)
-        head = card_head("Domain encoder", presentation.pipeline_tag, base=self.init_from)
-        facts = {"encoder": self.built[name].config.model_type, "training": self.objective.config.name}
-        return model_card("Domain encoder", presentation.summary, facts, presentation.usage, head)
+    def card(self, name: str, values: CardConfig | None = None, facts: Mapping[str, object] | None = None) -> str:
+        """Return the text of the card of a model; the card of the main model also lists the further models.
+
+        `values` are for the header; `facts` are the rows on the training, by default the name of the objective.
+        """
+        texts, title = self.objective.card_texts(name), "Domain encoder"
+        rows = {"encoder": _summary(self.built[name])}
+        if name == MODEL:
+            rows |= {other: _summary(built) for other, built in self.built.items() if other != MODEL}
+        rows |= {"vocabulary": f"{self.objective.tokenizer.vocab_size:,} entries"}
+        training = {"training": self.objective.config.name} if facts is None else facts
+        head = card_head(title, texts.pipeline_tag, values, self.init_from)
+        return model_card(title, texts.summary, {**rows, **training}, texts.usage, head)
 
     def _check_names(self) -> None:
         """Raise `DomainbertError` if a metric would be logged under the same name for two texts."""
@@ -247,6 +255,11 @@ class Pretraining(RowsModule):
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}
+
+
+def _summary(built: BuiltModel) -> str:
+    count = sum(parameter.numel() for parameter in built.model.parameters())
+    return f"{built.config.model_type}, {count:,} parameters with its head"
 
 
 def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:

@@ -25,6 +25,7 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.models.card import load_code
 from domainbert.models.folder import open_model
 from domainbert.models.loading import load_model
 from domainbert.models.static_embeddings import initialise_table
@@ -145,7 +146,7 @@ class Objective(ABC, Generic[Config]):
         head: kind of head of the model that `build` builds.
         labels: names of the outputs of this head, if it has labels.
         summary: description for the model card.
-        usage: loading code for the model card.
+        usage: loading code for the model card, which runs in the model folder.
         pipeline_tag: pipeline tag of the Hugging Face hub, if any.
     """
 
@@ -155,7 +156,7 @@ class Objective(ABC, Generic[Config]):
     head: str
     labels: Sequence[str] = ()
     summary: str = "An encoder pretrained with domainbert."
-    usage: str = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
+    usage: str = load_code()
     pipeline_tag: str | None = None
 
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:

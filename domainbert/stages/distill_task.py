@@ -179,6 +179,5 @@ def _train_seed(
     data.resolve(module, "fit")
     predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
     result = fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)
-    facts = {"teachers": ", ".join(map(str, settings.teachers)), "seed": seed}
-    save_seed(folder, module, settings, "Distilled", facts, result, settings.model or settings.teachers[0])
+    save_seed(folder, module, settings, result)
     return result

@@ -139,7 +139,5 @@ def _train_seed(
         num_workers=settings.num_workers,
     )
     result = fit_labelled(f"finetune seed {seed}", module, data, settings, folder)
-    facts = {"started from": f"{settings.init} weights, seed {seed}"}
-    base = settings.model if settings.init == "pretrained" else None
-    save_seed(folder, module, settings, "Fine-tuned", facts, result, base)
+    save_seed(folder, module, settings, result)
     return result

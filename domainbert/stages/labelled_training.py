@@ -14,9 +14,8 @@ from domainbert.base.fields import PARTS, SPEED_ONLY, BatchSize, Dropout, Epochs
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
 from domainbert.base.process import process_rank
-from domainbert.labelled.sets import LabelledSet, files_of, path_of
+from domainbert.labelled.sets import LabelledSet
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.models.card import Result, card_head, model_card
 from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, record_facts, remove_checkpoints
@@ -230,38 +229,9 @@ def fit_labelled(
     return {**fitted.facts, "best_epoch": int(scores["step"]) // steps.validate_every, "warnings": warnings}
 
 
-def save_seed(
-    folder: Path,
-    module: FineTuning,
-    settings: LabelledTraining,
-    kind: str,
-    facts: dict[str, Any],
-    result: dict[str, Any],
-    base: Path | None,
-) -> None:
-    """Write the model folder of a seed; every process must call it.
-
-    Args:
-        folder: folder of the seed.
-        module: trained model.
-        settings: settings of the stage.
-        kind: "Fine-tuned" or "Distilled", for the model card.
-        facts: additional rows of the model card.
-        result: result of `fit_labelled`.
-        base: model from which the training started, for the model card.
-    """
-    headline, scores = settings.selection_metric, result["validation"]
-    score = scores[headline.key]
-    rows = {
-        **module.task.card_facts(),
-        **facts,
-        "best epoch": result["best_epoch"],
-        f"validation {headline.name}": f"{score:.4f}",
-        **({"warning": "; ".join(result["warnings"])} if result["warnings"] else {}),
-    }
-    usage = module.task.predictor.usage()
-    names = ", ".join(path_of(file).name for file in files_of(settings.validation))
-    scored = Result(settings.task.title, names, "validation", headline.key, headline.name, score)
-    title = f"{kind} domain model"
-    head = card_head(title, settings.task.pipeline_tag, settings.card, base, results=[scored])
-    module.save_pretrained(folder, model_card(title, f"{kind} with domainbert.", rows, usage, head), scores)
+def save_seed(folder: Path, module: FineTuning, settings: LabelledTraining, result: dict[str, Any]) -> None:
+    """Write the model folder of a seed, given the `result` of `fit_labelled`; every process must call it."""
+    facts = {"best epoch": result["best_epoch"]}
+    facts |= {"warning": "; ".join(result["warnings"])} if result["warnings"] else {}
+    scores = result["validation"]
+    module.save_pretrained(folder, module.card(scores, settings.card, settings.selection_metric, facts), scores)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +12,6 @@ from domainbert.base.fields import SPEED_ONLY, TRAINED_MODEL, Count, Items, Seed
 from domainbert.base.paths import ModelPath
 from domainbert.base.process import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.models.card import card_head, model_card
 from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.stages.stage import Inputs, stage
@@ -23,7 +23,6 @@ _STEPS_TO_COMPILE = 500  # fewest steps for which `compile: auto` saves time
 if TYPE_CHECKING:
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
-    from domainbert.pretraining.objective import BuiltModel
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import TrainingResult
@@ -198,32 +197,12 @@ def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
     print(f"validation: {', '.join(f'{name} {value:.4f}' for name, value in last.items() if name != 'step')}")
 
 
-def _encoder_summary(built: BuiltModel) -> str:
-    count = sum(parameter.numel() for parameter in built.model.parameters())
-    return f"{built.config.model_type}, {count:,} parameters with its head"
-
-
 def _save_models(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
     """Write the model to `out` and further models to subfolders; every process must call it."""
-    from domainbert.pretraining.objective import MODEL
-
-    objective = module.objective
+    objective, counts = module.objective, f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens"
     facts = {
-        "vocabulary": f"{objective.tokenizer.vocab_size:,} entries",
-        "training": f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens of {objective.config.name}",
+        "training": f"{counts} of {objective.config.name}",
         **objective.card_facts(metrics["validation"]),
         **({"warning": "; ".join(metrics["warnings"])} if metrics["warnings"] else {}),
     }
-    summaries = {name: _encoder_summary(built) for name, built in module.built.items()}
-    title = "Domain encoder"
-
-    def card(name: str) -> str:
-        """Return the model card of a model; the card of the main model also lists the further models."""
-        texts = objective.card_texts(name)
-        head = card_head(title, texts.pipeline_tag, settings.card, settings.init_from)
-        models = {"encoder": summaries[name]}
-        if name == MODEL:
-            models |= {other: text for other, text in summaries.items() if other != MODEL}
-        return model_card(title, texts.summary, models | facts, texts.usage, head)
-
-    module.save_pretrained(out, card)
+    module.save_pretrained(out, partial(module.card, values=settings.card, facts=facts))

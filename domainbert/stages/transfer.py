@@ -12,7 +12,7 @@ from domainbert.base.fields import TOKENIZER, Range, Seed
 from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.corpus.config import CorpusConfig
-from domainbert.models.card import card_head, model_card, read_head
+from domainbert.models.card import card_head, load_code, model_card, read_head
 from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.vocab import count_words
 
@@ -197,8 +197,7 @@ def _card(report: Mapping[str, Any], model: Path) -> str:
         "vocabulary": f"{report['vocab_size']:,} entries: {shares}",
         "pieces per word saved on the corpus": f"{report['pieces_saved']:.4f}",
     }
-    usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
     summary = "A model whose vocabulary was changed with domainbert; it is meant to be pretrained further."
     title = "Encoder with a domain vocabulary"
     head = card_head(title, read_head(model).get("pipeline_tag"), base=model)
-    return model_card(title, summary, facts, usage, head)
+    return model_card(title, summary, facts, load_code(), head)

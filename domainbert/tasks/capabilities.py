@@ -165,6 +165,10 @@ class Inputs(Generic[AnyTask]):
         """Return the content of a JSONL object to predict; raise `DomainbertError` if a key is missing."""
         return text_of(row, text_key)
 
+    def call(self, task: AnyTask) -> str:
+        """Return Python code that calls the predictor with an example, for model cards."""
+        return 'predict(["A text."])'
+
     def added_tokens(self, task: AnyTask) -> Sequence[str]:
         """Return tokens that the vocabulary must contain, by default none; training adds missing tokens."""
         return ()

@@ -170,6 +170,7 @@ class FineTuning(TaskModule):
             self.exclude_unused_embeddings(torch.from_numpy(entry_ids(examples, self.tokenizer)))
         if stage in ("fit", "validate"):
             self.validate_on(data.items("validation"))
+            self.validation_name = data.file_names("validation")
         else:
             self._rebuild_predictor()
         self._tested.clear()

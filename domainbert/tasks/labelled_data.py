@@ -149,6 +149,11 @@ class LabelledData(TrainingData):
         """Return the items of a set; () if it is not given."""
         return () if self._sources[name] is None else self.labelled(name).items
 
+    def file_names(self, name: str) -> str:
+        """Return the file names of a set, separated by commas; "" if it is not given."""
+        sets = [] if self._sources[name] is None else [self.labelled(name)]
+        return ", ".join(part.path.name for labelled in sets for part in labelled.parts or sets)
+
     def examples(self, name: str) -> list[Example]:
         """Return the items of a set as token ids and targets; [] if it is not given."""
         if self._sources[name] is None:
@@ -284,7 +289,7 @@ class LabelledData(TrainingData):
             )
         train = self.labelled("train")
         self._train_task = self._train_task or task_from_training_set(self.task, train)
-        if built is not None and built.labels != self._train_task.labels:
+        if built is not None and sorted(built.labels) != sorted(self._train_task.labels):
             check_set_known(train, self.task.known_labels(built.labels))  # a clearer error for unknown labels
             labels = f"found the labels {', '.join(self._train_task.labels)}; expected {', '.join(built.labels)}"
             raise DomainbertError(f"train: {labels}, as in the model, or a new module for other labels")

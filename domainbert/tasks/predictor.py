@@ -27,12 +27,10 @@ class Predictor(Generic[Prediction]):
         labels: names of the outputs.
         on_predicted: callback with the number of texts of each predicted batch, for a progress bar.
         kind, loader: description before the output names, and name of the function that loads it, for messages.
-        call: Python code that predicts, for model cards.
     """
 
     kind: ClassVar[str] = "a model with the outputs"
     loader: ClassVar[str] = "load_predictor"
-    call: ClassVar[str] = "predict(texts)"
 
     def __init__(self, task: Task[Any, Any], runtime: Any) -> None:
         self.task, self.runtime = task, runtime
@@ -43,9 +41,11 @@ class Predictor(Generic[Prediction]):
         self.on_predicted: Callable[[int], object] | None = None
 
     @classmethod
-    def usage(cls) -> str:
-        """Return Python code for a model card that loads the model folder and predicts."""
-        return f"from domainbert import {cls.loader}\n\nprint({cls.loader}(folder).{cls.call})"
+    def usage(cls, task: Task[Any, Any]) -> str:
+        """Return Python code for a model card that, run in the model folder, loads the model and predicts."""
+        call = task.inputs.call(task)
+        names = f"TextPair, {cls.loader}" if "TextPair(" in call else cls.loader
+        return f'from domainbert import {names}\n\nprint({cls.loader}(".").{call})'
 
     def predict(self, texts: Iterable[Content] | Content) -> list[Prediction]:
         """Return a prediction for each text or list of words; a string is a single text.

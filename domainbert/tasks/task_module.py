@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -21,8 +22,10 @@ from domainbert.encoders.config import EncoderConfig, HeadConfig, check_length
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.used_entries import UsedEntries
 from domainbert.labelled.contents import located_errors
-from domainbert.models.card import card_head, model_card
+from domainbert.metrics.headline import Headline
+from domainbert.models.card import CardConfig, Result, card_head, model_card
 from domainbert.models.folder import ModelFolder
+from domainbert.models.loading import reorder_labels
 from domainbert.models.saving import folder_fields, save_model
 from domainbert.tasks.config import TASK_KEY, TaskConfig
 from domainbert.tasks.packed_logits import packed_logits
@@ -64,9 +67,11 @@ class TaskModule(TrainedModule):
         task: the task with its labels, in training units.
         config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
         validation, entries, row_of_entry, scores: see `FineTuning`.
+        kind, validation_name: kind of training and file names of the validation set, for the model card.
     """
 
     data_class = "LabelledData"
+    kind, validation_name = "Fine-tuned", ""
     task: Task[Any, Any]
     metric: Metric
     slices: SlicedMetric
@@ -120,7 +125,7 @@ class TaskModule(TrainedModule):
     def replace_task(self, task: Task[Any, Any]) -> None:
         """Replace the task of a folder or checkpoint by the task of a training set with the same labels.
 
-        The head is rescaled if the two tasks have different units of the outputs.
+        The head is reordered and rescaled if the two tasks have another order of labels or other units of the outputs.
         """
         self._facts, self._saved_task = None, None  # both are computed from this training
         if task is self.task:
@@ -129,6 +134,7 @@ class TaskModule(TrainedModule):
             # to the units of a model folder, then to the units of the new task
             self.model.load_state_dict(dict(self.task.scaling.folder_weights(self.task, self.model.state_dict())))
             task.scaling.init_head(task, self.model.head)
+        reorder_labels(self.model.head, self.task.labels, task.labels)
         self.task = task
         task.attach_head(self.model.head)
 
@@ -227,13 +233,13 @@ class TaskModule(TrainedModule):
         return cast("LabelledData", self.trainer.datamodule)  # type: ignore[attr-defined]
 
     def save_pretrained(
-        self, folder: str | Path, card: str | None = None, scores: Mapping[str, float] | None = None
+        self, folder: str | Path, card: str | CardConfig | None = None, scores: Mapping[str, float] | None = None
     ) -> None:
         """Write a model folder that `load_predictor`, `transformers` and all stages read; call it in every process.
 
         Args:
             folder: created if it does not exist.
-            card: text of the model card; None writes a default card.
+            card: text of the model card, or values for the header of the default card, such as its licence.
             scores: validation scores of the model; None takes the last validation.
 
         Raises:
@@ -245,7 +251,8 @@ class TaskModule(TrainedModule):
         scores = self.scores if scores is None else scores
         with self.writing() as writes:
             if writes:
-                self._write_folder(Path(folder), weights, self._default_card(scores) if card is None else card, scores)
+                text = card if isinstance(card, str) else self.card(scores, card)
+                self._write_folder(Path(folder), weights, text, scores)
 
     def _write_folder(
         self, folder: Path, weights: Mapping[str, Tensor], card: str, scores: Mapping[str, float]
@@ -267,12 +274,32 @@ class TaskModule(TrainedModule):
             facts=self._task_facts(scores),
         )
 
-    def _default_card(self, scores: Mapping[str, float]) -> str:
-        facts = {**self.task.card_facts(), "started from": f"{self.init} weights, seed {self.seed}"}
-        facts |= {f"validation {name}": f"{value:.4f}" for name, value in scores.items()}
-        head = card_head(self.task_config.title, self.task_config.pipeline_tag, base=None)
-        usage = self.task.predictor.usage()
-        return model_card("Fine-tuned domain model", "Fine-tuned with domainbert.", facts, usage, head)
+    def card(
+        self,
+        scores: Mapping[str, float],
+        values: CardConfig | None = None,
+        headline: Headline | None = None,
+        facts: Mapping[str, object] = MappingProxyType({}),
+    ) -> str:
+        """Return the text of a model card with one of the validation scores, by default the main metric of the task.
+
+        Values of the header that are not in `values` come from the card of the model that training starts from; `facts`
+        are further rows of the table.
+        """
+        task, headline, title = self.task_config, headline or self.task_config.headline, f"{self.kind} domain model"
+        rows, results = {**self.task.card_facts(), **self.card_facts(), **facts}, []
+        if headline.key in scores:  # there is a validation set
+            score, name = scores[headline.key], headline.name
+            rows |= {f"validation {name}": f"{score:.4f}"}
+            results = [Result(task.title, self.validation_name, "validation", headline.key, name, score)]
+        base = Path(self._folder_name) if self.init == "pretrained" else None
+        head = card_head(title, task.pipeline_tag, values, base, results=results)
+        usage = self.task.predictor.usage(self.task)
+        return model_card(title, f"{self.kind} with domainbert.", rows, usage, head)
+
+    def card_facts(self) -> dict[str, object]:
+        """Return rows of a model card on the start of the training."""
+        return {"started from": f"{self.init} weights, seed {self.seed}"}
 
     def _task_facts(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `config.json` entries of the task: from the loaded folder or checkpoint, or of this training."""
@@ -295,6 +322,7 @@ class TaskModule(TrainedModule):
             "tokenizer": self.tokenizer.fingerprint,
             "max_length": self.max_length,
             "scores": self.scores,
+            "validation": self.validation_name,
             "facts": facts,
             "fields": self._fields(facts),
             "finished": differing_weights,  # for prediction from the checkpoint
@@ -313,7 +341,7 @@ class TaskModule(TrainedModule):
         if self.is_built and list(self.task.labels) != labels:
             expected = f"expected {', '.join(self.task.labels)}, as in the module"
             raise DomainbertError(f"ckpt_path: found the labels {', '.join(labels)}; {expected}")
-        self.scores = dict(saved["scores"])
+        self.scores, self.validation_name = dict(saved["scores"]), saved["validation"]
         is_fit = self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
         if not self.is_built:
             task = self._task_from_fields(labels, saved["fields"])

@@ -57,6 +57,10 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
             raise DomainbertError(f"{found} under {pair_key!r}; expected {expected}, as the model reads {readable[0]}")
         return TextPair(first, str(second)) if is_pair else first
 
+    @override
+    def call(self, task: TextTask[Any, Any]) -> str:
+        return super().call(task) if task.pair_key is None else 'predict([TextPair("A text.", "Another text.")])'
+
 
 class TextTask(Task[Item, Prediction]):
     """A task with a linear head on the pooled state of a text.

@@ -26,6 +26,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.task import Classifier
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.tagger import Tagger
+from tests.model_cards import run_card
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
@@ -159,6 +160,7 @@ def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):
 def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
     """The lines of Python in the model card, run in the folder, against torch's logits."""
     transformers = pytest.importorskip("transformers")
+    run_card(tagger_folder)
     card = (tagger_folder / "README.md").read_text()
     lines = card.partition("```python\n")[2].partition("\n```")[0]
     assert lines.splitlines()[0] == "import onnxruntime" and "session.run" in lines

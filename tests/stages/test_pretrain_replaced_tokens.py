@@ -88,7 +88,7 @@ def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, 
     assert f"pretrain: {ours:,} parameters and {size:,} of its generator; " in capsys.readouterr().out
     head, body = split_card((folder / "generator/README.md").read_text())
     assert head["pipeline_tag"] == "fill-mask" and f", {size:,} parameters with its head" in body
-    assert "AutoModelForMaskedLM.from_pretrained(folder)" in body and f"{ours:,} parameters" not in body
+    assert 'AutoModelForMaskedLM.from_pretrained(".")' in body and f"{ours:,} parameters" not in body
     words = [one.get_input_embeddings().weight for one in (model, generator)]
     assert torch.equal(*words) == (kind == "electra"), "shared, or a sum"
 

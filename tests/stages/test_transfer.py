@@ -21,6 +21,7 @@ from domainbert.models.loading import load_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.model_cards import run_card
 from tests.tokenization.test_extend import SIZES, train, with_special_tokens_behind
 
 EMBEDDINGS, BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
@@ -227,6 +228,7 @@ def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
     assert "  policy (" in printed and "times): pol ##ic ##y -> policy" in printed
     assert report["source"] == "old"
     assert "| model | old |\n| method | fvt |" in (out / "README.md").read_text()
+    run_card(out)
 
 
 def test_a_byte_level_vocabulary_as_the_source(run: Callable[..., Path], tmp_path: Path) -> None:

@@ -664,7 +664,7 @@ stages:
     by_characters, by_markers = (
         predictor.predict_rows([one])[0] for one in (row, {"text": rows["starts"][long]["text"]})
     )
-    assert eval(f"model.{predictor.call}", {"model": predictor, "rows": [row]}) == [by_characters]
+    assert predictor.predict_rows([row]) == [by_characters]
     assert by_characters == by_markers == predictor.predict([rows["starts"][long]["text"]])[0]
     assert by_characters.scores == pytest.approx(rows["starts"][long]["scores"], abs=1e-6)
     for folder, onnx in ((best, "onnx"), (run / "starts", "onnx-starts")):

@@ -48,7 +48,6 @@ class Reader(Predictor[Reply]):
     """Predictor of answers; `predict` takes pairs of a question and its context."""
 
     kind = "a question answering model with the outputs"
-    call = "answer(question, context)"
     task: Any  # has a `threshold`
 
     def _predict(self, texts: Sequence[Content]) -> list[Reply]:

@@ -49,6 +49,10 @@ class QuestionInputs(Inputs["QuestionAnsweringTask"]):
         raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
         return TextPair(row["question"], row["context"])
 
+    @override
+    def call(self, task: QuestionAnsweringTask) -> str:
+        return 'answer("Who ruled?", "The court ruled.")'
+
 
 class AnswerTrainingHooks(TrainingHooks["QuestionAnsweringTask"]):
     """Warns about a model that is no better than one that never answers."""

@@ -44,7 +44,6 @@ class RelationClassifier(Predictor[Relation]):
     """Predictor of the relation between two entities of a text."""
 
     kind = "a relation classifier with the outputs"
-    call = "predict_rows(rows)"
 
     def predict_rows(self, rows: Iterable[Mapping[str, Any]], text_key: str = "text") -> list[Relation]:
         """Return the relation of each row in the format of the training set: entities are given by markers in the text
@@ -84,6 +83,12 @@ class MarkedInputs(Inputs["RelationsTask"]):
     @override
     def content_of(self, task: RelationsTask, row: Mapping[str, Any], text_key: str) -> MarkedText:
         return marked_text(row, text_key, task.reading.format)
+
+    @override
+    def call(self, task: RelationsTask) -> str:
+        before_head, after_head, before_tail, after_tail = task.reading.format.markers
+        text = f"{before_head} Loans {after_head} raise {before_tail} prices {after_tail}."
+        return f"predict_rows([{{'text': {text!r}}}])"
 
     @override
     def added_tokens(self, task: RelationsTask) -> Sequence[str]:

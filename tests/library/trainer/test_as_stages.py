@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.task_distillation import TaskDistillation, TransferData
+from domainbert.models.card import CardConfig, split_card
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
+from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill import distill
 from domainbert.stages.distill_task import distill_task
@@ -44,6 +47,7 @@ from tests.library.trainer.tiny_library import (
     trainer,
     weights,
 )
+from tests.model_cards import run_card
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PLAIN = {"precision": "32-true", "loggers": (), "trainer": {"accelerator": "cpu", "devices": 1}}
@@ -59,6 +63,15 @@ def best_of(module: FineTuning, data: LabelledData, out: Path, epochs: int, **ar
     return type(module).load_from_checkpoint(keeps.best_model_path, weights_only=True)
 
 
+def check_card(library: Path, stage: Path) -> dict:
+    """The card from Python is that of the stage, but for the best epoch, which the module does not know."""
+    ours, theirs = (split_card((folder / "README.md").read_text()) for folder in (library, stage))
+    epoch = re.compile(r"\| (best epoch|warning) \| .*\n")
+    assert ours[0] == theirs[0] and ours[0]["model-index"][0]["results"][0]["dataset"]["name"] == "ner-validation.conll"
+    assert ours[1] == epoch.sub("", theirs[1]) != theirs[1] and "| validation entity F1 | " in ours[1]
+    return ours[0]
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_fine_tuning(tiny, tmp_path, accumulate):
     whole = {"max_epochs": 3, "micro_batch_size": 8 // accumulate, "dropout": 0.2}
@@ -68,6 +81,11 @@ def test_fine_tuning(tiny, tmp_path, accumulate):
     best.save_pretrained(tmp_path / "library")
     assert files(tmp_path / "library") == files(tmp_path / "stage" / "seed-1")
     assert load_predictor(tmp_path / "library").max_length == 24
+    head = check_card(tmp_path / "library", tmp_path / "stage" / "seed-1")
+    assert (head["license"], head["language"]) == ("mit", "en"), "from the card of the model at the start"
+    best.save_pretrained(tmp_path / "mine", CardConfig(license="apache-2.0", datasets=("owner/set",)))
+    mine, _ = split_card((tmp_path / "mine" / "README.md").read_text())
+    assert mine == {**head, "license": "apache-2.0", "datasets": ["owner/set"]}
 
 
 def test_testing_and_predicting(tiny, tmp_path):
@@ -106,6 +124,17 @@ def test_pretraining(tiny, tmp_path, lengths):
     assert files(tmp_path / "library") == files(tmp_path / "stage")
     last = run.validate(module, data, verbose=False)[0]["validation/loss"]
     assert run.test(module, data, verbose=False)[0]["test/loss"] == pytest.approx(last)
+
+
+@pytest.mark.parametrize("objective", [MaskedLM(), ReplacedTokens(), SentencePairs()], ids=lambda one: one.name)
+def test_the_python_of_the_cards_of_a_pretraining_runs(tiny, tmp_path, objective):
+    module = tiny.pretraining(objective=objective)
+    trainer(max_steps=1).fit(module, tiny.rows())
+    module.save_pretrained(tmp_path)
+    cards = sorted(tmp_path.rglob("README.md"))
+    assert len(cards) == len(module.built) >= 1
+    for card in cards:
+        run_card(card.parent)
 
 
 def test_pretraining_goes_on_from_a_checkpoint_and_from_a_folder(tiny, tmp_path):
@@ -200,6 +229,7 @@ def test_distillation(tiny, tmp_path):
     run.fit(module, data := tiny.rows(**sizes, test=tiny / "prepared"))
     module.save_pretrained(tmp_path / "library")
     assert files(tmp_path / "library") == files(tmp_path / "stage")
+    run_card(tmp_path / "library")
     (found,) = run.test(module, data, verbose=False)
     assert found["test/HardTargets"] == pytest.approx(float(run.callback_metrics["test/HardTargets"]))
     loaded = Distillation.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
@@ -222,6 +252,7 @@ def test_distillation_on_a_task(tiny, tmp_path, cached):
     best = best_of(module, TransferData(TASK, **SETS, batch_size=8, max_length=24, **more), tmp_path, 2)
     best.save_pretrained(tmp_path / "library")
     assert files(tmp_path / "library") == files(tmp_path / "stage" / "seed-1")
+    check_card(tmp_path / "library", tmp_path / "stage" / "seed-1")
     (found,) = trainer().test(best, tiny.data(), verbose=False)
     assert 0 <= found["test/f1"] <= 1
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file
 
@@ -62,6 +63,24 @@ def test_fine_tuning_and_testing(place):
     assert "test/f1" in said and "test/per_type/LOC/f1" in said
     assert (place / "runs" / "tagger" / "config.json").is_file()
     assert "entities" in run(snippet("tested"), place)
+
+
+def test_a_dataset_and_an_own_optimizer(place, monkeypatch):
+    monkeypatch.chdir(place)
+    names: dict[str, Any] = {}
+    exec(snippet("dataset"), names)
+    module = names["module"]
+    assert type(module.optimizers().optimizer) is torch.optim.NAdam and module.trainer.global_step == 10
+    schedule = module.lr_schedulers()
+    assert schedule.last_epoch == schedule.total_steps == 10 and 0 <= module.scores["f1"] <= 1
+
+
+def test_a_slash_in_a_metric_makes_no_folder(tiny, tmp_path):
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    (arguments,) = re.findall(r"`ModelCheckpoint\((auto_insert_metric_name=.*?)\)`", page)
+    keeps = eval(f"ModelCheckpoint(tmp_path, {arguments})")
+    trainer(tmp_path, [keeps], max_epochs=1, enable_checkpointing=True).fit(module := tiny.module(), tiny.data())
+    assert [path.name for path in tmp_path.iterdir()] == [f"0-{module.scores['f1']:.3f}.ckpt"]
 
 
 def test_a_subclass(place, monkeypatch, tmp_path):

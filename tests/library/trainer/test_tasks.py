@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from safetensors.torch import load_file, save_file
 
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.multi_label.config import MultiLabel
@@ -19,7 +23,8 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.token_labels.config import TokenLabels
-from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, about, trainer
+from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, about, equal, trainer, weights
+from tests.model_cards import run_card
 from tests.samples.task_data import write_task_data
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,12 +75,74 @@ def test_a_task(tiny, sets, tmp_path, name):
     module.save_pretrained(tmp_path / "model")
     loaded.save_pretrained(tmp_path / "loaded")
     assert (tmp_path / "model/config.json").read_text() == (tmp_path / "loaded/config.json").read_text()
+    assert run_card(tmp_path / "model")
     predictor, contents = load_predictor(tmp_path / "model", "32-true"), data.labelled("test").contents
     predicted = [one for batch in run.predict(module, data) for one in batch]
     assert about(predicted) == about([predictor.as_json(one) for one in predictor.predict(contents)])
     tested = LabelledData(task, test=files["test"], model=tmp_path / "model")
     again = trainer().test(FineTuning.from_pretrained(tmp_path / "model", task), tested, verbose=False)[0]
     assert again[f"test/{headline.key}"] == pytest.approx(scores[f"test/{headline.key}"], abs=1e-5)
+
+
+def with_labels_reversed(folder: Path, out: Path) -> Path:
+    """A copy of a model whose labels, and the rows of its head, are in the opposite order."""
+    shutil.copytree(folder, out)
+    fields, tensors = json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
+    labels = [fields["id2label"][str(number)] for number in range(len(fields["id2label"]))][::-1]
+    fields |= {"id2label": dict(enumerate(labels)), "label2id": {name: number for number, name in enumerate(labels)}}
+    dimensions = {"classifier.weight": [0], "classifier.bias": [0], "biaffine.label": [0]}
+    dimensions |= {"crf.start": [0], "crf.end": [0], "crf.transitions": [0, 1]}
+    reversed_tensors = {name: tensors[name].flip(where) for name, where in dimensions.items() if name in tensors}
+    assert labels != sorted(labels) and reversed_tensors
+    save_file(tensors | reversed_tensors, out / "model.safetensors", {"format": "pt"})
+    (out / "config.json").write_text(json.dumps(fields))
+    return out
+
+
+def opened(model: Path, task: TaskConfig, files: dict[str, Path], *stages: str, **arguments) -> FineTuning:
+    """A module before a training, with data that were open in these stages."""
+    data, module = LabelledData(task, **files, model=model, batch_size=8), FineTuning(model, task, **arguments)
+    for stage in stages:
+        data.resolve(module, stage)
+    module.exclude_unused_embeddings(None)
+    return module
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in ("regression", "question_answering")])
+def test_a_head_with_its_labels_in_another_order_is_taken_over(tiny, sets, tmp_path, name):
+    """As public taggers have them."""
+    task, pattern = TASKS[name]
+    files = {split: sets / str(pattern).format(split) for split in SIZES}
+    encoder = BERT.resized(BERT.sizes.__class__(**{**vars(BERT.sizes), "max_length": 256}))
+    module = opened(tiny / "vocab", task, files, "fit", init="random", encoder=encoder)
+    with torch.no_grad():
+        for parameter in module.model.head.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    module.save_pretrained(tmp_path / "model")
+    other = with_labels_reversed(tmp_path / "model", tmp_path / "other")
+    same, moved = (opened(folder, task, files, "fit") for folder in (tmp_path / "model", other))
+    assert moved.task.labels == module.task.labels and equal(weights(moved), weights(same))
+    contents = task.read(files["test"]).contents
+    assert moved.predictor.predict(contents) == same.predictor.predict(contents)
+    if name in ("ner", "classification"):  # also if the module has tested in the order of the folder before
+        tested = opened(other, task, files, "test", "fit")
+        assert equal(weights(tested), weights(same))
+        assert tested.predictor.predict(contents) == same.predictor.predict(contents)
+
+
+def test_a_head_that_does_not_fit_is_new_and_named_once(tiny, capsys):
+    rows = [{"tokens": ["Bonn"], "tags": [f"B-{kind}"]} for kind in ("LOC", "ORG")]
+    files = {"train": rows, "validation": rows}
+    for task in (Ner(head="linear"), Ner(head="linear"), Ner(head="crf")):
+        opened(tiny / "tagger", task, files, "fit")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "the head is new" in line]
+    labels = ["'O', 'B-LOC', 'I-LOC', 'B-ORG', 'I-ORG'", "'B-PER', 'I-PER'"]
+    assert lines == [
+        f"{tiny / 'tagger'}: the head is new: found the labels {', '.join(labels)}; expected {labels[0]}",
+        f"{tiny / 'tagger'}: the head is new: found the head tokens; expected crf",
+    ]
+    opened(tiny / "model", Ner(head="linear"), files, "fit")
+    assert "the head is new" not in capsys.readouterr().out, "an encoder that was only pretrained has no labels"
 
 
 def test_what_is_learnt_on_validation_is_saved(tiny, tmp_path):

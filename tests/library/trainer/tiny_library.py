@@ -78,7 +78,8 @@ def make_tiny(root: Path) -> Tiny:
         tokenizer = load_tokenizer(made / tokenizer_name)
         model = build_model(BERT, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), head, len(names))
         (made / name).mkdir()
-        save_model(made / name, model, BERT, tokenizer, head, "", names)
+        card = "---\nlicense: mit\nlanguage: en\n---\n" if name == "model" else ""
+        save_model(made / name, model, BERT, tokenizer, head, card, names)
     torch.set_num_threads(threads)
     return made
 

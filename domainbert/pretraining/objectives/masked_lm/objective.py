@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
+from domainbert.models.card import load_code
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.masking import Masker, frequency_weights
 from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models
@@ -34,7 +35,7 @@ class MaskedLMObjective(TokenPrediction["MaskedLM"]):
     loss_name = MASKED
     pipeline_tag = "fill-mask"
     summary = "A masked language model pretrained with domainbert."
-    usage = "from transformers import AutoModelForMaskedLM\n\nmodel = AutoModelForMaskedLM.from_pretrained(folder)"
+    usage = load_code("AutoModelForMaskedLM")
 
     def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer, config.z_loss)

@@ -72,8 +72,8 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     summary = "The discriminator of replaced tokens, pretrained with domainbert; its generator is in `generator/`."
     usage = (
         "from transformers import AutoModel, AutoModelForMaskedLM\n\n"
-        "model = AutoModel.from_pretrained(folder)\n"
-        'generator = AutoModelForMaskedLM.from_pretrained(f"{folder}/generator")'
+        'model = AutoModel.from_pretrained(".")\n'
+        'generator = AutoModelForMaskedLM.from_pretrained("generator")'
     )
 
     def __init__(self, config: ReplacedTokens, tokenizer: DomainTokenizer) -> None:

@@ -19,6 +19,7 @@ from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.encoders.families import PRETRAINING
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
+from domainbert.models.card import load_code
 from domainbert.pretraining.losses import base_rate_warnings, cross_entropy, entropy, softmax_losses
 from domainbert.pretraining.objective import (
     MODEL,
@@ -63,9 +64,7 @@ class SentencePairsObjective(MaskedLMObjective):
     inputs = (*Packed._fields, "positions", "targets", "pairs", "labels")
     measured = (MASKED, "targets", PAIRS, "num_pairs", "correct", "num_label_1")
     summary = "A model of masked words and of pairs of segments, pretrained with domainbert."
-    usage = (
-        "from transformers import AutoModelForPreTraining\n\nmodel = AutoModelForPreTraining.from_pretrained(folder)"
-    )
+    usage = load_code("AutoModelForPreTraining")
 
     def __init__(self, config: SentencePairs, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)

@@ -42,7 +42,6 @@ class ReplacedTokensObjective(Objective[ReplacedTokens]):
     inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniform")
     measured = (GENERATOR, "hidden", "discriminator", "read", "right")
     summary = "An encoder that was pretrained to detect replaced tokens."
-    usage = "from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained(folder)"
 
     def __init__(self, config: ReplacedTokens, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer)
