@@ -413,6 +413,19 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
     assert of(1_000_000_000, SERVER) == (32768, "base", 1, 64)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/python.md"])
+def test_the_snippet_for_lightning_has_these_numbers(page):
+    """For MiniLM-L6 and 1,000 sentences, as the page says."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (block,) = (block for block in blocks if 'save_pretrained("runs/tagger")' in block)
+    names = ("lr", "head_lr", "batch_size", "max_epochs")
+    found = [float(re.search(rf"\b{name}=([\d.e-]+)", block)[1]) for name in names]
+    choices = [sizes.fine_tuning_batch_size(1000), sizes.fine_tuning_epochs(1000)]
+    assert found == [sizes.fine_tuning_lr(384, True).value, 1e-3, *(choice.value for choice in choices)]
+    assert "1,000 sentences" in text
+
+
 def test_fine_tuning_follows_the_items_and_the_encoder():
     assert [sizes.fine_tuning_epochs(items).value for items in (500, 600, 1786, 4632, 50_000, 10**6)] == [
         19,
