@@ -98,6 +98,7 @@ def test_what_is_written_is_read_and_the_same_for_any_number_of_workers(tmp_path
             assert opened.take_starts(start, end).tolist() == opened.take_starts(0, stop)[start:end].tolist()
         assert opened.lengths.tolist() == [len(document) for document in ids]
         assert opened.num_characters.tolist() == [len(document.text) for document in wanted]
+        assert opened.tokens_per_character == sum(map(len, ids)) / sum(len(document.text) for document in wanted)
         assert opened.document_offsets[-1] == opened.num_tokens == sum(len(document) for document in ids)
         assert opened.document_offsets.dtype == opened.lengths.dtype == np.int64
     assert str(loaded["train"].features["input_ids"]) == "List(Value('uint16'))"

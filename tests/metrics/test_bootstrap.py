@@ -102,12 +102,18 @@ def test_the_interval_is_that_of_the_percentiles():
     assert interval(scores, confidence=0.5) == pytest.approx((250.0, 750.0), abs=1e-9)
 
 
+def mean_or_zero(sums):
+    return sums[..., 0, 0] / np.maximum(sums[..., 0, 1], 1)
+
+
 @pytest.mark.filterwarnings("error")
-def test_a_part_without_rows_in_a_draw_is_no_warning():
-    """A mean is 0 / 0 there; in the only draw of `trainer.test`, the part may have no row at all."""
+@pytest.mark.parametrize("statistic", [mean_value, mean_or_zero])
+def test_the_score_of_a_part_without_rows_in_a_draw_is_undefined(statistic):
+    """A mean is 0 / 0 there, and F1 would be 0; in the only draw of `trainer.test`, the part may have no row at all."""
     counts = np.stack([np.arange(4.0), np.ones(4)], axis=-1)[:, None]
     parts = [np.array([row]) for row in range(4)]
-    (draw,) = resample_parts({"a": [counts]}, parts, mean_value, 1, 0)["a"]
-    drawn = np.random.default_rng(0).integers(4, size=4)
-    assert np.array_equal(draw, [counts[row, 0, 0] if row in drawn else np.nan for row in range(4)], equal_nan=True)
-    assert np.isnan(draw).any() and all(map(np.isnan, interval(draw[np.isnan(draw)])))
+    draws = resample_parts({"a": [counts]}, parts, statistic, 20, 0)["a"]
+    drawn = np.random.default_rng(0).integers(4, size=(20, 4))
+    wanted = [[counts[row, 0, 0] if row in draw else np.nan for row in range(4)] for draw in drawn]
+    np.testing.assert_array_equal(draws, wanted)
+    assert np.isnan(draws).any(axis=0).all() and all(map(np.isnan, interval(draws[np.isnan(draws)])))

@@ -42,6 +42,7 @@ CASES: dict[str, tuple[Any, Any, Any]] = {  # metric, predictions, gold
     "likely entities": (LikelyEntityF1(["court", "law", "person"]), LIKELY, GOLD_SPANS),
     "classes": (ClassificationScores(["a", "b"]), ["a", "a", "b", "b"], ["a", "b", "b", "b"]),
     "labels": (LabelScores(["O", "b"], "O"), [1, 0, 0, 1], [1, 1, 0, 0]),
+    "labels without a null class": (LabelScores(["a", "b"]), [1, 0, 0, 1], [1, 1, 0, 0]),
     "multi-label": (MultiLabelScores(["a"]), [[0.9], [0.4], [0.2], [0.7]], [[1], [1], [0], [0]]),
     "trees": (
         AttachmentScores(),

@@ -74,7 +74,8 @@ def passes(slot: Slot, tests: Sequence[str]) -> float:
     while (code := _ended(child)) is None:
         time.sleep(0.02)
     if code:
-        raise SystemExit(f"{' '.join(tests)}: fail without a mutant; see {slot.folder / 'log'}")
+        print((slot.folder / "log").read_text(errors="replace")[-10_000:])  # the folder is deleted at the end
+        raise SystemExit(f"{' '.join(tests)}: fail without a mutant; see their output above")
     return time.monotonic() - child.started
 
 
@@ -158,7 +159,8 @@ def _fork(slot: Slot, tests: Sequence[str], limit: float) -> _Child:
 def _run(folder: Path, tests: Sequence[str]) -> int:
     os.chdir(ROOT)
     os.environ |= {"PYTHONPATH": str(folder), "TMPDIR": str(folder / "tmp")}
-    sys.path[:] = [str(folder), *(part for part in sys.path if part not in ("", str(ROOT)))]
+    # the mutant first; the root, for `tests` in processes that tests spawn, last
+    sys.path[:] = [str(folder), *(part for part in sys.path if part not in ("", str(ROOT))), str(ROOT)]
     options = ["-x", "-q", "--no-header", "-m", "not slow", "-p", "no:cacheprovider", "-p", "no:randomly"]
     import hypothesis
     import pytest

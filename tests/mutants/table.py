@@ -107,7 +107,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders/test_crf.py", "tests/tasks/test_crf_loss.py", "tests/tasks/test_ner.py"),
         _PREDICTING,
     ),
-    "encoders/heads.py": (("tests/encoders/test_heads.py", "tests/encoders/test_parity.py"), ("tests/encoders",)),
+    "encoders/heads.py": (
+        ("tests/encoders/test_heads.py", "tests/encoders/test_head_config.py", "tests/encoders/test_parity.py"),
+        ("tests/encoders",),
+    ),
     "encoders/layers.py": (
         ("tests/encoders/test_attention.py", "tests/encoders/test_heads.py", "tests/encoders/test_parity.py"),
         ("tests/encoders",),
