@@ -6,6 +6,7 @@ import importlib
 import io
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Sequence
 from types import ModuleType
@@ -65,9 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a console may not have all characters, as in cp1252
-    if process_rank() > 0:
-        sys.stdout = io.StringIO()  # only the first process prints
+    # TensorBoard raises the error that the disk is full in the main thread, too
+    threading.excepthook = lambda args: disk_full_message(args.exc_value or OSError()) or threading.__excepthook__(args)
     try:
+        if process_rank() > 0:
+            sys.stdout = io.StringIO()  # only the first process prints
         with record_signals():
             return _dispatch(arguments)
     except (DomainbertError, TrainingStopped) as error:

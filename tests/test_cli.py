@@ -44,6 +44,14 @@ def test_errors_go_to_standard_error_with_exit_code_2(
         assert (captured.out, captured.err) == ("", f"domainbert: {message}\n")
 
 
+def test_a_rank_that_is_no_number_is_an_error_of_the_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RANK", "abc")
+    assert main(["--version"]) == 2
+    assert capsys.readouterr().err.startswith("domainbert: environment variable RANK: found 'abc'; expected an integer")
+
+
 def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "  make         Write words to a file.\n  use          Read what" in capsys.readouterr().out

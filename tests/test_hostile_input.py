@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import pickle
 import struct
 import sys
@@ -250,8 +251,14 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
         ({"model_type": "canary.sub"}, r"model_type: found 'canary\.sub'"),
         ({"model_type": "../../canary"}, "model_type: found '../../canary'"),
         ({"model_type": ["bert"]}, "not the config.json of a model"),
-        ({"vocab_size": float("inf")}, "vocab_size: found inf; expected a positive number of entries"),
-        ({"vocab_size": "x"}, "vocab_size: found 'x'; expected a positive number of entries"),
+        ({"vocab_size": float("inf")}, "vocab_size: found inf; expected an integer from 1 to"),
+        ({"vocab_size": "x"}, "vocab_size: found 'x'; expected an integer from 1 to"),
+        ({"vocab_size": 10**11}, "vocab_size: found 100000000000; expected an integer from 1 to 1,000,000,000"),
+        ({"vocab_size": 999_999_999}, r"has shape \(8, 8\); expected \(999999999, 8\) as config.json says"),
+        ({"intermediate_size": 1_000_000}, r"has shape \(16, 8\); expected \(1000000, 8\) as config.json says"),
+        ({"domainbert_teachers": 5}, "config.json: domainbert_teachers: found 5; expected a list, each item text"),
+        ({"domainbert_teachers": None}, "config.json: domainbert_teachers: found None; expected a list"),
+        ({"domainbert_teachers": [{}]}, r"config.json: domainbert_teachers\[0\]: found {}; expected text"),
         ({"id2label": {"0": {"class_path": "canary.X"}}}, "config.json: id2label: found a label that is not text"),
         ({"id2label": ["a"]}, "not the config.json of a model"),
         ({"architectures": {"canary": 1}}, "not the config.json of a model"),
@@ -268,6 +275,19 @@ def test_a_config_that_is_refused(canary: Path, model_folder: Path, changes: dic
     edit(model_folder / "config.json", **changes)
     with pytest.raises(DomainbertError, match=message):
         load_model(model_folder, "tokens")
+
+
+@pytest.mark.parametrize("head", [None, "crf"])
+def test_more_labels_than_weights_need_no_memory(model_folder: Path, head: str | None) -> None:
+    from domainbert.serving.predictor import load_predictor
+
+    labels = {str(number): f"B-{number}" for number in range(300_000)}
+    edit(model_folder / "config.json", id2label=labels, domainbert_head=head)
+    with pytest.raises(DomainbertError, match="found 300,000 labels; expected at most 4,000 for a CRF"):
+        load_predictor(model_folder)
+    edit(model_folder / "config.json", architectures=["BertForSequenceClassification"], domainbert_head=None)
+    with pytest.raises(DomainbertError, match=r"has shape \(2, 8\); expected \(300000, 8\) as config.json says"):
+        load_predictor(model_folder)
 
 
 DEEP = "[" * 100_000
@@ -293,6 +313,14 @@ DEEP = "[" * 100_000
             '{"model_max_length": "512"}',
             "tokenizer_config.json: model_max_length: found '512'",
         ),
+        ("tokenizer_config.json", '{"do_lower_case": "no"}', "tokenizer_config.json: do_lower_case: found 'no'"),
+        (
+            "tokenizer_config.json",
+            '{"strip_accents": 5}',
+            "tokenizer_config.json: strip_accents: found 5; expected",
+        ),
+        ("tokenizer_config.json", '{"tokenize_chinese_chars": []}', "tokenize_chinese_chars: found .*; expected true"),
+        ("tokenizer_config.json", '{"add_prefix_space": "no"}', "tokenizer_config.json: add_prefix_space: found 'no'"),
         ("tokenizer_config.json", '{"model_max_length": -1}', "tokenizer_config.json: model_max_length: found -1"),
         ("tokenizer_config.json", '{"model_max_length": NaN}', "tokenizer_config.json: model_max_length: found nan"),
     ],
@@ -305,6 +333,27 @@ def test_json_that_is_refused(model_folder: Path, name: str, content: str, messa
     (model_folder / name).write_text(content)
     with pytest.raises(DomainbertError, match=f"{model_folder}.*{message}"):
         open_model(model_folder).tokenizer()
+
+
+def test_null_is_the_default_of_a_flag(model_folder: Path) -> None:
+    from domainbert.tokenization.load import load_tokenizer
+
+    expected = load_tokenizer(model_folder).fingerprint
+    edit(model_folder / "tokenizer_config.json", do_lower_case=None, tokenize_chinese_chars=None)
+    assert load_tokenizer(model_folder).fingerprint == expected
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "seeds.json"])
+def test_a_pipe_in_a_model_folder_is_refused(model_folder: Path, name: str) -> None:
+    """Nobody writes into it, so whoever reads it waits without end."""
+    from domainbert.models.folder import open_model
+    from domainbert.tokenization.load import load_tokenizer
+
+    (model_folder / name).unlink(missing_ok=True)
+    os.mkfifo(model_folder / name)
+    for opens in (open_model, load_tokenizer):
+        with pytest.raises(DomainbertError, match=f"/{name}: is a pipe; expected a regular file"):
+            opens(model_folder)
 
 
 @pytest.mark.parametrize(

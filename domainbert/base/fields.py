@@ -95,6 +95,7 @@ Column = Annotated[int, Range(-10_000, 10_000)]  # negative numbers count from t
 Fraction = Annotated[float, Range(0, 1)]
 Dropout = Annotated[float, Range(0, 1, exclude_high=True)]
 PositiveFraction = Annotated[float, Range(0, 1, exclude_low=True)]  # a learning rate, a factor, a share above 0
+PositiveFinite = Annotated[float, Range(0, _MAX_FLOAT, exclude_low=True)]
 Finite = Annotated[float, Range(-_MAX_FLOAT, _MAX_FLOAT)]
 MOST_PROCESSES = 256  # fixed, so that a YAML is valid on one machine if it is valid on another
 Workers = Annotated[int, Range(0, MOST_PROCESSES)]  # processes in addition to this one
@@ -105,7 +106,12 @@ def as_scalar(value: Any) -> Any:
     unchanged."""
     if isinstance(value, Path):
         return str(value)
-    return value.item() if hasattr(value, "item") else value
+    return value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+
+
+def as_plain_list(value: Any) -> Any:
+    """Convert a NumPy array or a tensor to a list, or without dimensions to a scalar; return other values unchanged."""
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 SPEED_ONLY = {"speed_only": True}
@@ -183,6 +189,13 @@ def check_value(name: str, value: Any, hint: Any) -> None:
     for index, found, expected in type_mismatches(value, hint):
         problems.add(f"{name}{index}: found {found!r:.80}; expected {expected}")
     problems.raise_if_any()
+
+
+def read_field(fields: Mapping[str, Any], name: str, hint: Any, default: Any = None) -> Any:
+    """Return the value of a key in `config.json`; raise `DomainbertError` if it does not match the type."""
+    value = fields.get(name, default)
+    check_value(name, value, hint)
+    return value
 
 
 @cache

@@ -126,10 +126,12 @@ def stream_kind(path: Path) -> str | None:
     return "a device" if path.is_char_device() or path.is_block_device() else None
 
 
-def check_regular(path: Path) -> None:
-    """Raise `DomainbertError` if a path can be read only once (a pipe or device), for code that reads it again."""
-    if stream := stream_kind(path):
-        raise DomainbertError(f"{path}: is {stream}; expected a regular file")
+def check_regular(*paths: Path) -> None:
+    """Raise `DomainbertError` if a path can be read only once (a pipe or device), for code that reads it again, or
+    would wait for a pipe without end."""
+    for path in paths:
+        if stream := stream_kind(path):
+            raise DomainbertError(f"{path}: is {stream}; expected a regular file")
 
 
 def is_installed(package: str) -> bool:

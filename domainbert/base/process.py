@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from domainbert.base.errors import TrainingStopped
+from domainbert.base.errors import DomainbertError, TrainingStopped
 
 LAUNCH = "DOMAINBERT_LAUNCH"  # set while a stage runs: the same text in all processes that the stage starts
 
@@ -27,6 +27,14 @@ _LAUNCH_VARIABLES = (
 )
 
 
+def read_number(environment: Mapping[str, str], name: str, default: str = "", low: int = 0) -> int:
+    """Return the integer in an environment variable; raise `DomainbertError` for another value, or below `low`."""
+    text = environment.get(name, default)
+    if not text.isdecimal() or int(text) < low:
+        raise DomainbertError(f"environment variable {name}: found {text!r:.80}; expected an integer from {low}")
+    return int(text)
+
+
 def process_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the rank of this process among all processes of one command; 0 for a single process.
 
@@ -34,17 +42,17 @@ def process_rank(environment: Mapping[str, str] = os.environ) -> int:
     LOCAL_RANK are set: a number above 0 then only means that this is not the first process.
     """
     if "RANK" in environment:
-        return int(environment["RANK"])
+        return read_number(environment, "RANK")
     if "SLURM_PROCID" in environment and _task_of_srun(environment):
-        return int(environment["SLURM_PROCID"])
-    return int(environment.get("NODE_RANK", 0)) + int(environment.get("LOCAL_RANK", 0))
+        return read_number(environment, "SLURM_PROCID")
+    return read_number(environment, "NODE_RANK", "0") + read_number(environment, "LOCAL_RANK", "0")
 
 
 def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     """Return the rank of this process on its machine; 0 for a single process."""
     if "LOCAL_RANK" in environment:
-        return int(environment["LOCAL_RANK"])
-    return int(environment.get("SLURM_LOCALID", 0)) if _task_of_srun(environment) else 0
+        return read_number(environment, "LOCAL_RANK")
+    return read_number(environment, "SLURM_LOCALID", "0") if _task_of_srun(environment) else 0
 
 
 def launched_by_domainbert(environment: Mapping[str, str] = os.environ) -> bool:
@@ -60,8 +68,8 @@ def launched_externally(environment: Mapping[str, str] = os.environ) -> bool:
 def launched_world_size(environment: Mapping[str, str] = os.environ) -> int:
     """Return the number of processes that torchrun or srun started for one command; 1 without them."""
     if "LOCAL_WORLD_SIZE" in environment:
-        return int(environment["WORLD_SIZE"])
-    return int(environment["SLURM_NTASKS"]) if _task_of_srun(environment) else 1
+        return read_number(environment, "WORLD_SIZE", low=1)
+    return read_number(environment, "SLURM_NTASKS", low=1) if _task_of_srun(environment) else 1
 
 
 def _task_of_srun(environment: Mapping[str, str]) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import STDIN, check_utf8
+from domainbert.base.paths import STDIN, check_regular, check_utf8
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2  # as UTF-8; also of a line, because it must fit into memory
 
@@ -64,6 +64,8 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
                 yield from _walk(path / name, base)
     elif path.is_file() or (path.is_symlink() and not path.exists()):
         yield path.relative_to(base).as_posix(), path
+    else:
+        check_regular(path)
 
 
 def _matches(pattern: str) -> list[str]:

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields
+from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields, read_field
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -36,7 +36,10 @@ _PREFIX = "domainbert_"  # of keys of config.json that only domainbert reads
 
 
 _BIAFFINE_SIZES = ("arc_size", "label_size")
-_HEAD_OPTIONS = {"sequence": ("pooling",), "biaffine": _BIAFFINE_SIZES}  # fields of `HeadConfig` by kind of head
+_HEAD_OPTIONS: dict[str, dict[str, Any]] = {  # fields of `HeadConfig` with their types in config.json, by kind of head
+    "sequence": {"pooling": Pooling | None},
+    "biaffine": dict.fromkeys(_BIAFFINE_SIZES, Width),
+}
 
 
 class _RequiredName(str):
@@ -340,15 +343,8 @@ class HeadConfig:
         Raises:
             DomainbertError: a value is invalid, or a size of a biaffine head is missing.
         """
-        head = cls(kind, **{name: values.get(_PREFIX + name) for name in _HEAD_OPTIONS.get(kind, ())})
-        if head.pooling not in (None, *get_args(Pooling)):
-            expected = " or ".join(get_args(Pooling))
-            raise DomainbertError(f"{_PREFIX}pooling: found {head.pooling!r:.80}; expected {expected}")
-        for name in _BIAFFINE_SIZES:
-            size = getattr(head, name)
-            if name in _HEAD_OPTIONS.get(kind, ()) and (type(size) is not int or size < 1):
-                raise DomainbertError(f"{_PREFIX}{name}: found {size!r:.80}; expected a positive number")
-        return head
+        hints = _HEAD_OPTIONS.get(kind, {})
+        return cls(kind, **{name: read_field(values, _PREFIX + name, hint) for name, hint in hints.items()})
 
     def to_json(self) -> dict[str, Any]:
         """Return the keys of `config.json` that `from_json` reads."""

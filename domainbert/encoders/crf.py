@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from domainbert.encoders.config import require
 from domainbert.encoders.names import NameMap
 
 CRF_NAMES: NameMap = {f"head.crf.{name}": (f"crf.{name}",) for name in ("transitions", "start", "end")}
 """Names of a CRF's parameters in a model folder; Hugging Face's classes ignore them."""
 
+_MAX_LABELS = 4_000  # the transitions are a table of labels by labels
 FORBIDDEN_SCORE = -1e4
 """Score of a forbidden step; finite, so that differences of scores are numbers."""
 
@@ -26,6 +28,7 @@ class Crf(nn.Module):
 
     def __init__(self, num_labels: int) -> None:
         super().__init__()
+        require(num_labels <= _MAX_LABELS, f"found {num_labels:,} labels; expected at most {_MAX_LABELS:,} for a CRF")
         self.transitions = nn.Parameter(torch.zeros(num_labels, num_labels))
         self.start = nn.Parameter(torch.zeros(num_labels))
         self.end = nn.Parameter(torch.zeros(num_labels))

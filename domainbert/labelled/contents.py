@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.fields import as_plain_list
 
 Result = TypeVar("Result")
 
@@ -139,6 +140,7 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
         DomainbertError: `texts` is not iterable, or is a mapping.
     """
     expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
+    texts = as_plain_list(texts)
     if isinstance(texts, (str, Composite)):
         texts = [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import as_plain_list
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.items import Labelled
 from domainbert.labelled.sets import FileTask, LabelledFile, dataset_rows, read_file, read_set
@@ -45,6 +46,7 @@ def read_labelled(
     Raises:
         DomainbertError: the source has another type, or a file or row is invalid.
     """
+    source = as_plain_list(source)
     if isinstance(source, (str, os.PathLike)):
         on_hub = hub_config is not None or hub_split is not None
         path = Path(source)

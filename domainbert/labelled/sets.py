@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.fields import Items, renamed_from
-from domainbert.base.paths import DataPath, check_hub_name, is_on_hub
+from domainbert.base.paths import DataPath, check_hub_name, check_regular, is_on_hub
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.items import Labelled, ReaderCounts, check_labels_known, check_unicode_forms, find_labels
 
@@ -242,8 +242,9 @@ def open_dataset(
             name, revision = check_hub_name(str(path))
             dataset = datasets.load_dataset(name, config, revision=revision)
         else:
+            check_regular(*path.rglob("*"))
             dataset = datasets.load_from_disk(str(path))
-    except DomainbertError:  # an invalid name
+    except DomainbertError:  # an invalid name, or a pipe
         raise
     except Exception as error:  # the hub's client raises dozens of unrelated types
         reason = " ".join(str(error).split())

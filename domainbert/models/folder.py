@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import PositiveInt, read_field
 from domainbert.base.files import read_json
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.base.paths import resolve_path
+from domainbert.base.paths import check_regular, resolve_path
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts, require
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
@@ -48,7 +49,7 @@ class ModelFolder:
     @property
     def teachers(self) -> tuple[str, ...]:
         """Names of the teachers of a distilled model, or of the model that it started from; () without any."""
-        return tuple(map(str, self.fields.get(TEACHERS_KEY, ())))
+        return tuple(self.fields.get(TEACHERS_KEY, ()))
 
     @property
     def head_config(self) -> HeadConfig | None:
@@ -98,6 +99,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
     onnx = resolved if resolved.suffix == ".onnx" and not resolved.is_dir() else None
     folder = best_seed_folder(resolved) if onnx is None else onnx.parent
     file = folder / "config.json"
+    check_regular(*folder.glob("*"))
     check_outputs_unchanged(folder, "config.json")
     if not file.is_file():
         models = sorted({*folder.glob("*/config.json"), *folder.glob("*/seeds.json")})
@@ -108,6 +110,7 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         config = families.config_class_of(fields).from_json(fields)
         fields.setdefault("model_type", config.model_type)
+        read_field(fields, TEACHERS_KEY, list[str], [])
         head = _head_kind(fields, config)
         vocab_size = _vocab_size(fields, config)
         if head is not None:
@@ -143,8 +146,7 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     """Return the vocabulary size; raise `DomainbertError` if it is not valid, or not above the id of the padding."""
-    size: Any = fields.get("vocab_size")
-    require(type(size) is int and size >= 1, f"vocab_size: found {size!r:.80}; expected a positive number of entries")
+    size: int = read_field(fields, "vocab_size", PositiveInt)
     pad = config.pad_token_id
     require(pad < size, f"pad_token_id: found {pad}; expected an id below vocab_size, which is {size:,}")
     return size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import torch
@@ -18,6 +18,7 @@ from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import EncoderConfig, HeadConfig
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import TOKENS, build_model, family, head_kinds, name_map
+from domainbert.encoders.family import shapes_only
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.names import from_hugging_face
 from domainbert.models.folder import SHARD_INDEX, ModelFolder, find_weights, need_weights, open_model
@@ -76,7 +77,7 @@ def _read_model(
     config = folder.config.with_dropout(dropout)
     labels = tuple(labels) or folder.labels
     head_config = HeadConfig.of(head).completed(folder.head_config)
-    model = build_model(config, folder.vocabulary, head_config, len(labels))
+    build = partial(build_model, config, folder.vocabulary, head_config, len(labels))
     kind = head_config.kind
     names = name_map(config, kind)  # Hugging Face names by parameter
 
@@ -99,7 +100,9 @@ def _read_model(
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
         raise DomainbertError(f"{folder.path}: {_missing_weights(absent)}")
-    _check_shapes(folder.path, model, state)
+    with shapes_only():  # the sizes in config.json may need more memory than there is
+        _check_shapes(folder.path, build(), state)
+    model = build()
     model.load_state_dict(state, strict=False)
     if has_same_head:
         reorder_labels(model.head, folder.labels, labels)

@@ -94,7 +94,8 @@ class PretrainingData(TrainingData):
         # an open corpus, texts and the cache of this machine are not saved
         saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         saved |= {"max_length": lengths, "batch_size": batch_size, "held_out": held_out, "test": test}
-        self.save_hyperparameters(as_plain({**saved, "seed": seed, "num_workers": num_workers}), logger=False)
+        plain = as_plain({**saved, "seed": seed, "num_workers": num_workers})
+        self.save_hyperparameters(plain, logger=False, ignore=["predict"])
 
     @property
     def row_length(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from weakref import ReferenceType, ref
 
 import torch
@@ -22,7 +22,7 @@ from domainbert.pretraining.objective import Objective
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import TrainedModule, check_tokenizer
+from domainbert.training.module import TrainedModule
 
 _TOKENIZER_KEY = "domainbert_tokenizer"  # checkpoint key of `tokenizer.json` and the special tokens by role
 
@@ -115,17 +115,16 @@ class RowsModule(TrainedModule):
         checkpoint[_TOKENIZER_KEY] = {"backend": self.tokenizer.copy_backend().to_str(), **facts}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Build the models with the tokenizer of the checkpoint, unless they exist with the same tokenizer, else raise
-        `DomainbertError`."""
+        """Build the models with the tokenizer of the checkpoint, unless they exist."""
         super().on_load_checkpoint(checkpoint)
+        if self.is_built:
+            return
         saved = checkpoint.get(_TOKENIZER_KEY)
         if saved is None:
             raise DomainbertError(f"ckpt_path: found no tokenizer; expected a checkpoint of {type(self).__name__}")
-        tokenizer = DomainTokenizer(Tokenizer.from_str(saved["backend"]), saved["special_tokens"], saved["max_length"])
-        if self.is_built:
-            check_tokenizer(tokenizer.fingerprint, cast(DomainTokenizer, self.tokenizer).fingerprint)
-            return
-        self.tokenizer, self.objective = tokenizer, self.objective_config.build(tokenizer)
+        backend = Tokenizer.from_str(saved["backend"])
+        self.tokenizer = DomainTokenizer(backend, saved["special_tokens"], saved["max_length"])
+        self.objective = self.objective_config.build(self.tokenizer)
         self.build(None)
 
     def build(self, corpus: PreparedCorpus | None) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import Self, override
 
 from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.base.fields import field_types
+from domainbert.base.fields import field_types, read_field
 from domainbert.encoders.config import Pooling
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
@@ -103,15 +103,7 @@ class NullLabelEvaluation(Evaluation):
     @override
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         (setting,) = self.training_settings  # name of the setting for the null label
-        return {setting: read_null_label(fields)} if NULL_LABEL_KEY in fields else {}
-
-
-def read_null_label(fields: Mapping[str, Any]) -> str | None:
-    """Return the null label in `config.json`; None if training had none or the folder does not record it."""
-    null_label = fields.get(NULL_LABEL_KEY)
-    if null_label is not None and not isinstance(null_label, str):
-        raise DomainbertError(f"{NULL_LABEL_KEY}: found {null_label!r:.100}; expected the name of a label or null")
-    return null_label
+        return {setting: read_field(fields, NULL_LABEL_KEY, str | None)} if NULL_LABEL_KEY in fields else {}
 
 
 @dataclass(frozen=True)

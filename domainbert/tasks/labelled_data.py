@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import Length, Seed, as_plain_list, check_value
 from domainbert.base.process import process_rank
 from domainbert.data.batches import LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.packing import Batch, Example
@@ -95,12 +96,15 @@ class LabelledData(TrainingData):
         super().__init__(batch_size, num_workers)
         self.task: TaskConfig = read_argument("task", TaskConfig, task)
         self.model, self.max_length, self.seed = model, max_length, seed
+        check_value("seed", seed, Seed | None)
+        check_value("max_length", max_length, Length | None)
         self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
         inputs = {**self._sources, "model": model}
         paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
         settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
-        # not logged: `seed` would collide with the module's
-        self.save_hyperparameters(as_plain({"task": self.task, **paths, **settings}), logger=False)
+        # not logged: `seed` would collide with the module's; ignored: Lightning compares all arguments, perhaps arrays
+        plain = as_plain({"task": self.task, **paths, **settings})
+        self.save_hyperparameters(plain, logger=False, ignore=[*(inputs.keys() - paths.keys())])
         if max_length is not None:
             self.task.check_window(max_length)
         self._sets: dict[str, Labelled[Any]] = {}
@@ -165,7 +169,7 @@ class LabelledData(TrainingData):
     @cached_property
     def contents(self) -> list[Content]:
         """Return the contents to predict, from `predict` or the test set."""
-        source = self._sources["predict"]
+        source = as_plain_list(self._sources["predict"])
         if source is None:
             return self.labelled("test").contents
         if isinstance(source, Labelled):

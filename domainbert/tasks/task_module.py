@@ -37,7 +37,7 @@ from domainbert.tokenization.splitting import SPLITTING_KEY
 from domainbert.training.checkpoints import is_sharded, whole_weights
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import TrainedModule, check_tokenizer
+from domainbert.training.module import TrainedModule
 from domainbert.training.precision import autocast_dtype
 
 if TYPE_CHECKING:
@@ -319,7 +319,6 @@ class TaskModule(TrainedModule):
         differing_weights = {f"model.{name}": value for name, value in folder_weights if value is not weights.get(name)}
         checkpoint[_CHECKPOINT_KEY] = {
             "labels": list(self.task.labels),
-            "tokenizer": self.tokenizer.fingerprint,
             "max_length": self.max_length,
             "scores": self.scores,
             "validation": self.validation_name,
@@ -333,7 +332,6 @@ class TaskModule(TrainedModule):
 
         Raise `DomainbertError` if the labels or the tokenizer of the checkpoint differ.
         """
-        super().on_load_checkpoint(checkpoint)
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
             raise DomainbertError(f"ckpt_path: the file has no labels; expected a checkpoint of {type(self).__name__}")
@@ -350,7 +348,7 @@ class TaskModule(TrainedModule):
             checkpoint["state_dict"] |= saved["finished"]
         elif not is_fit:
             self._convert_head(checkpoint["state_dict"], saved["finished"])
-        check_tokenizer(saved.get("tokenizer"), self.tokenizer.fingerprint)
+        super().on_load_checkpoint(checkpoint)
         self._facts = None if is_fit else saved["facts"]  # None: `fit` computes the facts of its own training
         self._rebuild_predictor()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import read_field
 from domainbert.data.examples import pair_example, text_example
 from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
 from domainbert.encoders.config import HeadConfig
@@ -90,10 +91,7 @@ class TextTask(Task[Item, Prediction]):
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Return the task of a model folder; raise `DomainbertError` if the key of the second text is not a string."""
         task = super().from_model_folder(labels, fields)
-        key = fields.get(_PAIR_KEY)
-        if key is not None and not isinstance(key, str):
-            raise DomainbertError(f"{_PAIR_KEY}: found {key!r}; expected the key of the second text as a string")
-        task.pair_key = key
+        task.pair_key = read_field(fields, _PAIR_KEY, str | None)
         task.reads_both_kinds = TASK_KEY not in fields  # other libraries do not record whether texts are pairs
         return task
 

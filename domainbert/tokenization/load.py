@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import Range, check_value
 from domainbert.base.files import read_json, replaced_files
 from domainbert.base.manifests import check_outputs_unchanged
+from domainbert.base.paths import check_regular
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
 from domainbert.tokenization.words import check_size, check_unicode
@@ -25,6 +28,10 @@ _FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
+_TYPES = {  # of values in tokenizer_config.json
+    **dict.fromkeys(("do_lower_case", "strip_accents", "tokenize_chinese_chars", "add_prefix_space"), bool | None),
+    "model_max_length": Annotated[float, Range(1, sys.float_info.max)] | None,
+}
 _NO_LIMIT = 10**9  # transformers writes 1e30 if the number of positions is unknown
 
 
@@ -217,9 +224,12 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
+    check_regular(*folder.glob("*"))
     check_outputs_unchanged(folder, *_FILES)
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
     config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
+    for name, hint in _TYPES.items():
+        check_value(f"{paths[0]}: {name}", config.get(name), hint)
     named = _read_special_tokens(folder, config, tokens_map)  # the special tokens that the folder names
     has_json = (folder / "tokenizer.json").is_file()
     backend = _read_tokenizer_json(folder / "tokenizer.json") if has_json else _read_older_files(folder, config, named)
@@ -230,7 +240,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     elif kind is not None:
         kind.configure(backend, config)
     defaults = {} if kind is None else kind.special_tokens_of(backend)
-    return backend, {**defaults, **named}, _max_length(folder, config.get("model_max_length"))
+    length = config.get("model_max_length")
+    return backend, {**defaults, **named}, int(length) if length is not None and length < _NO_LIMIT else None
 
 
 def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:
@@ -279,17 +290,6 @@ def _add_tokens(
             backend.add_tokens([token])
         if (new_id := backend.token_to_id(token.content)) != token_id:
             raise DomainbertError(f"{where}: {token.content!r} has id {token_id}, but the vocabulary gives it {new_id}")
-
-
-def _max_length(folder: Path, value: Any) -> int | None:
-    """Return `model_max_length` of a folder as an integer; None if it is missing or means no limit."""
-    if value is None:
-        return None
-    if type(value) not in (int, float) or not value >= 1:
-        raise DomainbertError(
-            f"{folder}/tokenizer_config.json: model_max_length: found {value!r}; expected a positive number"
-        )
-    return int(value) if value < _NO_LIMIT else None
 
 
 def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:

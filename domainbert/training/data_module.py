@@ -20,7 +20,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import BatchSize, check_value
+from domainbert.base.fields import BatchSize, Workers, check_value
 from domainbert.base.process import ignore_stop_signals
 from domainbert.data.batches import Share
 from domainbert.data.packing import Batch
@@ -54,6 +54,7 @@ class TrainingData(lightning.LightningDataModule):
     def __init__(self, batch_size: int, num_workers: int | None = None) -> None:
         super().__init__()
         check_value("batch_size", batch_size, BatchSize)
+        check_value("num_workers", num_workers, Workers | None)
         self.batch_size, self.num_workers = batch_size, num_workers
         self.steps_per_epoch: int | None = None
 

@@ -70,7 +70,7 @@ def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: i
     itself miscounts epochs and steps when it resumes between two epochs, so these counters are set as well.
     """
     loop, accumulation = loops["fit_loop"], trainer.accumulate_grad_batches
-    progress, epochs, steps = loop["epoch_loop.batch_progress"], loop["epoch_progress"], loop["epoch_loop.state_dict"]
+    progress, epochs = loop["epoch_loop.batch_progress"], loop["epoch_progress"]
     within_step = 0 if progress["is_last_batch"] else progress["current"]["processed"] % saved
     # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
     uncompleted = 0 if within_step else progress["current"]["processed"] - progress["current"]["completed"]
@@ -79,10 +79,9 @@ def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: i
     if (progress["is_last_batch"] and ends_epoch) or 0 < within_step == progress["current"]["processed"]:
         for counts in epochs.values():
             counts.update(dict.fromkeys(counts, counts["started" if progress["is_last_batch"] else "processed"]))
-        progress["is_last_batch"] = False
-        steps["_batches_that_stepped"] += uncompleted
-        uncompleted = int(trainer.max_steps != -1)  # then Lightning resumes as within an epoch, and completes a batch
-        steps["_batches_that_stepped"] -= uncompleted
+        resumes_within = int(trainer.max_steps != -1)  # then Lightning resumes as within an epoch: completes a batch
+        loop["epoch_loop.state_dict"]["_batches_that_stepped"] += uncompleted - resumes_within
+        progress["is_last_batch"], uncompleted = False, resumes_within
     for counts in (progress["total"], progress["current"]):
         ready = (counts["processed"] - within_step) * accumulation // saved
         counts.update(ready=ready, started=ready, processed=ready, completed=ready - uncompleted)

@@ -33,9 +33,11 @@ from domainbert.training.lightning_internals import convert_progress, log_step
 from domainbert.training.optimisers import build_optimizer, build_schedule
 
 if TYPE_CHECKING:
+    from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.data_module import TrainingData
 
 _ACCUMULATION_KEY = "accumulate_grad_batches"  # checkpoint key of the micro-batches per optimizer step
+_FINGERPRINT_KEY = "tokenizer_fingerprint"  # checkpoint key
 _DROPOUT = 1 << 20  # random stream, far from the streams of order and masking
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
@@ -69,6 +71,7 @@ class TrainedModule(lightning.LightningModule):
     """
 
     model: EncoderWithHead
+    tokenizer: DomainTokenizer | None = None
     num_excluded: int = 0
     data_class = "TrainingData"
     """Name of the expected data module, for messages."""
@@ -191,11 +194,16 @@ class TrainedModule(lightning.LightningModule):
         return int(steps)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Store the number of micro-batches per optimizer step, in which Lightning counts."""
+        """Store the number of micro-batches per optimizer step, in which Lightning counts, and the tokenizer's hash."""
         checkpoint[_ACCUMULATION_KEY] = self.trainer.accumulate_grad_batches
+        checkpoint[_FINGERPRINT_KEY] = self.tokenizer and self.tokenizer.fingerprint
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Resume at the same optimizer step with any number of micro-batches per step."""
+        """Resume at the same optimizer step with any number of micro-batches per step. Raise `DomainbertError` if the
+        checkpoint has another tokenizer than the built models."""
+        found, tokenizer = checkpoint.get(_FINGERPRINT_KEY), self.tokenizer if self.is_built else None
+        if tokenizer is not None and found not in (None, tokenizer.fingerprint):
+            raise DomainbertError("ckpt_path: the tokenizer of the module has changed since the checkpoint was written")
         if self._trainer is not None and "loops" in checkpoint:
             saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
             convert_progress(self.trainer, checkpoint["loops"], saved)
@@ -300,13 +308,6 @@ class TrainedModule(lightning.LightningModule):
         if parts:
             self._parts.append({name: value.detach() for name, value in parts.items()})
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
-
-
-def check_tokenizer(saved: str | None, fingerprint: str) -> None:
-    """Raise `DomainbertError` if `saved`, the fingerprint of the tokenizer in a checkpoint, is not `fingerprint`; None
-    is a checkpoint of an earlier version."""
-    if saved not in (None, fingerprint):
-        raise DomainbertError("ckpt_path: the tokenizer of the module has changed since the checkpoint was written")
 
 
 @contextmanager

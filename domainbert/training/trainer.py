@@ -19,6 +19,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
+from domainbert.base.process import read_number
 from domainbert.training.config import LoggerName, Training, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.micro_batches import LargestMicroBatch
@@ -107,11 +108,11 @@ def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[
     Return {} without these launchers.
     """
     if "LOCAL_WORLD_SIZE" in environment:
-        devices = int(environment["LOCAL_WORLD_SIZE"])
-        return {"devices": devices, "num_nodes": int(environment["WORLD_SIZE"]) // devices}
+        devices = read_number(environment, "LOCAL_WORLD_SIZE", low=1)
+        return {"devices": devices, "num_nodes": read_number(environment, "WORLD_SIZE", low=devices) // devices}
     if SLURMEnvironment.detect() and "SLURM_NTASKS_PER_NODE" in environment:
-        nodes = int(environment.get("SLURM_NNODES", 1))  # of this srun; SLURM_JOB_NUM_NODES counts the nodes of the job
-        return {"devices": int(environment["SLURM_NTASKS_PER_NODE"]), "num_nodes": nodes}
+        nodes = read_number(environment, "SLURM_NNODES", "1", low=1)  # of this srun; SLURM_JOB_NUM_NODES is of the job
+        return {"devices": read_number(environment, "SLURM_NTASKS_PER_NODE", low=1), "num_nodes": nodes}
     return {}
 
 

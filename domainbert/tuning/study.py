@@ -45,12 +45,15 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
         study = optuna.create_study(storage=storage, study_name=name, directions=list(config.directions), pruner=pruner)
     except optuna.exceptions.DuplicatedStudyError:
         study = optuna.load_study(storage=storage, study_name=name, pruner=pruner)
-        for trial in study.get_trials(deepcopy=False):
+        try:
+            saved_trials, old_terms = study.get_trials(deepcopy=False), _read_terms(study)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DomainbertError(f"study '{name}': this version of Optuna cannot read it ({error})") from error
+        for trial in saved_trials:
             if trial.state.name == "COMPLETE" and trial.user_attrs.get(VALUES, trial.values) != trial.values:
                 text = f"has the values {trial.values}, but its worker recorded {trial.user_attrs[VALUES]}"
                 text = f"storage: trial {trial.number} {text}; restore the storage, or use another study"
                 raise DomainbertError(text) from None
-        old_terms = _read_terms(study)
         new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
         if old_terms is not None and not _terms_changed(study, old_terms, new_terms, extend):
             return study

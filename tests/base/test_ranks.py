@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import pytest
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.process import (
     LAUNCH,
     launch_id,
     launched_by_domainbert,
     launched_externally,
+    launched_world_size,
     local_rank,
     process_rank,
 )
@@ -126,3 +129,29 @@ def test_another_launch_has_another_id() -> None:
         {**CHILD, LAUNCH: "abd"},
     ]
     assert all(launch_id(one) != launch_id(other) for one, other in combinations(others, 2))
+
+
+@pytest.mark.parametrize("text", ["abc", "", "-1", "1.5"])
+@pytest.mark.parametrize(
+    ("read", "environment", "name"),
+    [
+        (process_rank, {}, "RANK"),
+        (process_rank, {}, "NODE_RANK"),
+        (process_rank, {}, "LOCAL_RANK"),
+        (process_rank, SLURM, "SLURM_PROCID"),
+        (local_rank, {}, "LOCAL_RANK"),
+        (local_rank, SLURM, "SLURM_LOCALID"),
+        (launched_world_size, {"LOCAL_WORLD_SIZE": "2"}, "WORLD_SIZE"),
+        (launched_world_size, {}, "SLURM_NTASKS"),
+    ],
+)
+def test_a_variable_that_is_no_number_is_named(read: Any, environment: dict[str, str], name: str, text: str) -> None:
+    with pytest.raises(
+        DomainbertError, match=f"^environment variable {name}: found '{text}'; expected an integer from"
+    ):
+        read({**environment, name: text})
+
+
+def test_variables_of_torchrun_belong_together() -> None:
+    with pytest.raises(DomainbertError, match=r"^environment variable WORLD_SIZE: found ''; expected an integer from 1"):
+        launched_world_size({"LOCAL_WORLD_SIZE": "2"})

@@ -130,7 +130,7 @@ def test_sizes_that_are_none_are_named(reference: Any, tmp_path: Path, size: Any
     fields = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**fields, "domainbert_arc_size": size}))
     with pytest.raises(
-        DomainbertError, match=r"config.json: domainbert_arc_size: found .*; expected a positive number"
+        DomainbertError, match=r"config.json: domainbert_arc_size: found .*; expected an integer from 1 to"
     ):
         open_model(tmp_path)
 

@@ -63,7 +63,9 @@ def test_a_folder_keeps_the_pooling_of_its_head(reference: Any, tmp_path: Path) 
         wanted = model.logits(hidden[0].amax(dim=0, keepdim=True))
         torch.testing.assert_close(again.eval()(batch(), first), wanted, atol=1e-6, rtol=0)
     (tmp_path / "config.json").write_text(json.dumps({**fields, "domainbert_pooling": "sum"}))
-    with pytest.raises(DomainbertError, match="domainbert_pooling: found 'sum'; expected cls or mean or max"):
+    with pytest.raises(
+        DomainbertError, match="domainbert_pooling: found 'sum'; expected one of 'cls', 'mean', 'max' or null"
+    ):
         open_model(tmp_path)
 
 

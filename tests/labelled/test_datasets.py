@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from domainbert.corpus.rows import Rows
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import NerFormat, TaggedFormat
 from domainbert.labelled.read import read_labelled
-from domainbert.labelled.sets import LabelledFile, read_set
+from domainbert.labelled.sets import LabelledFile, open_dataset, read_set
 from domainbert.settings.facts import hashes_of_inputs
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import to_node
@@ -387,3 +388,13 @@ def test_rows_are_read_anew_and_copied() -> None:
         assert classes(found) == [("a", "1", 1)]
         assert found.notes.changed == {"labels such as 1.0, read as 1": 1}
     assert rows == [{"text": "a", "label": 1.0}]
+
+
+@pytest.mark.parametrize("name", ["dataset_info.json", "state.json", "data-00000-of-00001.arrow", "train/state.json"])
+def test_a_pipe_in_a_saved_set_is_refused(tmp_path: Path, name: str) -> None:
+    saved = DatasetDict({"train": CLASSES}) if "/" in name else CLASSES
+    saved.save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / name).unlink()
+    os.mkfifo(tmp_path / "saved" / name)
+    with pytest.raises(DomainbertError, match=f"/saved/{name}: is a pipe; expected a regular file"):
+        open_dataset(tmp_path / "saved")

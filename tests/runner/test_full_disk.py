@@ -6,6 +6,7 @@ import builtins
 import errno
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -168,6 +169,22 @@ def test_a_recipe_without_room_for_its_results_says_so(
         )
         assert not list(Path("runs").glob("*.tmp"))
     assert main(["run", "recipe.yaml"]) == 0
+
+
+def test_the_thread_of_tensorboard_shows_no_traceback(
+    runs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It raises its error in the main thread again."""
+    pytest.importorskip("tensorboard")
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)  # undone afterwards
+    monkeypatch.setattr(
+        "tensorboard.summary.writer.record_writer.RecordWriter.write", lambda *_: (_ for _ in ()).throw(FULL)
+    )
+    training = pretraining(runs / "prepare", budget={"max_steps": 4}, loggers=["jsonl", "tensorboard"])
+    assert Work(tmp_path).run("pretrain", "out", training) == 2
+    said = capsys.readouterr().err
+    assert f"domainbert: {tmp_path / 'out'}: No space left on device (stage pretrain had " in said
+    assert "Traceback" not in said
 
 
 @pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), RuntimeError("another one")])

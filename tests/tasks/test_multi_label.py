@@ -174,7 +174,7 @@ def test_the_threshold_of_a_folder() -> None:
         facts = MultiLabelTask(NAMES).model_config_fields({"threshold": float(np.float32(threshold))})
         assert MultiLabelTask.from_model_folder(NAMES, facts).threshold == threshold
     assert MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": 0.25}).threshold == 0.25
-    with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a float above 0 and below 1"):
+    with pytest.raises(DomainbertError, match="domainbert_threshold: found 'x'; expected a number above 0 and below 1"):
         MultiLabelTask.from_model_folder(NAMES, {"domainbert_threshold": "x"})
 
 

@@ -19,8 +19,10 @@ from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
 from domainbert.tasks.decoding import decode_labels, decode_words, uniform_crf
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tasks.task import read_task
+from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
@@ -160,9 +162,15 @@ def test_entities_less_probable_than_the_min_score_are_omitted(tokenizer, make_m
 
 @pytest.mark.parametrize("found", [1, -0.1, "0.5", True])
 def test_a_min_score_that_is_no_probability_is_refused(found):
-    expected = f"domainbert_min_score: found {found!r}; expected a number of at least 0 and below 1"
+    expected = f"domainbert_min_score: found {found!r}; expected a number from 0 to below 1"
     with pytest.raises(DomainbertError, match=expected):
         NerTask.from_model_folder(LABELS, {"domainbert_min_score": found})
+
+
+@pytest.mark.parametrize("word", ["", " "])
+def test_a_word_without_characters_is_no_entity(word):
+    offsets, tagged = [(0, 4), (5, 5 + len(word))], TaggedWords(["B-PER", "B-ORG"], [0.9, 0.9])
+    assert [entity.text for entity in Tagger.build(None, f"Anna {word}", offsets, tagged)] == ["Anna"]
 
 
 def is_iob2(tags: list[str]) -> bool:

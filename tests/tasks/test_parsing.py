@@ -143,7 +143,7 @@ def test_what_a_folder_says(tmp_path: Path) -> None:
     assert ParsingTask.from_model_folder(LABELS, facts).decoding == "greedy"
     read = Parsing.evaluation.settings_from_model_config
     assert (read(facts), read({})) == ({"decode": "greedy"}, {})
-    with pytest.raises(DomainbertError, match="domainbert_decode: found 'best'; expected mst or greedy"):
+    with pytest.raises(DomainbertError, match="domainbert_decode: found 'best'; expected one of 'mst', 'greedy'"):
         ParsingTask.from_model_folder(LABELS, {"domainbert_decode": "best"})
 
 

@@ -510,7 +510,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
 
 @pytest.mark.parametrize("fields", [{}, {"domainbert_relations": 3}, {"domainbert_relations": {"markers": "x"}}])
 def test_a_folder_that_says_nonsense_is_refused(fields: Any) -> None:
-    with pytest.raises(DomainbertError, match=r"domainbert_relations: found .*; expected an object with the keys m"):
+    with pytest.raises(DomainbertError, match=r"domainbert_relations: found .*; expected a"):
         RelationsTask.from_model_folder(CLASSES, fields)
     reading = MarkerReading("tokens", RelationFormat(head_key="subject", head_markers=("<e1>", "</e1>")))
     assert MarkerReading.from_model_folder(json.loads(json.dumps(reading.model_config_fields()))) == reading

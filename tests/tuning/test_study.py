@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,26 @@ def test_a_value_that_was_changed_in_the_storage_is_not_believed(tmp_path: Path)
     with sqlite3.connect(tmp_path / "study.db") as database:
         database.execute("update trial_values set value = 0.75")
     with pytest.raises(DomainbertError, match=r"trial 0 has the values \[0\.75\], but its worker recorded \[0\.25\]"):
+        opened(tmp_path, terms())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        """UPDATE trial_params SET distribution_json = '{"name": "NewDistribution", "attributes": {}}'""",
+        "UPDATE trial_params SET distribution_json = 'x'",
+        "UPDATE study_user_attributes SET value_json = 'x'",
+    ],
+)
+def test_a_study_that_optuna_cannot_read_is_refused(tmp_path: Path, change: str) -> None:
+    study = opened(tmp_path, terms())
+    trial = study.ask()
+    trial.suggest_float("x", 0, 1)
+    study.tell(trial, 0.5)
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute(change)
+        database.commit()
+    with pytest.raises(DomainbertError, match=r"^study 's': this version of Optuna cannot read it \(.+\)$"):
         opened(tmp_path, terms())
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from typing_extensions import Self, override
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import PositiveFinite, read_field
 from domainbert.data.batches import GlobalOrder, SharesOrder
 from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
@@ -135,11 +135,8 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Return the task of a model folder, with its temperature if it has one."""
-        temperature = fields.get(_TEMPERATURE, 1.0)
-        if type(temperature) not in (int, float) or not 0 < temperature < float("inf"):
-            raise DomainbertError(f"{_TEMPERATURE}: found {temperature!r}; expected a finite number above 0")
         task = super().from_model_folder(labels, fields)
-        task.temperature = temperature
+        task.temperature = read_field(fields, _TEMPERATURE, PositiveFinite, 1.0)
         return task
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch.nn import functional
 from typing_extensions import Self, override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import Range, read_field
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import threshold_name
@@ -147,9 +148,8 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
         """Return the task of a model folder; the threshold is 0.5 if the folder has none."""
-        threshold = fields.get(_THRESHOLD, _DEFAULT_THRESHOLD)
-        if not isinstance(threshold, float) or not 0 < threshold < 1:
-            raise DomainbertError(f"{_THRESHOLD}: found {threshold!r}; expected a float above 0 and below 1")
+        hint = Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)]
+        threshold = read_field(fields, _THRESHOLD, hint, _DEFAULT_THRESHOLD)
         task = super().from_model_folder(labels, fields)
         task.threshold = threshold
         return task

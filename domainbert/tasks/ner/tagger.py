@@ -49,7 +49,8 @@ class Tagger(WordPredictor[Entity]):
         entities = []
         for first_word, end_word, entity_type in spans_from_tags(tagged.tags):
             start, end = offsets[first_word][0], offsets[end_word - 1][1]
-            entities.append(Entity(start, end, entity_type, text[start:end], tagged.scores[first_word]))
+            if text[start:end].strip():  # not of an empty word
+                entities.append(Entity(start, end, entity_type, text[start:end], tagged.scores[first_word]))
         return entities
 
     def tag_words(self, sentences: Iterable[Sequence[str]]) -> list[TaggedWords]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import Range, read_field
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
@@ -137,9 +138,7 @@ class NerTask(WordTask[Sentence, Entity]):
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
         """Return the task of a model folder; without a recorded tag scheme, any tag sequence is valid, and without a
         recorded `min_score`, all entities of the best sequence are predicted."""
-        min_score = fields.get(_MIN_SCORE, 0.0)
-        if type(min_score) not in (int, float) or not 0 <= min_score < 1:
-            raise DomainbertError(f"{_MIN_SCORE}: found {min_score!r}; expected a number of at least 0 and below 1")
+        min_score = read_field(fields, _MIN_SCORE, Annotated[float, Range(0, 1, exclude_high=True)], 0.0)
         task = (CrfNerTask if fields.get("domainbert_head") == "crf" else cls)(labels)
         if fields.get(_SCHEME) not in ("IOB2", "BIOES"):
             task.scheme = task.valid = None

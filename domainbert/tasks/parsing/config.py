@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import check_fields
+from domainbert.base.fields import check_fields, read_field
 from domainbert.encoders.config import Width
 from domainbert.labelled.file_sample import Sample
 from domainbert.metrics.headline import Headline
@@ -57,11 +56,7 @@ class ParsingEvaluation(Evaluation):
     def settings_from_model_config(self, fields: Mapping[str, Any]) -> dict[str, Any]:
         if DECODING not in fields:
             return {}
-        decode = fields[DECODING]
-        algorithms = get_args(Decoding)
-        if decode not in algorithms:
-            raise DomainbertError(f"{DECODING}: found {decode!r:.80}; expected {' or '.join(algorithms)}")
-        return {"decode": decode}
+        return {"decode": read_field(fields, DECODING, Decoding)}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import field_types, read_field
 from domainbert.data.packing import Example, Window, room_for_text
 from domainbert.labelled.contents import UnreadableContents
 from domainbert.tasks.relations.config import RelationFormat
@@ -40,23 +41,15 @@ class MarkerReading:
     @classmethod
     def from_model_folder(cls, fields: Mapping[str, Any]) -> MarkerReading:
         """Return the marker reading in a `config.json`; raise `DomainbertError` if it is missing or invalid."""
-        try:
-            facts = dict(fields[_KEY])
-            kind, head_key, tail_key = (facts.pop(name) for name in ("markers", "head_key", "tail_key"))
-            before_head, after_head = map(str, facts.pop("head_markers"))
-            before_tail, after_tail = map(str, facts.pop("tail_markers"))
-            has_other_facts = bool(facts)
-            keys_are_text = isinstance(head_key, str) and isinstance(tail_key, str)
-            if has_other_facts or kind not in ("text", "tokens") or not keys_are_text:
-                raise ValueError  # becomes a `DomainbertError` below
-            head_markers, tail_markers = (before_head, after_head), (before_tail, after_tail)
-            format = RelationFormat(
-                head_key=head_key, tail_key=tail_key, head_markers=head_markers, tail_markers=tail_markers
-            )
-            return cls(kind, format)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            found, expected = fields.get(_KEY), f"an object with the keys markers, {', '.join(_FORMAT_FIELDS)}"
-            raise DomainbertError(f"{_KEY}: found {found!r:.200}; expected {expected}") from error
+        facts = read_field(fields, _KEY, dict[str, Any])
+        if set(facts) != {"markers", *_FORMAT_FIELDS}:
+            expected = f"an object with the keys markers, {', '.join(_FORMAT_FIELDS)}"
+            raise DomainbertError(f"{_KEY}: found {facts!r:.200}; expected {expected}")
+        kind = read_field(facts, "markers", Literal["text", "tokens"])
+        hints = field_types(RelationFormat)
+        values = {name: read_field(facts, name, hints[name]) for name in _FORMAT_FIELDS}
+        markers = {name: tuple(values[name]) for name in ("head_markers", "tail_markers")}
+        return cls(kind, RelationFormat(**values | markers))
 
     def model_config_fields(self) -> dict[str, Any]:
         """Return the `config.json` entry that `from_model_folder` reads."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from domainbert.base.fields import read_field
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, map_contents, text_in
 from domainbert.labelled.items import Labelled, label_set
@@ -23,7 +24,7 @@ from domainbert.tasks.capabilities import (
     Inputs,
     TrainingHooks,
 )
-from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
+from domainbert.tasks.config import NULL_LABEL_KEY
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.relations.config import Relations, classes_of, outputs_at_starts
@@ -184,7 +185,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> RelationsTask:
         has_output_per_class = classes_of(labels) == tuple(labels)  # otherwise two, at the markers
         task = cls if has_output_per_class else StartsRelationsTask
-        return task(labels, MarkerReading.from_model_folder(fields), read_null_label(fields))
+        return task(labels, MarkerReading.from_model_folder(fields), read_field(fields, NULL_LABEL_KEY, str | None))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return `config.json` entries: markers, null label, and `problem_type` unless the head reads markers."""

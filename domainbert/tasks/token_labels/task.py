@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
+from domainbert.base.fields import read_field
 from domainbert.data.examples import word_example
 from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf
@@ -24,7 +25,7 @@ from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.capabilities import AttributionTarget, Explainer, TrainingHooks
-from domainbert.tasks.config import NULL_LABEL_KEY, read_null_label
+from domainbert.tasks.config import NULL_LABEL_KEY
 from domainbert.tasks.decoding import decode_labels, decode_words, log_probability
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
 from domainbert.tasks.scoring import NullLabelScoring
@@ -177,7 +178,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> TokenLabelsTask:
         kind = CrfTokenLabelsTask if fields.get("domainbert_head") == "crf" else cls
-        return kind(labels, read_null_label(fields))
+        return kind(labels, read_field(fields, NULL_LABEL_KEY, str | None))
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
         """Return the `config.json` entry with the null label, which test scores depend on."""

@@ -6,11 +6,13 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file, save_file
 
+from domainbert.base.errors import DomainbertError
 from domainbert.serving.predictor import load_predictor
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.config import TaskConfig
@@ -217,6 +219,17 @@ def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
     run = trainer(max_epochs=1)
     run.fit(module, data)
     assert module.task.labels == ("fell", "rose") and run.global_step == 4
+    arrays = LabelledData(Classification(), np.array(rows, dtype=object), model=tiny / "model", batch_size=np.int64(4))
+    run.fit(again := FineTuning(tiny / "model", Classification(), optim=OPTIM), arrays)
+    assert again.task.labels == ("fell", "rose")
+    asked = LabelledData(Classification(), predict=np.array(["Prices rose.", "Prices fell."]), model=tiny / "model")
+    (answers,) = run.predict(module, asked)
+    assert [answer["label"] for answer in answers] == [
+        wanted.label for wanted in module.predictor.predict(np.array(["Prices rose.", "Prices fell."]))
+    ]
+    for change in ({"train": np.array(3)}, {"train": np.array(["a.conll"])}, {"max_length": np.array([5, 6])}):
+        with pytest.raises(DomainbertError, match=r"^(train: found int|max_length: found|a\.conll)"):
+            trainer(max_steps=1).fit(module, LabelledData(Classification(), **{"train": rows, **change}))
     asked = LabelledData(Classification(), test=rows, predict=[{"text": "Prices rose."}], model=tiny / "model")
     assert 0 <= run.test(module, asked, verbose=False)[0]["test/accuracy"] <= 1
     (((found,),), wanted) = run.predict(module, asked), module.predictor.predict(["Prices rose."])[0]

@@ -38,15 +38,16 @@ def bert_backend(
     """Build a BERT WordPiece tokenizer from a vocabulary (piece to id).
 
     `config` has keys of `tokenizer_config.json`: `do_lower_case` (default true), `strip_accents` (default: as
-    `do_lower_case`) and `tokenize_chinese_chars` (default true).
+    `do_lower_case`) and `tokenize_chinese_chars` (default true); null is the default.
     """
+    flags = {name: value for name, value in config.items() if value is not None}
     options: dict[str, Any] = {"max_input_chars_per_word": _MAX_WORD_CHARACTERS, "continuing_subword_prefix": _PREFIX}
     backend = Tokenizer(WordPiece(dict(vocab), unk_token=special_tokens["unk_token"], **options))
     backend.normalizer = BertNormalizer(
         clean_text=True,
-        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
-        strip_accents=config.get("strip_accents"),
-        lowercase=config.get("do_lower_case", True),
+        handle_chinese_chars=flags.get("tokenize_chinese_chars", True),
+        strip_accents=flags.get("strip_accents"),
+        lowercase=flags.get("do_lower_case", True),
     )
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     present = [token for token in special_tokens.values() if token in vocab]
