@@ -11,6 +11,7 @@ _PAIRS = ("tests/pretraining/test_sentence_pairs.py",)
 _PAIRS_STAGES = ("tests/stages/test_pretrain_sentence_pairs.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
 _OPINIONS = "tests/distillation/test_opinions.py"
+_TRAINER = "tests/library/trainer"  # Lightning's Trainer with the modules of this package
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
 # module below the package -> tests beside it, and those further off, which what the former miss is given to
@@ -143,7 +144,10 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         _STAGES,
     ),
-    "pretraining/module.py": (("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"), _STAGES),
+    "pretraining/module.py": (
+        ("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"),
+        (f"{_TRAINER}/test_as_stages.py", *_STAGES),
+    ),
     "pretraining/objectives/masked_lm/objective.py": (
         (_GOLDEN, "tests/pretraining/test_corpus_rows.py", "tests/stages/test_warnings.py"),
         _STAGES,
@@ -184,7 +188,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "training/module.py": (
         ("tests/training/test_module.py", "tests/training/test_dropout.py", "tests/training/test_numbers.py"),
-        (_GOLDEN, *_STAGES),
+        (f"{_TRAINER}/test_bad_input.py", f"{_TRAINER}/test_as_stages.py", _GOLDEN, *_STAGES),
     ),
     "distillation/module.py": (
         ("tests/distillation", "tests/training/test_module.py"),

@@ -283,6 +283,8 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
         NEXT.build(tokenizer).layout_rows(Alone(), LENGTH)
     plan = ORDER.build(tokenizer).layout_rows(Alone(), LENGTH)
     assert plan.num_pairs == 2 and plan.at_sentences == 0
+    Alone.num_documents, Alone.document_offsets = 2, np.asarray([0, 20, 40])
+    assert NEXT.build(tokenizer).layout_rows(Alone(), LENGTH).num_pairs == 2, "two documents are enough"
 
 
 # rows
