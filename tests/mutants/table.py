@@ -132,12 +132,11 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         _PREDICTING,
     ),
     "training/divergence.py": (
-        (_OPINIONS, "tests/distillation/test_losses.py", "tests/tasks/test_extra_losses.py"),
+        (_OPINIONS, "tests/distillation/test_losses.py"),
         ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py"),
     ),
     "tasks/finetuning.py": (
         (
-            "tests/tasks/test_extra_losses.py",
             "tests/tasks/test_crf_loss.py",
             "tests/tasks/test_ner.py",
             "tests/training/test_module.py",
