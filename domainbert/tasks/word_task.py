@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -27,6 +29,8 @@ from domainbert.tokenization.align import AlignedText, AlignedWords, align_words
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import WordSplitting, align_raw
 
+_PART = 100_000  # characters: a longer text is encoded in parts
+_CUT = re.compile(r"(?<=[^\W_]) (?=[^\W_])")  # a space, where every pre-tokenizer begins a new word, between two words
 Item = TypeVar("Item")
 Part = TypeVar("Part")
 """A part of a predicted text, such as an entity or a labelled word."""
@@ -45,14 +49,44 @@ def aligned_contents(
     """Return the pieces and words of each content, in order; `splitting` defines the words of a text."""
     texts = [content for content in contents if isinstance(content, str)]
     words = [words_of_content(content) for content in contents if not isinstance(content, str)]
-    from_texts, from_words = iter(align_raw(tokenizer, texts, splitting)), iter(align_words(tokenizer, words))
+    if all(len(text) <= _PART for text in texts):
+        from_texts: Iterator[AlignedText] = iter(align_raw(tokenizer, texts, splitting))
+    else:
+        from_texts = (_align_in_parts(tokenizer, text, splitting) for text in texts)
+    from_words = iter(align_words(tokenizer, words))
     return [next(from_texts if isinstance(content, str) else from_words) for content in contents]
+
+
+def _align_in_parts(tokenizer: DomainTokenizer, text: str, splitting: WordSplitting | None) -> AlignedText:
+    """Return the pieces and words of a text, in arrays, which need less memory than lists. Each part is encoded with a
+    further word on either side, so that its pieces are those of the whole text."""
+
+    def next_cut(position: int) -> int:
+        return cut.start() if (cut := _CUT.search(text, position)) else len(text)
+
+    parts: list[tuple[Any, ...]] = []
+    start = begin = num_pieces = 0
+    while begin < len(text):
+        next_start = next_cut(begin + _PART)
+        end = next_cut(next_start + 1)
+        (part,) = align_raw(tokenizer, [text[start : next_cut(end + 1)]], splitting)
+        offsets = np.asarray(part.word_offsets, dtype=np.int32).reshape(-1, 2) + start
+        words = slice(*np.searchsorted(offsets[:, 0], (begin, end)))
+        first_pieces = np.asarray([*part.first_piece, len(part.input_ids)])
+        pieces = slice(first_pieces[words.start], first_pieces[words.stop])
+        values = (np.asarray(part.input_ids, dtype=np.int32)[pieces], np.asarray(part.starts_pretoken)[pieces])
+        parts.append((*values, first_pieces[words] - pieces.start + num_pieces, offsets[words]))
+        start, begin, num_pieces = next_start, end, num_pieces + len(values[0])
+    joined: list[Any] = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+    ids, starts, first_piece, offsets = joined
+    word_of: Any = np.repeat(np.arange(len(first_piece)), np.diff(first_piece, append=len(ids)))
+    return AlignedText(ids, word_of, starts, first_piece, tokenizer.template.num_special_tokens(), offsets)
 
 
 def text_and_offsets(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
     """Return the text of a content and the character ranges of its words; a list of words is joined by spaces."""
     if isinstance(words, AlignedText) and isinstance(content, str):
-        return content, words.word_offsets
+        return content, words.word_offsets if isinstance(words.word_offsets, list) else words.word_offsets.tolist()
     return join_words(words_of_content(content))
 
 

@@ -212,13 +212,11 @@ def encode_text(text: str) -> bytes:
 def check_size(folder: Path, backend: Tokenizer) -> None:
     """Raise `DomainbertError` for ids far beyond the number of entries, or a normalizer that multiplies texts."""
     ids, normalizer = backend.get_vocab(with_added_tokens=True).values(), backend.normalizer
-    growth = _growth(json.loads(normalizer.__getstate__())) if normalizer else 1
-    for found, size, limit in (
-        ("the highest id", max(ids, default=0), len(ids) + _MAX_UNUSED_IDS),
-        ("the number of characters that the normalizer writes for one", growth, _MAX_GROWTH),
-    ):
-        if size > limit:
-            raise DomainbertError(f"{folder}: {found} is {size:,}; expected at most {limit:,} for {len(ids):,} entries")
+    if (highest := max(ids, default=0)) > len(ids) + _MAX_UNUSED_IDS:
+        raise DomainbertError(f"{folder}: found the id {highest:,}; expected ids up to about {len(ids):,}, the entries")
+    if normalizer and (growth := _growth(json.loads(normalizer.__getstate__()))) > _MAX_GROWTH:
+        found = f"found a normalizer that may write {growth:,} characters for one"
+        raise DomainbertError(f"{folder}: {found}; expected at most {_MAX_GROWTH:,}")
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:

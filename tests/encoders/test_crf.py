@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.encoders.crf import Crf, WordGrid
+from domainbert.encoders.crf import Crf, WordGrid, scan
 
 LABELS = ("O", "B-x", "I-x", "B-y", "I-y")
 LENGTHS = (4, 1, 3)
@@ -85,6 +85,50 @@ def test_long_sentences_are_decoded_beside_shorter_ones_as_alone(crf):
         scores = crf.score(own.expand(len(others), -1, -1), others, size)
         assert float(scores.max().detach()) <= float(crf.score(own, best, size[:1]).detach()) + 1e-9
     assert not decoded[1, 1:].any() and not decoded[2, 170:].any()
+
+
+def test_the_scores_of_a_long_text_keep_their_digits(crf):
+    """Sums over all words, 100,000 in single precision here, decided between labels by chance."""
+    emissions = 20 * torch.rand(1, 20_000, 5, generator=torch.Generator().manual_seed(0))
+    lengths = torch.tensor([20_000])
+    assert torch.equal(crf.decode(emissions, lengths), crf.decode(emissions.double(), lengths))
+
+
+@pytest.mark.parametrize("place_of_reset", [None, 700])
+def test_blocks_that_do_not_forget_their_beginning_are_those_of_one_sequence(monkeypatch, place_of_reset):
+    """A running sum, where a wrong beginning is never lost, and one that begins again; places outside repeat it."""
+    monkeypatch.setattr("domainbert.encoders.crf._BLOCK", 64)
+    values = np.random.default_rng(0).integers(0, 9, (1_000, 1))
+    inside = values != 3
+    factors = np.ones_like(values)
+    factors[place_of_reset or 0] = 0 if place_of_reset else 1
+    num_steps = []
+
+    def step(state, value, factor):
+        num_steps.append(len(state))
+        return state * factor + value
+
+    found, wanted = scan(step, np.array([5]), inside, values, factors), [5]
+    for is_inside, value, factor in zip(inside[:, 0], values[:, 0], factors[:, 0], strict=True):
+        wanted.append(wanted[-1] * factor + value if is_inside else wanted[-1])
+    assert found[:, 0].tolist() == wanted and max(num_steps) == 15
+
+
+def test_blocks_that_forget_their_beginning_are_computed_once(monkeypatch, crf):
+    monkeypatch.setattr("domainbert.encoders.crf._BLOCK", 64)
+    num_rows = []
+    monkeypatch.setattr("domainbert.encoders.crf.scan", lambda step, *rest: scan(count(step, num_rows), *rest))
+    emissions = torch.randn(1, 64 * 50 + 1, 5, generator=torch.Generator().manual_seed(0))
+    crf.decode(emissions, torch.tensor([emissions.shape[1]]))
+    assert len(num_rows) <= 4 * 64 and sum(num_rows) < 2 * 1.3 * emissions.shape[1]  # forward and back
+
+
+def count(step, num_rows):
+    def counted(state, *values):
+        num_rows.append(len(state))
+        return step(state, *values)
+
+    return counted
 
 
 def test_the_likelihood_has_the_right_gradient(crf, emissions):

@@ -6,13 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.encoders.crf import Crf
+from domainbert.encoders.crf import Crf, scan
 from domainbert.labelled.tag_schemes import continues_entity, spans_from_tags
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 class Lattice:
@@ -35,10 +37,12 @@ class Lattice:
         self._rows = np.repeat(np.arange(len(self.lengths)), self.lengths)  # (W,) index of each word's sentence
         # (W,) index of each word in its sentence
         self._words = _concat_ranges(np.zeros_like(self.lengths), self.lengths)
-        scores = emissions.detach().double().cpu()
+        scores = emissions.detach().to("cpu", torch.float64, copy=True)
         start, self._transitions, end = (part.detach().exp().numpy() for part in crf.scores(scores))
         # (E, L, C); the maximum is subtracted against overflow: a factor of all labels of a word cancels out
-        self._emissions = (scores - scores.amax(dim=2, keepdim=True)).exp().numpy()
+        self._emissions = scores.sub_(scores.amax(dim=2, keepdim=True)).exp_().numpy()
+        words = np.arange(1, scores.shape[1])[:, np.newaxis, np.newaxis]
+        self._inside = words < self.lengths[:, np.newaxis]  # (L - 1, E, 1)
         self._forward, self._scale = self._forward_sums(start)
         self._backward = self._backward_sums(end)
 
@@ -62,14 +66,14 @@ class Lattice:
             scores[_concat_ranges(starts, stops)] = np.repeat(probabilities, stops - starts)
         return [sentence_scores.tolist() for sentence_scores in np.split(scores, sentence_starts[1:-1])]
 
-    def _outside_probabilities(self) -> NDArray[np.float64]:
+    def _outside_probabilities(self) -> Floats:
         """Return the probability (W,) of the label O for each word; 0 if there is no such label."""
         if "O" not in self._label_id:
             return np.zeros(len(self._rows))
         index = self._rows, self._words, self._label_id["O"]
         return np.minimum(self._forward[index] * self._backward[index], 1.0)
 
-    def _entity_probabilities(self, labels: Ints, starts: Ints, stops: Ints) -> NDArray[np.float64]:
+    def _entity_probabilities(self, labels: Ints, starts: Ints, stops: Ints) -> Floats:
         """Return the probability (S,) of entities at words `starts` to `stops` (S,), given all word labels (W,).
 
         It is the product of the forward sum at the first word, the factor of each further word, and the sum over all
@@ -87,7 +91,7 @@ class Lattice:
         last_words = stops - 1
         return np.minimum(inside * self._sums_after(rows[last_words], words[last_words], labels[last_words]), 1.0)
 
-    def _sums_after(self, rows: Ints, words: Ints, labels: Ints) -> NDArray[np.float64]:
+    def _sums_after(self, rows: Ints, words: Ints, labels: Ints) -> Floats:
         """Return the sums (S,) over the label sequences after entities, from the place and label of the last words."""
         # the index of the next word, kept valid at the end of the longest sentence, where `after` is not used
         following = np.minimum(words + 1, self._emissions.shape[1] - 1)
@@ -96,30 +100,33 @@ class Lattice:
         is_last_in_sentence = words + 1 == self.lengths[rows]
         return np.where(is_last_in_sentence, self._backward[rows, words, labels], after)
 
-    def _forward_sums(self, start: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def _forward_sums(self, start: Floats) -> tuple[Floats, Floats]:
         """Return forward sums (E, L, C), normalised to 1 at each word, and their scales (E, L)."""
-        forward, scale = np.empty_like(self._emissions), np.ones(self._emissions.shape[:2])
-        current = start * self._emissions[:, 0]
-        for word in range(self._emissions.shape[1]):
-            if word:
-                is_word = (word < self.lengths)[:, np.newaxis]  # padding repeats the last sums of a sentence
-                current = np.where(is_word, (current @ self._transitions) * self._emissions[:, word], current)
-            scale[:, word] = current.sum(axis=1)
-            current = current / scale[:, word, np.newaxis]
-            forward[:, word] = current
-        return forward, scale
 
-    def _backward_sums(self, end: NDArray[np.float64]) -> NDArray[np.float64]:
+        def with_scale(sums: Floats) -> Floats:
+            scale = sums.sum(axis=1, keepdims=True)
+            return np.concatenate([sums / scale, scale], axis=1)
+
+        def step(before: Floats, emissions: Floats) -> Floats:
+            # not `@`, whose last digit depends on the number of rows
+            return with_scale((before[:, :-1, np.newaxis] * self._transitions).sum(axis=1) * emissions)
+
+        emissions = self._emissions.swapaxes(0, 1)
+        states = scan(step, with_scale(start * emissions[0]), self._inside, emissions[1:]).swapaxes(0, 1)
+        return states[..., :-1], states[..., -1]
+
+    def _backward_sums(self, end: Floats) -> Floats:
         """Return backward sums (E, L, C); forward times backward is the marginal probability."""
-        backward = np.empty_like(self._emissions)
+
+        def step(after: Floats, emissions: Floats, forward: Floats) -> Floats:
+            sums = ((emissions * after)[:, np.newaxis] * self._transitions).sum(axis=2)
+            return sums / (sums * forward).sum(axis=1, keepdims=True)
+
+        emissions, forward = self._emissions.swapaxes(0, 1), self._forward.swapaxes(0, 1)
         # in padding, `_forward` repeats the sums of the last word, so -1 is the last word of every sentence
-        last = end / (self._forward[:, -1] @ end)[:, np.newaxis]
-        backward[:, -1] = current = last
-        for word in range(self._emissions.shape[1] - 1, 0, -1):
-            is_word = (word < self.lengths)[:, np.newaxis]
-            previous = (self._emissions[:, word] * current) @ self._transitions.T / self._scale[:, word, np.newaxis]
-            backward[:, word - 1] = current = np.where(is_word, previous, last)
-        return backward
+        last = end / (forward[-1] @ end)[:, np.newaxis]
+        states = scan(step, last, self._inside[::-1], emissions[:0:-1], forward[-2::-1])
+        return states[::-1].swapaxes(0, 1)
 
 
 def _concat_ranges(starts: Ints, stops: Ints) -> Ints:
