@@ -476,7 +476,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     learnt = task_of(negative=None if trained == "unsaid" else trained)
     facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.model_config_fields({})))}
     assert facts["domainbert_nothing"] == learnt.null_label
-    with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected the name of a label"):
+    with pytest.raises(DomainbertError, match="domainbert_nothing: found 3; expected text or null"):
         RelationsTask.from_model_folder(CLASSES, facts | {"domainbert_nothing": 3})
     if trained == "unsaid":
         del facts["domainbert_nothing"]
