@@ -61,11 +61,10 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
     if path.is_dir():
         for name in sorted(os.listdir(path)):
             if not name.startswith(".") and not _is_loop(path / name):
+                check_regular(path / name)
                 yield from _walk(path / name, base)
     elif path.is_file() or (path.is_symlink() and not path.exists()):
         yield path.relative_to(base).as_posix(), path
-    else:
-        check_regular(path)
 
 
 def _matches(pattern: str) -> list[str]:
