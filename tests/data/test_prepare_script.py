@@ -94,9 +94,7 @@ def command(folder: Path, settings: Mapping[str, Any], *options: str) -> list[st
     return [sys.executable, str(SCRIPT), str(folder / "prepare.yaml"), str(folder / "out"), *options]
 
 
-SLURM_STEPS = pytest.mark.xfail(
-    reason="dill follows the functions of the steps beyond the recursion limit", strict=False
-)
+SLURM_STEPS = pytest.mark.xfail(reason="dill follows all functions beyond the recursion limit", strict=False)
 
 
 @pytest.mark.parametrize(
