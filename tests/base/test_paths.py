@@ -52,6 +52,19 @@ def test_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [ask[:2] for ask in hub.asked] == [("name", None)] * 2
 
 
+def test_without_a_network_a_model_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`HF_HUB_OFFLINE` is set in all tests."""
+    snapshot = tmp_path / "models--owner--name" / "snapshots" / ("0" * 40)
+    for file, text in {snapshot / "config.json": "{}", snapshot.parents[1] / "refs" / "main": snapshot.name}.items():
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    (snapshot / "model.safetensors").touch()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+    assert resolve_path("hub:owner/name") == snapshot
+    with pytest.raises(DomainbertError, match=r"^hub:owner/other: the model cannot be downloaded from the hub: "):
+        resolve_path("hub:owner/other")
+
+
 def test_what_a_model_is_called() -> None:
     assert model_name(Path("cache/models--owner--name/snapshots/0123abc")) == "hub:owner/name@0123abc"
     assert model_name(Path("runs/snapshots/pretrain")) == "pretrain"
