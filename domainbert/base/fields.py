@@ -213,14 +213,18 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
         # a mismatch of an item is more exact than a mismatch of the whole list or mapping
-        in_items = [mismatch for member in members for mismatch in _item_mismatches(value, strip_ranges(member))]
+        in_items = [
+            (f"[{key}]{inner_index}", *rest)
+            for member in members
+            for key, item, item_hint in _items_with_hints(value, strip_ranges(member))
+            for inner_index, *rest in type_mismatches(item, item_hint)
+        ]
         return in_items or [("", value, describe_type(hint))]
     return []
 
 
-def _item_mismatches(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
-    """Yield (index, value found, description of the expected type) for each item of a list or mapping that does not
-    match its type."""
+def _items_with_hints(value: Any, hint: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the index or key, the item and its type for each item of a list or mapping; nothing for other types."""
     item_hints = [item for item in get_args(hint) if item is not Ellipsis]
     if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
         entries: Iterable[tuple[Any, Any]] = enumerate(value)
@@ -230,7 +234,7 @@ def _item_mismatches(value: Any, hint: Any) -> Iterator[tuple[str, Any, str]]:
         return
     # `cycle`: a list or mapping has one type for all items, a tuple may have a type for each
     for (key, item), item_hint in zip(entries, cycle(item_hints), strict=False):
-        yield from ((f"[{key}]{inner_index}", *rest) for inner_index, *rest in type_mismatches(item, item_hint))
+        yield key, item, item_hint
 
 
 def parse_plain(value: Any, hint: Any) -> Any:

@@ -94,12 +94,7 @@ def command(folder: Path, settings: Mapping[str, Any], *options: str) -> list[st
     return [sys.executable, str(SCRIPT), str(folder / "prepare.yaml"), str(folder / "out"), *options]
 
 
-SLURM_STEPS = pytest.mark.xfail(reason="dill follows all functions beyond the recursion limit", strict=False)
-
-
-@pytest.mark.parametrize(
-    ("executor", "tasks"), [("local", 1), ("local", 3), pytest.param("slurm", 3, marks=SLURM_STEPS), ("ray", 2)]
-)
+@pytest.mark.parametrize(("executor", "tasks"), [("local", 1), ("local", 3), ("slurm", 3), ("ray", 2)])
 def test_the_folder_is_that_of_prepare(
     executor: str,
     tasks: int,
