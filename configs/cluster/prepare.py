@@ -248,7 +248,7 @@ def submit(options: argparse.Namespace, notes: Path, steps: Iterable[tuple[str, 
             import dill
             from datatrove.executor import SlurmPipelineExecutor
 
-            # jobs get the steps of this script with what they import; dill cannot follow two functions that call each other
+            # jobs get the steps of this script with what they import; dill cannot follow functions that call each other
             dill.settings["recurse"] = True
             cluster = {"partition": options.partition, "time": options.time, "mem_per_cpu_gb": options.memory}
             job = SlurmPipelineExecutor(**how, **cluster, job_name=f"prepare-{name}", depends=job)
