@@ -56,7 +56,7 @@ def whitespace(text: str, cuts: set[int]) -> list[Stretch]:
 def ptb(text: str, cuts: set[int]) -> list[Stretch]:
     """Words of the Penn Treebank: hyphens and slashes do not split words."""
     words = _split(text, whitespace(text, cuts), f"{_ENDINGS}|{_MARKS}")
-    return _split(text, words, r"(?<=\w)\.$")  # the last period
+    return _split(text, words, r"(?<=\w)\.+$")  # the last period; NCBI-disease has texts with two
 
 
 def spacy(text: str, cuts: set[int]) -> list[Stretch]:

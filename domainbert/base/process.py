@@ -5,6 +5,7 @@ Free of torch. A signal is recorded at once and handled at the end of a step or 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -53,6 +54,12 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
     if "LOCAL_RANK" in environment:
         return read_number(environment, "LOCAL_RANK")
     return read_number(environment, "SLURM_LOCALID", "0") if _task_of_srun(environment) else 0
+
+
+def call_glibc(function: str, *arguments: int) -> None:
+    """Call a function of glibc; do nothing with another C library."""
+    if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "gnu_get_libc_version"):
+        getattr(libc, function)(*arguments)
 
 
 def launched_by_domainbert(environment: Mapping[str, str] = os.environ) -> bool:

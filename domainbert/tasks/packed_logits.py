@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from domainbert.base.process import call_glibc
 from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.packing import Example, collate
 from domainbert.encoders.heads import EncoderWithHead
@@ -48,6 +49,8 @@ def compute_in_parts(
         for output, value in zip(outputs, values, strict=True):
             output[num_filled : num_filled + len(value)] = value
         num_filled += len(logits)
+        if len(parts) > 1:  # glibc does not reuse all memory of earlier tensors: 3 MB of text would take 1 GB
+            call_glibc("malloc_trim", 0)
     *fields, all_logits = outputs
     # `items` are equal in all parts
     return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, fields, strict=True))}, all_logits

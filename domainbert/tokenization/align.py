@@ -20,6 +20,9 @@ from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_ba
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.words import check_unicode
 
+TREEBANK = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
+"""Words of the Penn Treebank, and the marks that they stand for."""
+
 
 @dataclass(frozen=True)
 class AlignedWords:
@@ -43,10 +46,12 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     """Encode sentences, each a list of words, and return the pieces of each sentence with their words.
 
     The words are encoded with spaces between them: as in training, the space before a word belongs to its first piece.
+    A name of a mark, such as -LRB-, is encoded as the mark, which raw text has.
     Punctuation divides a word into several pre-tokens; the result marks the first piece of each pre-token.
     A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted.
     Raise `DomainbertError` for an unpaired surrogate.
     """
+    words = [[TREEBANK.get(word, word) for word in sentence] for sentence in words]
     texts = [" ".join(sentence) for sentence in words]
     encodings = tokenizer.encode_with_offsets(texts)
     pretokens_of_texts = _basic_words_of(tokenizer, texts, encodings)

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.char_spans import join_words
-from domainbert.tokenization.align import AlignedText, align_text, basic_words
+from domainbert.tokenization.align import TREEBANK, AlignedText, align_text, basic_words
 from domainbert.tokenization.load import DomainTokenizer
 
 Span = tuple[int, int]  # characters, end exclusive
@@ -31,7 +31,6 @@ _CLOSING, _OPENING = set(",.;:!?)]}%\u2019\u201d"), set("([{$\u2018\u201c")  # n
 _LOOSE = set("-/\\+=<>&*~_|\u00b1\u00d7\u2010\u2011\u2013\u2014\u2212")  # with blanks on both sides, or without
 _ENDING = re.compile("n?['\u2019](s|t|d|m|ll|re|ve)", re.IGNORECASE)
 _ELISION = re.compile("[^\\W\\d_]{1,4}['\u2019]")  # l', dell'
-_TREEBANK = {"-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}", "``": '"', "''": '"'}
 
 
 def check_splitting(value: object) -> WordSplitting:
@@ -62,7 +61,7 @@ def _print_words(words: Sequence[str], compact: bool) -> tuple[str, list[Span]]:
     for previous, word, following in zip(["", *words], words, [*words[1:], ""], strict=False):
         joins_left, joins_right = _joined_sides(previous, word, following, quotes, compact)
         text += "" if joins or joins_left else " "
-        printed, joins = _TREEBANK.get(word, word), joins_right
+        printed, joins = TREEBANK.get(word, word), joins_right
         spans.append((len(text), len(text) + len(printed)))
         text += printed
     return text, spans
@@ -70,7 +69,7 @@ def _print_words(words: Sequence[str], compact: bool) -> tuple[str, list[Span]]:
 
 def _joined_sides(previous: str, word: str, following: str, quotes: set[str], compact: bool) -> tuple[bool, bool]:
     """Return whether a word has no blank before and after it; `quotes` are the open quotation marks."""
-    mark, ends = _TREEBANK.get(word, word), bool(_ENDING.fullmatch(f"'{following}"))
+    mark, ends = TREEBANK.get(word, word), bool(_ENDING.fullmatch(f"'{following}"))
     if mark in ("'", "\u2019") and previous[-1:].isalnum() and (ends or (previous[-1] == "s" and mark not in quotes)):
         return True, ends  # "men's", "workers' rights"
     if mark in ("'", '"'):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.base.process import read_number
+from domainbert.base.process import call_glibc, read_number
 from domainbert.training.config import LoggerName, Training, check_logger_installed
 from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
 from domainbert.training.micro_batches import LargestMicroBatch
@@ -89,17 +87,13 @@ def build_trainer(
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory instead of returning it to the system; do nothing with another C library.
+    """Make glibc keep freed memory instead of returning it to the system.
 
     Each training step on a CPU allocates and frees the same large tensors. Page faults would take about 15 % of the
     step.
     """
-    if sys.platform != "linux":
-        return
-    libc = ctypes.CDLL(None)
-    if hasattr(libc, "gnu_get_libc_version"):
-        libc.mallopt(_M_MMAP_MAX, 0)
-        libc.mallopt(_M_TRIM_THRESHOLD, _NO_LIMIT)
+    call_glibc("mallopt", _M_MMAP_MAX, 0)
+    call_glibc("mallopt", _M_TRIM_THRESHOLD, _NO_LIMIT)
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:

@@ -4,12 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from domainbert.base import process
 from domainbert.base.errors import TrainingStopped
-from domainbert.base.process import StopSignals, raise_if_stopped, record_signals
+from domainbert.base.process import StopSignals, call_glibc, raise_if_stopped, record_signals
 
 
 def test_a_signal_that_no_step_was_left_for_stops_before_the_next_stage() -> None:
@@ -88,3 +89,16 @@ def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_re
     )
     result = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (75, "domainbert: stopped by SIGTERM\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "confstr") or "CS_GNU_LIBC_VERSION" not in os.confstr_names, reason="not glibc")
+def test_freed_memory_between_small_blocks_is_returned_to_the_system() -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    blocks = [(bytearray(60_000), bytearray(1_000)) for _ in range(2_000)]
+    kept = [small for _, small in blocks]
+    blocks.clear()
+    before = resident()
+    call_glibc("malloc_trim", 0)
+    assert before - resident() > 50_000_000 and len(kept) == 2_000

@@ -30,6 +30,12 @@ def test_a_word_with_an_apostrophe_has_three_pretokens(make_tokenizer: Callable[
     assert aligned.first_piece == [0, 1, 4, 5]
 
 
+def test_names_of_marks_in_a_treebank_are_encoded_as_the_marks(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
+    tokenizer = make_tokenizer()
+    words, marks = ["``", "the", "-LRB-", "bank", "-RRB-", "''"], ['"', "the", "(", "bank", ")", '"']
+    assert align_words(tokenizer, [words, ["-LSB-"]]) == align_words(tokenizer, [marks, ["["]])
+
+
 def test_offsets_are_characters_of_the_text(make_tokenizer: Callable[..., DomainTokenizer]) -> None:
     text = " The\x00 men's  tokenizations, cafe\u0301 中国"
     [aligned] = align_text(make_tokenizer(), [text])

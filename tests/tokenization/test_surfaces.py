@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.kind import Surface
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.surfaces import Vocabulary, load_vocabulary, vocabulary_of
+from domainbert.tokenization.surfaces import Origin, Vocabulary, load_vocabulary, origins, vocabulary_of
 
 ROBERTA = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>", "mask_token": "<mask>"}
 
@@ -71,6 +71,8 @@ def test_byte_level_bpe() -> None:
     assert names(vocabulary, Surface("é", True)) == ["\u0120", "Ã©"]
     assert not vocabulary.lowercases
     assert vocabulary.cut(["banking"]) == [["\u0120bank", "ing"]]
+    every = [Origin("copied", (number,)) for number in range(len(ids))]
+    assert origins(vocabulary, vocabulary) == every, "also halves of characters"
 
 
 def test_unigram() -> None:
