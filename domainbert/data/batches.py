@@ -70,16 +70,17 @@ class LabelledTrainBatches(Dataset[Batch]):
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, and `num_examples` and `num_targets`
-        of the *global* batch."""
+        """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, `longest`, the most outputs of an
+        example, and `num_examples` and `num_targets` of the *global* batch."""
         step = self.steps[index // self.share.accumulation]
         micro_batch = index % self.share.accumulation
         _, global_batch = self.order.batch(step)
         items = self.share.select(global_batch, micro_batch).tolist()
         num_targets = int(self._num_targets[global_batch].sum())
-        global_indices = self.share.indices(len(global_batch), micro_batch)
-        batch = collate([self.examples[i] for i in items], items, self.tokenizer, global_indices)
-        counts = {"num_examples": len(global_batch), "num_targets": num_targets}
+        examples = [self.examples[i] for i in items]
+        batch = collate(examples, items, self.tokenizer)
+        longest = max(example.num_outputs for example in examples)
+        counts = {"num_examples": len(global_batch), "num_targets": num_targets, "longest": longest}
         return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 

@@ -15,7 +15,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
 from domainbert.encoders.layers import Attention, Dropout, PostNormLayer, SelfAttention, choose_kernel, initialise
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, checkpoint_contexts
 
 
 class Encoder(nn.Module, ABC):
@@ -168,7 +168,7 @@ class Encoder(nn.Module, ABC):
             is_last = number == len(blocks)
             inputs = hidden, context, (positions if is_last else None)
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, *inputs, use_reentrant=False)  # draws the same dropout again
+                hidden = checkpoint(block, *inputs, use_reentrant=False, context_fn=checkpoint_contexts)
             else:
                 hidden = block(*inputs)
         return self.finish(hidden, tokens)
