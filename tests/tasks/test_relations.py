@@ -591,7 +591,7 @@ def test_it_goes_through_every_stage(runs: Any, sentences: Path, tmp_path: Path,
       train: {sentences}/train.jsonl
       validation: {sentences}/validation.jsonl
       batch_size: 8
-      max_epochs: 4
+      max_epochs: 8
       max_length: 32
       optim: {{lr: 2e-3, head_lr: 5e-3}}
       precision: 32-true
