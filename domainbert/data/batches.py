@@ -32,11 +32,6 @@ class Share:
     world_size: int = 1
     accumulation: int = 1
 
-    def indices(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Return the indices, in a global batch of `size` items, of the items of micro-batch number `micro_batch` on
-        this rank."""
-        return self.select(np.arange(size, dtype=np.int64), micro_batch)
-
     def micro_batch_size(self, batch_size: int) -> int:
         """Return the number of items of a micro-batch."""
         return batch_size // self.world_size // self.accumulation

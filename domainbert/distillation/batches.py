@@ -116,11 +116,8 @@ class DistillationBatches(LabelledTrainBatches):
         if self.logits is not None:
             batch["teacher_logits"] = mean_logits(self.logits, example_ids)
         counts = _global_counts(*global_examples)
-        return (
-            batch
-            | counts
-            | {"num_outputs_here": sum(sizes), "longest": max(sizes), "step": step, "micro_batch": micro_batch}
-        )
+        counts |= {"num_outputs_here": sum(sizes), "longest": max(sizes)}
+        return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.int64]:
