@@ -32,11 +32,6 @@ class Share:
     world_size: int = 1
     accumulation: int = 1
 
-    def indices(self, size: int, micro_batch: int) -> NDArray[np.int64]:
-        """Return the indices, in a global batch of `size` items, of the items of micro-batch number `micro_batch` on
-        this rank."""
-        return self.select(np.arange(size, dtype=np.int64), micro_batch)
-
     def micro_batch_size(self, batch_size: int) -> int:
         """Return the number of items of a micro-batch."""
         return batch_size // self.world_size // self.accumulation
@@ -70,16 +65,17 @@ class LabelledTrainBatches(Dataset[Batch]):
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, and `num_examples` and `num_targets`
-        of the *global* batch."""
+        """Return micro-batch `index` from `collate`, with `step`, `micro_batch`, `longest`, the most outputs of an
+        example, and `num_examples` and `num_targets` of the *global* batch."""
         step = self.steps[index // self.share.accumulation]
         micro_batch = index % self.share.accumulation
         _, global_batch = self.order.batch(step)
         items = self.share.select(global_batch, micro_batch).tolist()
         num_targets = int(self._num_targets[global_batch].sum())
-        global_indices = self.share.indices(len(global_batch), micro_batch)
-        batch = collate([self.examples[i] for i in items], items, self.tokenizer, global_indices)
-        counts = {"num_examples": len(global_batch), "num_targets": num_targets}
+        examples = [self.examples[i] for i in items]
+        batch = collate(examples, items, self.tokenizer)
+        longest = max(example.num_outputs for example in examples)
+        counts = {"num_examples": len(global_batch), "num_targets": num_targets, "longest": longest}
         return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 

@@ -21,7 +21,6 @@ Batch = dict[str, Any]
 """Arrays, tensors and numbers of a batch, by name."""
 Ints = NDArray[np.int64]
 Text = NDArray[np.integer] | tuple[NDArray[np.integer], NDArray[np.integer]]  # ids without special tokens, or a pair
-_MAX_TEXTS = 1 << 32  # of a row or an example
 _SHORTEST_ROW = 64  # tokens
 _LENGTH_STEP, _NUM_LENGTHS = 16, 5  # candidate row lengths: five multiples of 16, which suit matrix products
 _LINEAR_COST = 850  # linear layers of a token cost as much as its attention to 850 tokens: measured with MiniLM on CPU
@@ -160,17 +159,6 @@ def room_for_text(length: int, extra: int) -> int:
     return length - extra
 
 
-def text_ids(global_indices: Ints, counts: Ints | Sequence[int]) -> Ints:
-    """Return an id of each text of a micro-batch (texts,) that does not depend on the division of the global batch.
-
-    The items of a micro-batch are rows or examples. `global_indices` (items,) are their indices in the global batch,
-    and `counts` (items,) their numbers of texts.
-    """
-    per_item = np.asarray(counts, dtype=np.int64)
-    # index of the item x 2**32 + number of the text in the item
-    return np.repeat(global_indices, per_item) * _MAX_TEXTS + concatenated_ranges(np.zeros_like(per_item), per_item)
-
-
 @dataclass(frozen=True)
 class PackedRows:
     """Rows of token ids, the input of an encoder."""
@@ -297,16 +285,13 @@ def positions_read(windows: Sequence[tuple[int, Window]], first_tokens: Ints) ->
     }
 
 
-def collate(
-    examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer, global_indices: Ints | None = None
-) -> Batch:
+def collate(examples: Sequence[Example], items: Sequence[int], tokenizer: DomainTokenizer) -> Batch:
     """Return a batch of whole examples packed in rows; `items` are the indices of the examples in the data set.
 
     Returns:
         `input_ids`, `position_ids`, `segment_ids` (R, S), for pairs also `token_type_ids`; `items` (E,); and for every
         position that the head reads (N,): `positions` in the flattened tokens, `example` (index in this batch),
-        `outputs` and `targets` (see `Window`). With `global_indices` (E,), the indices in the global batch of training,
-        also `texts` from `text_ids`, and `longest`, the maximum number of outputs of an example.
+        `outputs` and `targets` (see `Window`).
     """
     windows = [(number, window) for number, example in enumerate(examples) for window in example.windows]
     texts = [window.text for _, window in windows]
@@ -323,7 +308,4 @@ def collate(
     }
     if any(window.first is not None for _, window in windows):
         batch["token_type_ids"] = packed.token_type_ids
-    if global_indices is not None:
-        batch["texts"] = text_ids(global_indices, [len(example.windows) for example in examples])[window_order]
-        batch["longest"] = max(example.num_outputs for example in examples)
     return batch

@@ -95,21 +95,19 @@ class DistillationBatches(LabelledTrainBatches):
         teacher_logits: (outputs, labels), if `logits` is given.
         """
         step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        # of the micro-batch: examples, and their indices in the global batch; examples of the global batch by order
-        example_ids, global_indices, global_examples = list[int](), [], []
-        order_start = order_start_in_batch = 0  # first example of an order in all examples, and in the global batch
+        # examples of the micro-batch; examples of the global batch by order
+        example_ids, global_examples = list[int](), []
+        order_start = 0  # first example of an order in all examples
         for order in self.orders:  # of the labelled, then of the unlabelled examples
             _, numbers = order.batch(step)
             global_ids = order_start + numbers
             example_ids += self.share.select(global_ids, micro_batch).tolist()
-            global_indices.append(order_start_in_batch + self.share.indices(len(global_ids), micro_batch))
             global_examples.append([self.examples[number] for number in global_ids.tolist()])
             order_start += order.size
-            order_start_in_batch += order.batch_size
 
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]
-        batch = collate(examples, example_ids, self.tokenizer, np.concatenate(global_indices))
+        batch = collate(examples, example_ids, self.tokenizer)
         output_indices = output_index(batch["example"], batch["outputs"], sizes)
         output_example = np.full(sum(sizes), -1)
         decides = output_indices >= 0  # positions that decide an output
@@ -118,7 +116,8 @@ class DistillationBatches(LabelledTrainBatches):
         if self.logits is not None:
             batch["teacher_logits"] = mean_logits(self.logits, example_ids)
         counts = _global_counts(*global_examples)
-        return batch | counts | {"num_outputs_here": sum(sizes), "step": step, "micro_batch": micro_batch}
+        counts |= {"num_outputs_here": sum(sizes), "longest": max(sizes)}
+        return batch | counts | {"step": step, "micro_batch": micro_batch}
 
 
 def output_index(example: NDArray[np.int64], outputs: NDArray[np.int64], sizes: Sequence[int]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
 from domainbert.encoders.layers import Attention, Dropout, PostNormLayer, SelfAttention, choose_kernel, initialise
-from domainbert.encoders.packed import Packed
+from domainbert.encoders.packed import Packed, checkpoint_contexts
 
 
 class Encoder(nn.Module, ABC):
@@ -161,6 +161,8 @@ class Encoder(nn.Module, ABC):
             tokens = tokens._replace(token_type_ids=None)
         context = self.context(tokens)
         hidden = self.embed(tokens) if embedded is None else embedded
+        # the compiler does not accept these contexts; it skips the dropout of a CPU, and so this function if it has any
+        again: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": checkpoint_contexts}
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):
             if block_inputs is not None:
@@ -168,7 +170,7 @@ class Encoder(nn.Module, ABC):
             is_last = number == len(blocks)
             inputs = hidden, context, (positions if is_last else None)
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, *inputs, use_reentrant=False)  # draws the same dropout again
+                hidden = checkpoint(block, *inputs, use_reentrant=False, **again)
             else:
                 hidden = block(*inputs)
         return self.finish(hidden, tokens)

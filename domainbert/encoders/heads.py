@@ -45,9 +45,9 @@ class PretrainingHead(MaskedLMHead):
         self.pair_dropout = Dropout(pair_dropout)
         self.classifier = nn.Linear(hidden_size, 2)
 
-    def pair_logits(self, hidden: Tensor, positions: Tensor) -> Tensor:
-        """Return the logits of labels 0 and 1 of pairs (N, 2) from the states of [CLS] (N, H) at `positions` (N,)."""
-        return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden)), positions))
+    def pair_logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits of labels 0 and 1 of pairs (N, 2) from the states of [CLS] (N, H)."""
+        return self.classifier(self.pair_dropout(torch.tanh(self.pooler(hidden))))
 
 
 class TokenHead(nn.Module):
@@ -191,7 +191,7 @@ class EncoderWithHead(nn.Module):
         if pairs is not None:
             assert isinstance(self.head, PretrainingHead)
             states = self.encoder(tokens, torch.cat([positions, pairs]))
-            return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :], pairs)
+            return self.logits(states[: len(positions)]), self.head.pair_logits(states[len(positions) :])
         logits = self.logits(self.head_input(tokens, positions))
         return logits[: len(positions)]  # without the rows that `pad_positions` may have added
 

@@ -52,15 +52,15 @@ _EXPLICIT_BYTES = 8 << 20
 
 
 class Dropout(nn.Module):
-    """Dropout (Srivastava et al. 2014, section 4) that on a CPU draws for each text separately, see `drop`."""
+    """Dropout (Srivastava et al. 2014, section 4), see `drop`."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
         self.rate = rate
 
-    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Return hidden states of any shape after dropout; states (N, W) inside an encoder need their `positions`."""
-        return drop(hidden, self.rate, positions=positions) if self.training else hidden
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return hidden states of any shape after dropout."""
+        return drop(hidden, self.rate) if self.training else hidden
 
 
 class Attention(nn.Module):
@@ -148,8 +148,8 @@ class PostNormLayer(nn.Module):
     def forward(self, hidden: Tensor, context: Any, positions: Tensor | None = None) -> Tensor:
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(hidden, context, positions)
-        hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed, positions))
-        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden), positions))
+        hidden = self.attention_norm(select(hidden, positions) + self.dropout(mixed))
+        return self.feed_forward_norm(hidden + self.dropout(self.feed_forward(hidden)))
 
 
 def initialise(module: nn.Module, initializer_range: float) -> None:

@@ -5,8 +5,12 @@ Checked with the source of torch 2.13, and run on a GPU with torch 2.11. Check t
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 without_compiler = torch._disable_dynamo
 """As `torch.compiler.disable`: the compiler skips the function. The decorator imports the compiler only when the
@@ -21,6 +25,28 @@ def has_flash(index: int | None) -> bool:
 
 # As `torch.compiler.assume_constant_result`, which imports the compiler: it does not trace the function.
 has_flash._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+class DrawsFrom(TorchDispatchMode):
+    """Context manager: operators of this thread draw the random numbers of CPU tensors from `generator`, not from
+    torch's global generator, which all threads share."""
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Call an operator; with `generator` if it draws random numbers."""
+        options = dict(kwargs or {})
+        device = options.get("device") or getattr(args[0] if args else None, "device", None) or "cpu"
+        if torch.Tag.nondeterministic_seeded in func.tags and torch.device(device).type == "cpu":
+            takes_generator = any(argument.name == "generator" for argument in func._schema.arguments)
+            drawing = func if takes_generator else getattr(func.overloadpacket, "generator", None)  # such as randn's
+            if drawing is not None:
+                func, options["generator"] = drawing, self.generator
+        return func(*args, **options)
 
 
 def flash_attention(

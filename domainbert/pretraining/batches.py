@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, Share, SharesOrder, WindowedOrder
-from domainbert.data.packing import Batch, text_ids
+from domainbert.data.packing import Batch
 from domainbert.data.parts import PartedPlan
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.pretraining.languages import RowLanguages
@@ -107,8 +107,8 @@ class TrainRows(Dataset[Batch]):
         return len(self.steps) * self.share.accumulation
 
     def __getitem__(self, index: int) -> Batch:
-        """Return micro-batch `index`, with its numbers `step` and `micro_batch`, and `texts`, the numbers of its
-        texts in the global batch. The counts of the objective and `num_tokens` refer to the *global* batch."""
+        """Return micro-batch `index`, with its numbers `step` and `micro_batch`. The counts of the objective and
+        `num_tokens` refer to the *global* batch."""
         step = self.steps[index // self.share.accumulation]
         micro_batch = index % self.share.accumulation
         # rows of the global batch, and of this micro-batch
@@ -117,9 +117,7 @@ class TrainRows(Dataset[Batch]):
         local_rows = self.share.select(rows, micro_batch)
         batch = self.reader.batch(global_key._replace(epochs=self.share.select(epochs, micro_batch), rows=local_rows))
         plan = self.reader.plan
-        texts_per_row = plan.row_offsets[local_rows + 1] - plan.row_offsets[local_rows]
         return batch | {
-            "texts": text_ids(self.share.indices(len(rows), micro_batch), texts_per_row),
             "step": step,
             "micro_batch": micro_batch,
             **self.reader.objective.counts(plan, global_key),

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import lightning
+import numpy as np
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -22,11 +22,11 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Optimizer
 
 from domainbert.base.choices import as_plain
-from domainbert.base.counter_random import UInts, random_bits
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import TextDraws, continue_bits, draw_by_text
+from domainbert.encoders.packed import draw_from
+from domainbert.encoders.torch_internals import DrawsFrom
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step
@@ -38,14 +38,7 @@ if TYPE_CHECKING:
 
 _ACCUMULATION_KEY = "accumulate_grad_batches"  # checkpoint key of the micro-batches per optimizer step
 _FINGERPRINT_KEY = "tokenizer_fingerprint"  # checkpoint key
-_DROPOUT = 1 << 20  # random stream, far from the streams of order and masking
 _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-
-
-@lru_cache(maxsize=8)
-def _dropout_bits(seed: int) -> UInts:
-    """Return the random bits of dropout for a seed, which step and text continue."""
-    return random_bits(seed, _DROPOUT)
 
 
 class TrainedModule(lightning.LightningModule):
@@ -87,7 +80,7 @@ class TrainedModule(lightning.LightningModule):
         self.step_skipped = torch.zeros((), dtype=torch.bool)
         self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
         self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
-        self._draws: TextDraws | None = None  # None on a GPU, and outside of training steps
+        self._outer_states: list[Tensor] = []  # of the global generators before the current step: CPU, GPU
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
     def record_arguments(self, **arguments: Any) -> None:
@@ -208,27 +201,41 @@ class TrainedModule(lightning.LightningModule):
             saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
             convert_progress(self.trainer, checkpoint["loops"], saved)
 
-    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
-        """Make dropout independent of earlier steps, so that resuming needs no generator state.
+    def configure_callbacks(self) -> list[lightning.Callback]:
+        """Return a callback that restores the global generators if an exception ends a training step."""
+        callbacks: list[lightning.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
+        has_one = any(isinstance(callback, _EndStep) for callback in callbacks)  # of an earlier call of the Trainer
+        return [] if has_one else [_EndStep()]
 
-        On a CPU it is a function of seed, step and text, so the division of the global batch has no effect. On a GPU it
-        is a function of seed, step, micro-batch and process.
-        """
-        bits = _dropout_bits(self.seed)
-        if batch["input_ids"].device.type == "cpu":
-            seed = continue_bits(bits, batch["step"]).item()
-            text_seeds = continue_bits(bits, batch["texts"].numpy())
-            self._draws = TextDraws(batch["segment_ids"], batch["positions"], text_seeds)
-        else:
-            seed = continue_bits(bits, batch["step"], batch["micro_batch"], self.trainer.global_rank).item()
-            torch.cuda.manual_seed(seed)
+    def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Seed the random numbers of a step, until `on_train_batch_end`, with a function of seed, step, micro-batch and
+        process. Resuming therefore needs no generator state, and the global generators continue as if unused."""
+        micro_batch = batch_idx % self.trainer.accumulate_grad_batches
+        step, rank = self.trainer.global_step, self.trainer.global_rank
+        generator = np.random.SFC64([step, micro_batch, rank, self.seed % 2**64])
+        seed = generator.random_raw()
+        on_gpu = self.device.type == "cuda"
+        if not self._outer_states:  # else they are of a step that failed for lack of memory, and was repeated
+            gpu_states = [torch.cuda.get_rng_state(self.device)] if on_gpu else []
+            self._outer_states = [torch.get_rng_state(), *gpu_states]
         torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
-        draw_by_text(self._draws)
+        if on_gpu:
+            torch.cuda.manual_seed(seed)
+        draw_from(generator)
 
     def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:
-        """End the dropout of `on_train_batch_start`: validation uses its own random numbers."""
-        self._draws = None
-        draw_by_text(None)
+        """Restore the random numbers from before the step."""
+        self.restore_random_numbers()
+
+    def restore_random_numbers(self) -> None:
+        """Restore the global generators from before the current step; without effect outside of a step."""
+        draw_from(None)
+        if self._outer_states:
+            cpu_state, *gpu_states = self._outer_states
+            torch.set_rng_state(cpu_state)
+            for state in gpu_states:
+                torch.cuda.set_rng_state(state, self.device)
+            self._outer_states = []
 
     def configure_gradient_clipping(
         self,
@@ -312,10 +319,16 @@ class TrainedModule(lightning.LightningModule):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed the CPU generator inside the context, for new weights, and restore its state afterwards."""
-    with torch.random.fork_rng(devices=[]):  # only the CPU
-        torch.default_generator.manual_seed(seed)
+    """Draw new weights inside the context from a generator with this seed, independent of other threads."""
+    with DrawsFrom(torch.Generator().manual_seed(seed)):
         yield
+
+
+class _EndStep(lightning.Callback):
+    def on_exception(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: object) -> None:
+        """Restore the global generators."""
+        if isinstance(pl_module, TrainedModule):  # the Trainer may fit another module later
+            pl_module.restore_random_numbers()
 
 
 def _skips_steps_itself(optimizer: Optimizer) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.errors import DomainbertError
-from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, room_for_text, text_ids
+from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, room_for_text
 from domainbert.data.splits import plan_rows
 from domainbert.tokenization.special_tokens import bert_template
 
@@ -133,12 +133,3 @@ def test_a_row_without_room_for_text_is_refused():
         DomainbertError, match=r"^max_length: found 3; expected more than the 3 special tokens of a text"
     ):
         plan_rows(np.array([0, 5]), None, None, 10, [0], 3, 3)
-
-
-def test_a_text_has_the_same_number_in_every_micro_batch():
-    places, counts = np.array([5, 0, 2, 9]), [2, 3, 0, 1]
-    whole = text_ids(places, counts)
-    assert whole.dtype == np.int64
-    assert whole.tolist() == [(place << 32) + text for place, text in ((5, 0), (5, 1), (0, 0), (0, 1), (0, 2), (9, 0))]
-    parts = [text_ids(places[part], counts[part]) for part in (slice(0, 1), slice(1, 4))]
-    assert np.concatenate(parts).tolist() == whole.tolist()

@@ -22,7 +22,7 @@ from domainbert.encoders.deberta_v2.layers import bucket, distance_scores, neigh
 from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.layers import Dropout, Segments, attend, segment_mask
 from domainbert.encoders.names import to_hugging_face
-from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
+from domainbert.encoders.packed import Packed
 from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
@@ -167,29 +167,6 @@ def test_rows_may_be_longer_than_any_text(changes):
     real = alone.segment_ids > 0
     row = Packed(*(part[real][None] for part in alone[:2]), numbers[None], alone.token_type_ids[real][None])
     torch.testing.assert_close(model.encoder(row)[0], model.encoder(alone)[real], atol=1e-5, rtol=0)
-
-
-def test_distances_drop_the_same_in_every_micro_batch():
-    """Two texts in one row, and each in a micro-batch of its own; the layers of a pass drop other ones."""
-    torch.manual_seed(0)
-    encoder = build_model(CONFIG.with_dropout(0.3), FACTS, "masked_lm").encoder.train()
-    first, second = padded(11), padded(7)
-
-    def run(tokens: Packed, seeds: list[int]) -> torch.Tensor:
-        draws = TextDraws(tokens.segment_ids, torch.tensor([0]), seeds)
-        torch.manual_seed(5)
-        draw_by_text(draws)
-        try:
-            return encoder(tokens)
-        finally:
-            draw_by_text(None)
-
-    texts = torch.tensor([[1] * 11 + [2] * 7])
-    both = Packed(*(torch.cat([first[part], second[part]], dim=1) for part in (0, 1)), texts)
-    with torch.no_grad():
-        together, alone = run(both, [1, 2]), [run(first, [1]), run(second, [2])]
-        torch.testing.assert_close(together, torch.cat(alone, dim=1), atol=1e-5, rtol=0)
-        assert not torch.equal(run(first, [1]), run(first, [3]))
 
 
 @pytest.mark.parametrize("training", [True, False])

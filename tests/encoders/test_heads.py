@@ -47,11 +47,11 @@ def test_weights_begin_normal_and_biases_at_zero():
 def test_pairs_are_judged_by_the_pooled_states_as_in_bert():
     torch.manual_seed(0)
     head = PretrainingHead(torch.nn.Embedding(9, 6), 6, "gelu", 1e-12, pair_dropout=0.5).eval()
-    hidden, positions = torch.randn(4, 6), torch.tensor([0, 7, 11, 30])
+    hidden = torch.randn(4, 6)
     pooled = (hidden @ head.pooler.weight.T + head.pooler.bias).tanh()
     expected = pooled @ head.classifier.weight.T + head.classifier.bias
-    torch.testing.assert_close(head.pair_logits(hidden, positions), expected)
+    torch.testing.assert_close(head.pair_logits(hidden), expected)
     head.classifier = torch.nn.Identity()
-    dropped = head.train().pair_logits(hidden, positions)
+    dropped = head.train().pair_logits(hidden)
     assert 0 < int((dropped == 0).sum()) < dropped.numel()
     torch.testing.assert_close(dropped[dropped != 0], 2 * pooled[dropped != 0])

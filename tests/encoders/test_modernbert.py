@@ -21,7 +21,7 @@ from domainbert.encoders.families import build_model, family, name_map
 from domainbert.encoders.heads import EncoderWithHead, pool_texts
 from domainbert.encoders.modernbert.config import GLOBAL, LOCAL, ModernBertConfig
 from domainbert.encoders.names import from_hugging_face, to_hugging_face
-from domainbert.encoders.packed import Packed, TextDraws, draw_by_text
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.recording import record
 from domainbert.models.folder import open_model
 from domainbert.models.loading import load_model, load_tensors
@@ -314,23 +314,6 @@ def test_the_last_norm_is_as_high_as_the_last_layer():
 def test_projections_know_their_window():
     encoder = build_model(CONFIG, VOCABULARY, "masked_lm").encoder
     assert [record(encoder, rows([[9]], 9), {n}).projections[n].window for n in (1, 2, 3, 4)] == [None, 8, 8, None]
-
-
-@pytest.mark.parametrize("rate", ["attention_dropout", "mlp_dropout", "embedding_dropout"])
-def test_a_text_drops_the_same_wherever_it_stands(rate):
-    """Alone, and behind another in a long row, with masks (attention) and in blocks."""
-    encoder = build_model(dataclasses.replace(CONFIG, **{rate: 0.3}), VOCABULARY, "masked_lm").encoder.train()
-    together = rows([[30, 90]], 120)
-    alone = Packed(together.input_ids[:, 30:], together.position_ids[:, 30:], together.segment_ids[:, 30:] - 1)
-    states = []
-    for tokens, seeds in ((together, [1, 2]), (alone, [2])):
-        draws = TextDraws(tokens.segment_ids, torch.tensor([0]), seeds)
-        draw_by_text(draws)
-        torch.manual_seed(5)
-        states.append(encoder(tokens)[0, -90:])
-    draw_by_text(None)
-    torch.testing.assert_close(*states, atol=1e-5, rtol=0)
-    assert not torch.allclose(encoder.eval()(alone)[0], states[1], atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["tiny", "small", "base"])

@@ -118,7 +118,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/distillation"), ()),
     "encoders/packed.py": (
-        ("tests/encoders/test_text_dropout.py", "tests/training/test_dropout.py"),
+        ("tests/encoders/test_dropout.py", "tests/training/test_dropout.py"),
         ("tests/stages/test_finetune.py",),
     ),
     "tasks/loss_config.py": (("tests/tasks/test_class_weights.py",), ()),

@@ -137,7 +137,7 @@ def digest(reader: PackedRowsReader, world_size: int, accumulation: int, first: 
         for index in range(len(rows)):
             batch = rows[index]
             for name, values in found.items():
-                values[batch["step"], share.indices(BATCH, batch["micro_batch"])] = batch[name]
+                values[batch["step"], share.select(np.arange(BATCH), batch["micro_batch"])] = batch[name]
     return hashlib.sha256(b"".join(values[first:].tobytes() for values in found.values())).hexdigest()
 
 

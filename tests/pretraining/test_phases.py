@@ -103,7 +103,7 @@ def test_ranks_and_micro_batches_share_the_same_rows(phases, world_size, accumul
         for rank, micro_batch in itertools.product(range(world_size), range(accumulation)):
             share = Share(rank, world_size, accumulation)
             part = PhasedRows(phases, share, range(STEPS))[step * accumulation + micro_batch]
-            found[share.indices(len(found), micro_batch)] = part["input_ids"]
+            found[share.select(np.arange(len(found)), micro_batch)] = part["input_ids"]
             assert (part["step"], part["num_tokens"], part["num_targets"]) == (
                 *(step, wanted["num_tokens"], wanted["num_targets"]),
             )

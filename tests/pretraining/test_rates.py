@@ -78,7 +78,7 @@ def test_the_rest_of_a_run_and_its_shares_are_the_same(toy_corpus: Any, toy_toke
                 share = Share(rank, world_size, accumulation)
                 parts = CountedRows(rows_of(train, range(6, STEPS), share))
                 for number in range(accumulation):
-                    part, places = parts[(step - 6) * accumulation + number], share.indices(BATCH, number)
+                    part, places = parts[(step - 6) * accumulation + number], share.select(np.arange(BATCH), number)
                     assert part["num_targets"] == batch["num_targets"]
                     ids[places] = part["input_ids"]
                     found[places[part["positions"] // LENGTH], part["positions"] % LENGTH] = part["targets"]

@@ -59,8 +59,8 @@ def test_a_training_that_is_stopped_gives_the_same(runs: Any, tmp_path: Path, on
 
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_micro_batches_change_nothing(runs: Any, task: str) -> None:
-    """With all settings at once, dropout, and texts of several windows."""
-    changes = {"max_length": 16, "batch_size": 32, "max_epochs": 2, "seeds": (1,), **TOGETHER}
+    """With all settings at once, and texts of several windows."""
+    changes = {"max_length": 16, "batch_size": 32, "max_epochs": 2, "seeds": (1,), "dropout": 0.0, **TOGETHER}
     changes["optim"] = OptimConfig(lr=1e-3, eps=1e-4)  # a large eps: Adam divides rounding errors by tiny moments
     folders = [runs.finetune(f"settings-{task}-{n}", task, **changes, micro_batch_size=n) for n in (None, 8, 1)]
     whole, *parts = [load_file(folder / "seed-1/model.safetensors") for folder in folders]

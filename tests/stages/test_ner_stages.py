@@ -79,8 +79,9 @@ def test_a_teacher_of_another_scheme_is_refused(runs):
 @pytest.mark.parametrize("format", ["prodigy", "label_studio", "brat"])
 def test_predictions_for_annotation_tools(runs, tmp_path, format):
     """What predict writes is a labelled file; Label Studio's once a person has taken the predictions over."""
+    texts = [" ".join(sentence.words) for sentence in read_ner(runs.labelled("ner", "train")).sentences[:8]]
     path = tmp_path / "a.txt"
-    path.write_text("\n".join(TEXTS[:2]) + "\n")
+    path.write_text("\n".join(texts) + "\n")
     out = runs.run(f"predicted-{format}", predict, model=runs / "ner-pretrained", input=path, output_format=format)
     (written,) = out.iterdir()
     if format == "label_studio":
@@ -88,7 +89,7 @@ def test_predictions_for_annotation_tools(runs, tmp_path, format):
         for one in tasks:
             one["annotations"] = one.pop("predictions")
         written.write_text(json.dumps(tasks))
-    found = load_tagger(runs / "ner-pretrained", "32-true").predict_entities(TEXTS[:2])
+    found = load_tagger(runs / "ner-pretrained", "32-true").predict_entities(texts)
     read = read_ner(written)
     assert [one.labels for one in read.sentences] == [[entity.type for entity in row] for row in found]
     assert read.num_spans > 0

@@ -108,13 +108,15 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
         assert "objective.generator: found another architecture than in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("dropout", "how"), [(0.0, {"micro_batch_size": 8}), (0.2, {"activation_checkpointing": True, "num_workers": 2})]
+)
 @pytest.mark.parametrize("kind", KINDS)
-def test_how_it_is_computed_changes_nothing(runs: Any, work: Work, kind: str) -> None:
-    """Micro-batches, layers that are computed again, worker processes; with dropout."""
-    usual = settings_of(runs, kind, budget={"max_steps": 3}, batch_size=32)
+def test_how_it_is_computed_changes_nothing(runs: Any, work: Work, kind: str, dropout: float, how: Any) -> None:
+    """Micro-batches without dropout; layers that are computed again, and worker processes with dropout."""
+    usual = settings_of(runs, kind, budget={"max_steps": 3}, batch_size=32, dropout=dropout)
     assert work.run("pretrain", "whole", usual) == 0
-    spread = usual | {"micro_batch_size": 8, "activation_checkpointing": True, "num_workers": 2}
-    assert work.run("pretrain", "spread", spread) == 0
+    assert work.run("pretrain", "spread", usual | how) == 0
     one, other = (losses(work / name / "logs/metrics.jsonl") for name in ("whole", "spread"))
     assert one.keys() == other.keys() == {1, 2, 3}
     assert list(other.values()) == pytest.approx(list(one.values()), rel=1e-4)

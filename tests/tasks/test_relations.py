@@ -563,7 +563,7 @@ def sentences(runs: Any) -> Path:
     folder: Path = runs / "relations"
     folder.mkdir()
     draw = random.Random(3)
-    for split, count in (("train", 96), ("validation", 32), ("test", 40)):
+    for split, count in (("train", 288), ("validation", 32), ("test", 40)):
         rows = []
         for _ in range(count):
             words = [draw.choice(["the", "effect", "of", "café", "girls"]) for _ in range(draw.choice([4, 12, 60]))]
@@ -693,7 +693,7 @@ stages:
     assert predictor.predict([short])[0].scores == pytest.approx(dict(zip(ours.labels, summed, strict=True)), abs=1e-5)
 
     folds = split_folds(sentences / "train.jsonl", Relations(), 3, 0)
-    assert sum(len(fold.validation[0].splitlines()) for fold in folds) == 96
+    assert sum(len(fold.validation[0].splitlines()) for fold in folds) == 288
 
 
 def in_line(training: str) -> str:

@@ -88,6 +88,7 @@ def dropped(reader, tokenizer):
             here[:], segments[0] = (batch["step"], batch["micro_batch"]), batch["segment_ids"]
             num_reads[0] = len(batch["positions"])
             torch.manual_seed(disturb + index)
+            module.trainer.global_step = batch["step"]
             module.on_train_batch_start(batch, index)
             module.training_step(batch, index)
             module.on_train_batch_end(None, batch, index)

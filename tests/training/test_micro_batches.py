@@ -14,7 +14,6 @@ from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import Share
-from domainbert.data.packing import text_ids
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
@@ -46,9 +45,8 @@ class Rows(Dataset[dict[str, Any]]):
         ids = (7 * rows[:, None] + np.arange(LENGTH) * (step + 2)) % 32
         places = np.broadcast_to(np.arange(LENGTH), ids.shape).copy()
         batch = {"input_ids": ids, "position_ids": places, "segment_ids": np.ones_like(ids)}
-        texts = text_ids(self.share.indices(ROWS, micro_batch), [1] * len(rows))
         nothing_read = np.zeros(0, dtype=np.int64)
-        return batch | {"step": step, "micro_batch": micro_batch, "texts": texts, "positions": nothing_read}
+        return batch | {"step": step, "micro_batch": micro_batch, "positions": nothing_read}
 
 
 class Mean(TrainedModule):

@@ -129,7 +129,7 @@ class DisentangledSelfAttention(MultiHead):
     def _project_distances(self, embeddings: Tensor) -> Tensor:
         """Return the scaled projections of distance embeddings for each term: (R, H) -> (terms, heads, R, D)."""
         if self.training:
-            embeddings = drop(embeddings, self.distance_dropout, by_text=False)
+            embeddings = drop(embeddings, self.distance_dropout)
         if self.distances is not None:
             projected = self.distances(embeddings)
         else:  # `share_att_key`: c2p projects like the keys, p2c like the queries
@@ -183,7 +183,7 @@ class ConvolvedLayer(PostNormLayer):
         # the convolution as a linear layer on the concatenated states around each token
         around = select(neighbours(hidden, context.segment_ids, self.conv.kernel_size[0]).flatten(-2), positions)
         convolved = self.conv_activation(
-            self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias), positions)
+            self.dropout(functional.linear(around, self.conv.weight.flatten(1), self.conv.bias))
         )
         return self.conv_norm(super().forward(hidden, context, positions) + convolved)
 

@@ -57,7 +57,7 @@ class RotarySelfAttention(MultiHead):
         rotation = context.global_rotation if self.attend.window is None else context.local_rotation
         query, key = rotation.rotate(heads[:2])
         mixed = self.attend(query, key, heads[2], context.segments)
-        return self.dropout(self.join_heads(mixed, positions), positions)
+        return self.dropout(self.join_heads(mixed, positions))
 
 
 class GatedFeedForward(nn.Module):
@@ -70,10 +70,10 @@ class GatedFeedForward(nn.Module):
         self.dropout = Dropout(config.mlp_dropout)
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
 
-    def forward(self, hidden: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) -> (N, H) at `positions`."""
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return new hidden states of the same shape, (..., H)."""
         gate, states = self.expand(hidden).chunk(2, dim=-1)
-        return self.contract(self.dropout(self.activation(gate) * states, positions))
+        return self.contract(self.dropout(self.activation(gate) * states))
 
 
 class PreNormLayer(nn.Module):
@@ -90,7 +90,7 @@ class PreNormLayer(nn.Module):
         """Return new hidden states: (B, S, H) -> (B, S, H), or (N, H) at `positions`."""
         mixed = self.attention(self.attention_norm(hidden), context, positions)
         hidden = select(hidden, positions) + mixed
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden), positions)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
 
 def layer_norm(config: ModernBertConfig) -> nn.LayerNorm:

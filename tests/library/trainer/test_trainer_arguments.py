@@ -69,8 +69,9 @@ def test_no_training_steps(tiny, limit):
 @pytest.mark.parametrize("accumulate", [2, 4])
 def test_accumulate_grad_batches_divides_the_batch_and_changes_no_result(tiny, accumulate):
     whole, parts = Steps(), Steps()
-    alone, _ = fitted(tiny, callbacks=[whole], max_epochs=1)
-    module, run = fitted(tiny, callbacks=[parts], max_epochs=1, accumulate_grad_batches=accumulate)
+    alone, _ = fitted(tiny, callbacks=[whole], module=tiny.module(dropout=0.0), max_epochs=1)
+    divided = tiny.module(dropout=0.0)
+    module, run = fitted(tiny, callbacks=[parts], module=divided, max_epochs=1, accumulate_grad_batches=accumulate)
     assert run.global_step == 5 and run.num_training_batches == 5 * accumulate
     assert parts.micro_batches == [(step, part) for step in range(5) for part in range(accumulate)]
     assert parts.losses == pytest.approx(whole.losses, rel=1e-4)
@@ -281,10 +282,12 @@ def test_ckpt_path_with_another_accumulate_grad_batches(tiny, tmp_path, accumula
     """Also if the checkpoint was written in the middle of an optimizer step: micro-batch 3 of 2 per step."""
     keeps = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}")
     how = {"max_epochs": 2, "enable_checkpointing": True, "accumulate_grad_batches": accumulate}
-    whole, _ = fitted(tiny, callbacks=[keeps, first := Steps()], val_check_interval=validate, **how)
+    module = tiny.module(dropout=0.0)
+    whole, _ = fitted(tiny, callbacks=[keeps, first := Steps()], module=module, val_check_interval=validate, **how)
     how["accumulate_grad_batches"] = then
     run = trainer(tmp_path, [second := Steps()], **how)
-    run.fit(again := tiny.module(), tiny.data(), ckpt_path=str(tmp_path / f"step={at}.ckpt"), weights_only=True)
+    again = tiny.module(dropout=0.0)
+    run.fit(again, tiny.data(), ckpt_path=str(tmp_path / f"step={at}.ckpt"), weights_only=True)
     assert second.micro_batches == [(step, part) for step in range(at, 10) for part in range(then)]
     assert run.global_step == 10 and second.losses == pytest.approx(first.losses[at:], rel=1e-4)
     for name, value in weights(whole).items():

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     root, data, out, arguments = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     sets = {name: data / f"ner-{name}.conll" for name in ("train", "validation", "test")}
     labelled = LabelledData(Ner(head="linear"), **sets, model=root / "model", batch_size=8, max_length=24)
-    module = FineTuning(root / "model", labelled.task, optim=OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4), dropout=0.2)
+    module = FineTuning(root / "model", labelled.task, optim=OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4), dropout=0.0)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     keeps = L.pytorch.callbacks.ModelCheckpoint(out, filename="{step}", every_n_train_steps=3, save_top_k=-1)
     resumed = arguments.pop("ckpt_path", None)

@@ -21,8 +21,8 @@ class PreNormLayer(nn.Module):
 
     def forward(self, hidden: Tensor, segments: Segments, positions: Tensor | None = None) -> Tensor:
         attended = self.attention(self.attention_norm(hidden), segments, positions)
-        hidden = select(hidden, positions) + self.dropout(attended, positions)
-        return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)), positions)
+        hidden = select(hidden, positions) + self.dropout(attended)
+        return hidden + self.dropout(self.feed_forward(self.feed_forward_norm(hidden)))
 
 
 class PreNormEncoder(StackedEncoder):
