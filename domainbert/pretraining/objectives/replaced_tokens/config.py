@@ -10,7 +10,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Fraction, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import EncoderConfig
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, ZLoss
 
 Weight = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
@@ -76,9 +76,6 @@ class ReplacedTokens(ObjectiveConfig):
     whole_word: bool = False
     """Hide all pieces of a word together."""
 
-    spans: Spans | None = None
-    """Hide spans of whole words for the generator, as in `masking` of masked LM."""
-
     final_mlm_probability: Rate | None = None
     """Share of the tokens to predict and replace at the end of training, reached linearly from `mlm_probability`. null
     keeps `mlm_probability` constant."""
@@ -112,7 +109,6 @@ class ReplacedTokens(ObjectiveConfig):
             mask_share=self.mask_share,
             random_share=0.0,
             whole_word=self.whole_word,
-            spans=self.spans,
             final_mlm_probability=self.final_mlm_probability,
         )
 
