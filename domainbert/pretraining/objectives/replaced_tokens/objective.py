@@ -152,8 +152,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
                     "architecture, or no objective.generator, to use the generator of this folder"
                 )
             generator = BuiltModel(generator_start.model("masked_lm"), generator_start.config, "masked_lm")
-        if self.config.sharing != "none":
-            share_embeddings(model, generator, self.config.sharing, new=is_new)
+        share_embeddings(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
 
     def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:
