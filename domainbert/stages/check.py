@@ -189,16 +189,18 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
-    """Return and print how well each corpus predicts the texts of the first labelled set.
+    """Return and print how well each corpus predicts the texts of the first labelled set, and how the vocabulary splits
+    their words.
 
-    Return None, and print nothing, without a corpus or without a labelled set.
+    Return None, and print nothing, without a labelled set, or without a corpus and a tokenizer.
     """
     from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
-    if not corpora or not labelled.sets:
+    if not labelled.sets or not (corpora or labelled.tokenizer):
         return None
-    corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, max_characters=settings.max_characters)
+    texts, limit = labelled.sets[0].texts, settings.max_characters
+    corpus_fit = compare_corpora(corpora, texts, labelled.tokenizer, max_characters=limit)
     print(format_corpus_fit(corpus_fit), flush=True)
     return corpus_fit
 

@@ -54,7 +54,10 @@ def test_a_corpus_is_looked_at_and_compared(
     assert [(Path(spot["path"]).name, spot["line"]) for spot in one["places"]] == [("test.jsonl", 1)]
     assert found["data"]["corpus"]["documents"] == 121 and {"train", "test"} < found["data"].keys()
     corpora = found["fit"]["corpora"]
-    assert list(corpora) == ["corpus", "proteins"] and corpora["proteins"]["above_nearest"]["bits_per_word"] > 0
+    assert (
+        list(corpora) == ["corpus", "proteins"]
+        and corpora["proteins"]["unseen_share"] > corpora["corpus"]["unseen_share"]
+    )
     assert found["fit"]["task_texts"] == 60 and found["metrics"]["fit"] == found["fit"]
     assert "words of each corpus:" in capsys.readouterr().out
     assert checked(tmp_path, **given, other_corpora=others) == found
