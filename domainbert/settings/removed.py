@@ -18,8 +18,12 @@ class Removed:
 
 _OWN_STEP = "override training_step of FineTuning, as in docs/how-to/improve-fine-tuning.md"
 _FALLING_SHARE = "use mlm_probability: 0.3 and final_mlm_probability: 0.15, which scored better (docs/results.md)"
+_WORD_TABLE = "read the table that check prints with a tokenizer, which has pieces per word and words with [UNK]"
 
 REMOVED = {
+    "Check.unknown-words": Removed(_WORD_TABLE),
+    "Check.unknown-words-in-corpus": Removed(_WORD_TABLE),
+    "Check.words-in-many-pieces": Removed(_WORD_TABLE),
     "Finetune.adversarial": Removed(_OWN_STEP),
     "Finetune.r_drop": Removed(_OWN_STEP),
     "MaskingConfig.frequency_power": Removed(_FALLING_SHARE, default=0.0),
@@ -27,7 +31,7 @@ REMOVED = {
     "ObjectiveConfig.CausalMix": Removed("use MaskedLM, or CausalLM as a phase before it"),
     "ReplacedTokens.spans": Removed("use whole_word: true"),
 }
-"""Removed settings by class and name, and removed classes by abstract class and name."""
+"""Removed settings by class and name, removed classes by abstract class and name, and removed rules of `Check`."""
 
 
 def removed_hint(cls: type, name: str) -> str:

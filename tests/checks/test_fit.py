@@ -13,7 +13,8 @@ from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit, sam
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.ngrams import words_of_text
-from tests.checks.test_corpus_rules import tokenizer
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
 
 ABSTRACTS = [
     "Der Effekt der Therapie war klein: n = 12.",
@@ -21,6 +22,17 @@ ABSTRACTS = [
     "The trial of aspirin. The trial of ibuprofène.",
     "Pain",
 ]
+
+
+def tokenizer(words: list[str]) -> DomainTokenizer:
+    pieces = [
+        *SPECIAL_TOKENS.values(),
+        *dict.fromkeys(words),
+        *"0123456789.<>&",
+        *(f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz"),
+    ]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    return DomainTokenizer(bert_backend(vocab, {"strip_accents": False}))
 
 
 def corpus(folder: Path, name: str, texts: list[str], **settings: object) -> CorpusConfig:

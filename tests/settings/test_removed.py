@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.choices import is_choice
-from domainbert.base.errors import Problems
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.fields import field_types
+from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.facts import stage_facts
@@ -19,6 +20,7 @@ from domainbert.settings.removed import REMOVED
 from domainbert.settings.schema import groups_in
 from domainbert.settings.suggestions import _dataclasses
 from domainbert.settings.yaml_files import to_node
+from domainbert.stages.check import Check
 from domainbert.tuning.config import TuneConfig
 
 
@@ -47,6 +49,11 @@ def test_a_removed_setting_is_refused_with_what_to_use_instead(entry: str) -> No
         read_settings(cls, to_node({name: 1}, "a.yaml"), problems, template=True)
     (problem,) = problems.messages
     assert name in problem and problem.endswith(f" was removed; {REMOVED[entry].instead}")
+
+
+def test_a_removed_rule_is_refused_with_what_to_use_instead() -> None:
+    with pytest.raises(DomainbertError, match=r"^ignore: the rule 'unknown-words' was removed; read the table"):
+        Check(corpus=CorpusConfig([Source("a.txt")]), ignore={"unknown-words": "we know"})
 
 
 def test_a_result_with_the_default_of_a_removed_setting_is_up_to_date(tmp_path: Path) -> None:
