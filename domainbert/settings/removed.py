@@ -19,6 +19,7 @@ class Removed:
 _OWN_STEP = "override training_step of FineTuning, as in docs/how-to/improve-fine-tuning.md"
 _FALLING_SHARE = "use mlm_probability: 0.3 and final_mlm_probability: 0.15, which scored better (docs/results.md)"
 _WORD_TABLE = "read the table that check prints with a tokenizer, which has pieces per word and words with [UNK]"
+_COMMANDS = "run the same command several times at once, for each GPU with its CUDA_VISIBLE_DEVICES"
 
 REMOVED = {
     "Check.unknown-words": Removed(_WORD_TABLE),
@@ -30,6 +31,8 @@ REMOVED = {
     "MaskingConfig.spans": Removed(_FALLING_SHARE),
     "ObjectiveConfig.CausalMix": Removed("use MaskedLM, or CausalLM as a phase before it"),
     "ReplacedTokens.spans": Removed("use whole_word: true"),
+    "TuneConfig.gpus": Removed(_COMMANDS),
+    "TuneConfig.parallel": Removed(_COMMANDS),
 }
 """Removed settings by class and name, removed classes by abstract class and name, and removed rules of `Check`."""
 
