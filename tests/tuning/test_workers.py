@@ -54,7 +54,7 @@ def kill_in_the_middle(fake: Any) -> list[str]:
     wait_for(lambda: beginning(fake, second))
     wait_for(lambda: beginning(fake, first))
     first.send_signal(signal.SIGKILL)  # it is not waited for here: a dead worker may be a zombie for long
-    said, _ = second.communicate(timeout=120)
+    said, _ = second.communicate(timeout=600)
     first.communicate(timeout=10)
     assert second.returncode == 0, said
     return said.splitlines()
@@ -147,7 +147,7 @@ def test_two_workers_search_a_grid_whole(fake: Any) -> None:
     fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space)
     workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(2)]
     for worker in workers:
-        said, _ = worker.communicate(timeout=120)
+        said, _ = worker.communicate(timeout=600)
         assert worker.returncode == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
     assert len(points) == len(set(points)) == 10
@@ -163,7 +163,7 @@ def test_a_database_may_restart(fake: Any, postgresql: tuple[str, str], restart_
     for _ in range(2):  # at once, in the middle of something perhaps; and for longer than a sign of life may take
         wait_for(lambda: beginning(fake, worker))
         restart_postgresql(5)
-    said, _ = worker.communicate(timeout=120)
+    said, _ = worker.communicate(timeout=600)
     assert worker.returncode == 0, said
     assert "storage: connection lost" in said and "storage: connected again" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"] * 3
@@ -188,7 +188,7 @@ def test_workers_at_once_end_with_the_number_asked_for(fake: Any, postgresql: tu
         fake.config(out=name, study="crowd", trials=6, settings={"epochs": 1}, storage=storage)
         workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(3)]
         for worker in workers:
-            said, _ = worker.communicate(timeout=120)
+            said, _ = worker.communicate(timeout=600)
             assert worker.returncode == 0, said
             assert "trials: 6 (" in said
         with open(fake.folder / name / "trials.csv", newline="") as file:
