@@ -44,7 +44,6 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM as Maske
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens as ReplacedTokens
 from domainbert.pretraining.objectives.sentence_pairs.config import SentencePairs as SentencePairs
 from domainbert.serving.attention_maps import attention_maps as attention_maps
-from domainbert.serving.attributions import attributions as attributions
 from domainbert.serving.loaders import load_classifier as load_classifier
 from domainbert.serving.loaders import load_tagger as load_tagger
 from domainbert.serving.predictor import load_predictor as load_predictor

@@ -226,6 +226,7 @@ def learn(out: Path, settings: Learn) -> dict[str, Any]:
             with open(log, "a") as file:
                 file.write(json.dumps({"step": epoch, "validation/f1": f1, "validation/loss": 1 - f1}) + "\n")
         rows.append({"seed": seed, "validation": {"step": epochs, "f1": f1, "loss": 1 - f1}})
+    (out.parent / "gpu.txt").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
     with open(out.parent / "learnt.txt", "a") as file:
         file.write(f"{x!r}\n")
     warnings = ["it learned nothing"] if epochs == 1 else []

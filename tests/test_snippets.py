@@ -155,7 +155,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 79, "sh": 84, "python": 33, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
+        "yaml": 79, "sh": 86, "python": 34, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
         "tsv": 1, "text": 8,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (31, 26, 58)
@@ -369,7 +369,7 @@ PYTHON = [*((str(block), block.text) for block in of("python")), *cells()]
 
 
 def test_there_are_cells():
-    assert len(cells()) == 44
+    assert len(cells()) == 43
 
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
@@ -422,9 +422,36 @@ def test_predictions_of_pages_are_made(runs, tmp_path, monkeypatch):
     (tmp_path / "runs/quickstart/direction-pretrained").symlink_to(runs / "classification-pretrained")
     monkeypatch.chdir(tmp_path)
     made = [block for block in of("python") if "runs/quickstart" in block.text or "runs/econ-small" in block.text]
+    made = [block for block in made if "captum" not in block.text]  # has its own test
     assert len(made) == 7
     for block in made:
         exec(compile(block.text, str(block), "exec"), {})
+
+
+def test_attributions_of_a_page_are_integrated_gradients(runs, tmp_path, monkeypatch):
+    """Sundararajan et al. 2017, equation 3, by the midpoint rule: from [MASK]s, without special tokens."""
+    pytest.importorskip("captum")
+    import torch
+
+    (tmp_path / "runs/quickstart").mkdir(parents=True)
+    (tmp_path / "runs/quickstart/ner-pretrained").symlink_to(runs / "ner-pretrained")
+    monkeypatch.chdir(tmp_path)
+    (block,) = (block for block in of("python") if "captum" in block.text)
+    exec(compile(block.text, str(block), "exec"), made := {})
+    ids, baseline, model = made["ids"], made["baseline"], made["model"]
+    assert "attendance".startswith(made["tokenizer"].convert_ids_to_tokens(int(ids[0, made["position"]])))
+    embed = model.get_input_embeddings()
+    there, here = embed(ids).detach(), embed(baseline).detach()
+    points = (here + (torch.arange(400).view(-1, 1, 1) + 0.5) / 400 * (there - here)).requires_grad_()
+
+    def scores(**inputs):
+        return model(**inputs).logits[:, made["position"]].log_softmax(-1)[:, made["label"]]
+
+    (gradients,) = torch.autograd.grad(scores(inputs_embeds=points).sum(), points)
+    wanted = ((there - here) * gradients.mean(dim=0)).sum(dim=-1)[0]
+    assert made["values"].tolist() == pytest.approx(wanted.tolist(), abs=0.01 * float(wanted.abs().sum()))
+    difference = (scores(input_ids=ids) - scores(input_ids=baseline)).item()
+    assert float(made["values"].sum()) == pytest.approx(difference, rel=0.01) and abs(difference) > 0.1
 
 
 @pytest.mark.slow

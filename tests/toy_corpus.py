@@ -63,13 +63,13 @@ def corpus_readers(
 MASKINGS = {
     "pieces": MaskingConfig(),
     "words": MaskingConfig(whole_word=True),
-    "spans": MaskingConfig(0.3, spans="geometric", final_mlm_probability=0.15),
+    "falling rate": MaskingConfig(0.3, whole_word=True, final_mlm_probability=0.15),
 }
 
 
 @pytest.fixture(scope="module", params=MASKINGS)
 def readers(request: pytest.FixtureRequest, toy_corpus: PreparedCorpus, toy_tokenizer: DomainTokenizer) -> Any:
-    """Training and validation rows of the toy corpus, of 24 tokens; single pieces, whole words, or spans at a rate that
-    falls are masked."""
+    """Training and validation rows of the toy corpus, of 24 tokens; single pieces, or whole words, also at a
+    rate that falls, are masked."""
     objective = MaskedLM(MASKINGS[request.param]).build(toy_tokenizer)
     return corpus_readers(toy_corpus, objective, max_length=24)

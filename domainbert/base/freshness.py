@@ -60,6 +60,9 @@ class Freshness:
     """Facts that may be missing in a record of an earlier version: settings with their defaults."""
     renamed: Mapping[str, str] = field(default_factory=dict)
     """Current names of facts by earlier name, for facts that have another name in records of an earlier version."""
+    removed: Mapping[str, Any] = field(default_factory=dict)
+    """Facts in records of an earlier version that are ignored if they have this value, the default of a setting that no
+    longer exists."""
 
     def __post_init__(self) -> None:
         """Convert the facts to the form in which they are read from a record."""
@@ -104,14 +107,14 @@ class Freshness:
         )
 
     def _flatten_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the flattened facts of a record, under the current names of renamed settings."""
+        """Return the flattened facts of a record under the current names of settings, without removed settings."""
         old = flatten(before)
         for earlier, current in self.renamed.items():
             old = {
                 (current + name.removeprefix(earlier) if is_below(name, earlier) else name): fact
                 for name, fact in old.items()
             }
-        return old
+        return {name: fact for name, fact in old.items() if name not in self.removed or fact != self.removed[name]}
 
     def read_if_current(self, path: Path) -> tuple[dict[str, Any] | None, str]:
         """Read the record at `path`: return its result and "" if the result is up to date and its outputs are

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from domainbert.base.progress import Progress
 from domainbert.checks.finding import MOST_PLACES, Place, place, span_with_context
@@ -19,14 +19,8 @@ from domainbert.corpus.files import find_files
 from domainbert.corpus.known_texts import MIN_WORDS, KnownTexts
 from domainbert.corpus.ngrams import hash_words, words_of_text
 from domainbert.corpus.report import CorpusReport
-from domainbert.tokenization.report import WordStatistics, word_statistics
-from domainbert.tokenization.words import WordCounter, plain_words
-
-if TYPE_CHECKING:
-    from domainbert.tokenization.load import DomainTokenizer
 
 _SCANNED_CHARACTERS = 20_000  # at the start of each document, searched for broken characters
-_SAMPLE_BYTES = 10_000_000  # of the documents, sampled by their hashes, on which a vocabulary is measured
 _MIN_LINE_CHARACTERS = 20  # shorter lines may be equal by chance
 _STORED_CHARACTERS = 200  # of a line
 
@@ -93,8 +87,6 @@ class CheckedCorpus:
     broken_excerpts: list[tuple[str, str]] = field(default_factory=list)
     """Name of the document and text around the broken characters, of the first `MOST_PLACES` broken documents."""
     lines: RepeatedLines = field(default_factory=RepeatedLines)
-    word_statistics: WordStatistics | None = None
-    """How the vocabulary splits the words of a sample of 10 MB; None without a vocabulary."""
     _file_lists: dict[str, Mapping[str, Path]] = field(default_factory=dict)
 
     @cached_property
@@ -158,17 +150,13 @@ class CheckedCorpus:
 
 
 def scan_corpus(
-    config: CorpusConfig,
-    test: CheckedSet | None = None,
-    tokenizer: DomainTokenizer | None = None,
-    max_characters: int | None = None,
+    config: CorpusConfig, test: CheckedSet | None = None, max_characters: int | None = None
 ) -> CheckedCorpus:
     """Read a corpus once and return the counts that the rules need.
 
     Args:
         config: the corpus.
         test: test set whose texts must not be in the corpus.
-        tokenizer: the tokenizer of the pretraining, whose vocabulary is measured; None: not measured.
         max_characters: read only an excerpt of at most this size, see `Excerpt`.
 
     Raises:
@@ -177,16 +165,11 @@ def scan_corpus(
     # a weight above 1 repeats documents, but each document must count once
     sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]
     corpus = CheckedCorpus(config, test)
-    sample = WordCounter(_SAMPLE_BYTES)
     with Progress("check") as progress:
         for document in read_documents(replace(config, sources=sources), corpus.report, max_characters):
             source_index = len(corpus.report.sources) - 1  # the report of a source begins with its first document
             corpus.add(f"{source_index}:{document.id}", document)
-            if tokenizer is not None:
-                sample.add(document.text)
             progress.advance()
-    if tokenizer is not None:
-        corpus.word_statistics = word_statistics(tokenizer, sample.words(plain_words()))
     return corpus
 
 

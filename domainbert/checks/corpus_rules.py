@@ -49,37 +49,4 @@ def broken_characters_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]
         yield rule.finding(message, corpus.places(corpus.broken_excerpts), corpus.broken_documents)
 
 
-@rule("warning", threshold=0.01)
-def unknown_words_in_corpus(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator[Finding]:
-    """More than this share of the words contain the unknown token [UNK].
-
-    Train a vocabulary on this corpus (`vocab`), or add the words (`transfer`).
-    """
-    statistics = corpus.word_statistics
-    if statistics is not None and (share := statistics.share_unknown) > rule.limit:
-        count = round(share * statistics.words)
-        message = f"{100 * share:.1f} % of {statistics.words:,} words are unknown to the vocabulary"
-        yield rule.finding(message, count=count)
-
-
-@rule("warning", threshold=2)
-def words_in_many_pieces(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator[Finding]:
-    """The vocabulary splits a word of the corpus into more pieces than this on average.
-
-    Train a vocabulary on this corpus (`vocab`), or add words (`transfer`): with many pieces per word, fewer words fit
-    into a window.
-    """
-    statistics = corpus.word_statistics
-    if statistics is not None and (average := statistics.pieces_per_word) > rule.limit:
-        example = " ".join(statistics.longest_split[0].pieces) if statistics.longest_split else ""
-        message = f"the vocabulary splits words into {average:.2f} pieces on average, such as {example}"
-        yield rule.finding(message, count=statistics.words)
-
-
-RULES = [
-    labelled_text_in_corpus,
-    repeated_lines,
-    broken_characters_in_corpus,
-    unknown_words_in_corpus,
-    words_in_many_pieces,
-]
+RULES = [labelled_text_in_corpus, repeated_lines, broken_characters_in_corpus]

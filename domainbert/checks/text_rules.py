@@ -130,20 +130,5 @@ def longer_than_window(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator
         yield rule.finding(message, data.dataset.places(longer))
 
 
-@rule("warning", threshold=0.01)
-def unknown_words(data: TokenizedSet, rule: Rule[TokenizedSet]) -> Iterator[Finding]:
-    """More than this share of the pieces are unknown to the vocabulary: [UNK].
-
-    Train a vocabulary on text of this kind, or add the words with `transfer`.
-    """
-    unknown_id = data.tokenizer.unk_id
-    affected = [index for index, ids in enumerate(data.token_ids) if unknown_id in ids]
-    count = sum(ids.count(unknown_id) for ids in data.token_ids)
-    total = sum(map(len, data.token_ids))
-    if count > rule.limit * total:
-        share = f"{count:,} of {total:,} pieces ({100 * count / total:.1f} %) of {data.dataset.name}"
-        yield rule.finding(f"{share} are unknown to the vocabulary", data.dataset.places(affected), count)
-
-
-PIECES_RULES = [longer_than_window, unknown_words]
+PIECES_RULES = [longer_than_window]
 """Rules on the tokens of training and validation sets."""

@@ -136,31 +136,19 @@ class Encoder(nn.Module, ABC):
         """
         return self._run(tokens, block_inputs=None, positions=positions)
 
-    def from_embedded(self, embedded: Tensor, tokens: Packed) -> Tensor:
-        """Return the last hidden states (B, S, H); `embedded` (B, S, H) replaces the result of `embed`."""
-        return self._run(tokens, block_inputs=None, embedded=embedded)
-
     def hidden_states(self, tokens: Packed) -> list[Tensor]:
         """Return the output of the embeddings and of every block, each (B, S, H); the last equals `forward`."""
         block_inputs: list[Tensor] = []
         output = self._run(tokens, block_inputs)
         return [*block_inputs, output]
 
-    def _run(
-        self,
-        tokens: Packed,
-        block_inputs: list[Tensor] | None,
-        positions: Tensor | None = None,
-        embedded: Tensor | None = None,
-    ) -> Tensor:
-        """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,).
-
-        `embedded`, if not None, replaces the result of `embed`; the input of each block is appended to `block_inputs`.
-        """
+    def _run(self, tokens: Packed, block_inputs: list[Tensor] | None, positions: Tensor | None = None) -> Tensor:
+        """Return the last hidden states (B, S, H), or (N, H) at `positions` (N,); append the input of each block to
+        `block_inputs`."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
         context = self.context(tokens)
-        hidden = self.embed(tokens) if embedded is None else embedded
+        hidden = self.embed(tokens)
         # the compiler does not accept these contexts; it skips the dropout of a CPU, and so this function if it has any
         again: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": checkpoint_contexts}
         blocks = self.blocks()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.choices import import_sibling, sibling_class
 from domainbert.base.errors import DomainbertError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
 Rate = Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)]
-Spans = Literal["geometric", "ngram"]
 ZLoss = Annotated[float, Range(0, 1)]
 CORPUS_ADVICE = "try more steps, another optim.lr or a longer schedule.warmup_steps"
 
@@ -37,29 +36,12 @@ class MaskingConfig:
     whole_word: bool = False
     """Hide all pieces of a word together."""
 
-    spans: Spans | None = None
-    """Hide spans of whole words: `geometric` has 1 to 10 words, 3.8 on average, and hides, replaces or keeps a span as
-    a whole (Joshi et al. 2020, section 3.1); `ngram` has 1 to 3 words, 1.6 on average (DeBERTa's code)."""
-
     final_mlm_probability: Rate | None = None
     """Share of the tokens to predict at the end of training, reached linearly from `mlm_probability` (Ankner et al.
     2024, arXiv:2305.15096). null keeps `mlm_probability` constant."""
 
-    frequency_power: Fraction = 0.0
-    """Weight tokens by corpus frequency to minus this power when choosing which to hide: frequent tokens are learned
-    early and hidden less often. XLM uses 0.5 (Conneau and Lample 2019, section 3.3); 0 weights all equally."""
-
     def __post_init__(self) -> None:
         check_fields(self)
-        if self.frequency_power and (self.whole_word or self.spans is not None):
-            raise DomainbertError(
-                f"frequency_power: found {self.frequency_power} with {'whole_word' if self.whole_word else 'spans'}; "
-                "expected only one of the two, because only single tokens have a frequency"
-            )
-        if self.whole_word and self.spans is not None:
-            raise DomainbertError(
-                f"whole_word: found true next to spans: {self.spans}; expected only spans, which hide whole words"
-            )
         if self.mask_share + self.random_share > 1:
             raise DomainbertError(
                 f"random_share: found {self.random_share}; expected at most {1 - self.mask_share:g}, because the sum "

@@ -124,7 +124,7 @@ class PretrainingData(TrainingData):
             self._planned.clear()  # depends on both
             module.resolve(self, stage)
         elif "objective" not in vars(self):  # no objective from an earlier call: masked LM
-            self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder)).for_training(self.corpus)
+            self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder))
 
     def _use_objective(self, objective: Objective[Any]) -> None:
         """Set the objective; discard the readers of another one, which a different module or none has used."""

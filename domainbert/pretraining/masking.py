@@ -1,8 +1,7 @@
 """Hides tokens for masked LM, as a pure function of (seed, progress, epoch, row).
 
 BERT's recipe (Devlin et al. 2019, section 3.1) with an exact count: of the n maskable tokens of a row,
-round(mlm_probability * n) are chosen, so shapes are fixed and the prediction head runs only at chosen positions. Spans
-of whole words follow Joshi et al. 2020 (SpanBERT), section 3.1.
+round(mlm_probability * n) are chosen, so shapes are fixed and the prediction head runs only at chosen positions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.base.counter_random import random_bits, uniform
-from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import IGNORE_INDEX, Ints
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objective import Key
@@ -22,73 +20,7 @@ from domainbert.pretraining.objective import Key
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-LENGTHS: dict[str, NDArray[np.floating]] = {"geometric": 0.2 * 0.8 ** np.arange(10), "ngram": 1 / np.arange(1, 4)}
-"""Weights of span lengths 1, 2, ...: SpanBERT's geometric distribution, truncated at ten words, and DeBERTa's
-(`NGramMaskGenerator` in its code)."""
-
-
-def span_lengths(distribution: str, uniforms: Floats) -> Ints:
-    """Return a span length in words for each number in [0, 1), of any shape, by inverting the distribution function."""
-    sums = np.cumsum(LENGTHS[distribution])
-    limits = sums[:-1] / sums[-1]  # between one length and the next
-    return np.searchsorted(limits, uniforms, side="right") + 1  # index 0 is length 1
-
-
-def choose_spans(starts: Bools, maskable: Bools, lengths: Ints, order: Ints, num_masked: Ints) -> Ints:
-    """Choose spans to hide; return the column where the span of each hidden token starts, else -1: (R, S).
-
-    A span ends after its number of words, before a token that is not maskable, before another span, or when enough
-    tokens are hidden, even within a word. Exactly `num_masked[r]` tokens of row r are hidden.
-
-    Args:
-        starts: (R, S) whether a token begins a word.
-        maskable: (R, S) whether a token may be hidden; each maskable stretch begins with a word.
-        lengths: (R, S) length in words of a span that begins at a position.
-        order: (R, S) positions of a row in the order in which spans are placed, word starts first; positions that are
-            already hidden are skipped.
-        num_masked: (R,) number of tokens to hide, at most the number of maskable tokens.
-    """
-    num_rows, columns = maskable.shape
-    # `ends`, `flat_start` and `flat_positions` are indices into flattened rows with an extra token each (`_span_ends`)
-    ends = _span_ends(starts, maskable, lengths)
-    row_starts = np.arange(num_rows) * (columns + 1)
-    longest = int((ends - np.arange(ends.size)).max(initial=0))
-    offsets = np.arange(longest)  # of the tokens of a span
-    span_starts = np.full(ends.size + longest, -1)  # by flat index; a span of `longest` may extend beyond the last row
-    remaining = num_masked.copy()
-    for rank in range(columns):  # a span in each row
-        if not remaining.any():
-            break
-        column = order[:, rank]
-        flat_start = row_starts + column
-        flat_positions = flat_start[:, None] + offsets
-        max_sizes = np.minimum(ends[flat_start] - flat_start, remaining)
-        may_hide = (span_starts[flat_positions] < 0) & (offsets < max_sizes[:, None])
-        newly_hidden = np.logical_and.accumulate(may_hide, axis=1)  # up to the first token that is hidden already
-        sizes = newly_hidden.sum(axis=1)
-        span_starts[flat_positions[newly_hidden]] = np.repeat(column, sizes)
-        remaining -= sizes
-    return span_starts[: ends.size].reshape(num_rows, columns + 1)[:, :columns]
-
-
-def _span_ends(starts: Bools, maskable: Bools, lengths: Ints) -> Ints:
-    """Return the end (exclusive) of a span of `lengths` words that begins at each position: (R * (S + 1),).
-
-    Other spans are ignored; the end is 0 where no word begins. Positions and ends are indices into flattened rows, each
-    extended by an unmaskable token.
-    """
-    extra = np.zeros((len(maskable), 1), dtype=np.bool_)
-    unmaskable = np.flatnonzero(~np.hstack([maskable, extra]))
-    word_starts = np.flatnonzero(np.hstack([starts, extra]))
-    ends = np.zeros(maskable.size + len(maskable), dtype=np.int64)
-    # a span ends where the first word after it begins, or at the next unmaskable token
-    words_after = np.minimum(np.arange(len(word_starts)) + lengths[starts], len(word_starts))
-    next_unmaskable = unmaskable[np.searchsorted(unmaskable, word_starts)]
-    ends[word_starts] = np.minimum(np.append(word_starts, ends.size)[words_after], next_unmaskable)
-    return ends
-
-
-_CHOOSE, _ACTION, _REPLACE, _LENGTH = 1, 2, 3, 10  # streams of random numbers
+_CHOOSE, _ACTION, _REPLACE = 1, 2, 3  # streams of random numbers
 
 Counters = tuple[int, Ints, Ints, Ints]  # seed, epochs (R, 1), rows (R, 1), positions (1, S)
 
@@ -116,19 +48,6 @@ class Masker:
     mask_id: int
     vocab_size: int
     special_ids: frozenset[int]
-    counts: Ints | None = None  # (V,) frequency of each token in the corpus; only `frequency_power` needs it
-
-    @cached_property
-    def weights(self) -> Floats | None:
-        """(V,) sampling weights of tokens; None for equal weights. Raises `DomainbertError` without needed `counts`."""
-        power = self.config.frequency_power
-        if not power:
-            return None
-        if self.counts is None:
-            raise DomainbertError(
-                f"masking.frequency_power: found {power}; expected 0, because the objective does not count tokens"
-            )
-        return frequency_weights(self.counts, power)
 
     def num_slots(self, row_length: int) -> int:
         """Return K, the maximum number of masked positions of a row."""
@@ -155,12 +74,12 @@ class Masker:
         counters = (key.seed, key.epochs[:, None], key.rows[:, None], columns_of_row)
         maskable = self._is_ordinary[input_ids]
         num_masked = self.num_masked(maskable.sum(axis=1), key.progress)
-        # chosen tokens, and the column of the token whose random number decides on hiding, for all tokens of a span
-        if self.config.whole_word or self.config.spans is not None:
-            chosen, deciding_columns = self._choose_together(starts_word, maskable, num_masked, counters)
+        if self.config.whole_word:
+            follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, a special token
+            starts = maskable & (starts_word | ~follows_maskable)
+            chosen = _choose_words(starts, maskable, num_masked, counters)
         else:
-            weights = None if self.weights is None else self.weights[input_ids]
-            chosen, deciding_columns = _choose_pieces(maskable, num_masked, counters, weights), columns_of_row
+            chosen = _choose_pieces(maskable, num_masked, counters)
         num_slots = self.num_slots(columns)
         positions = np.zeros((rows, num_slots), dtype=np.int64)
         labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
@@ -170,25 +89,7 @@ class Masker:
         slot = np.arange(len(row)) - first_of_row
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
-        return MaskedRows(self._hide(input_ids, row, column, counters, deciding_columns), positions, labels)
-
-    def _choose_together(
-        self, starts_word: Bools, maskable: Bools, num_masked: Ints, counters: Counters
-    ) -> tuple[Bools, Ints]:
-        """Choose the tokens of whole words or spans (R, S).
-
-        Also return, for each token, the column of the token whose random number decides whether it is hidden, replaced
-        or kept: the start of a geometric span for all tokens of the span, otherwise its own column.
-        """
-        follows_maskable = np.roll(maskable, 1, axis=1)  # wraps around to the first token of a row, which is special
-        starts = maskable & (starts_word | ~follows_maskable)
-        *_, own_columns = counters
-        if self.config.spans is None:
-            return _choose_words(starts, maskable, num_masked, counters), own_columns
-        lengths = span_lengths(self.config.spans, uniform(random_bits(_LENGTH, *counters)))
-        # the column where the span of each token starts; -1 if the token is not chosen
-        start_of_span = choose_spans(starts, maskable, lengths, _random_order(starts, counters), num_masked)
-        return start_of_span >= 0, start_of_span if self.config.spans == "geometric" else own_columns
+        return MaskedRows(self._hide(input_ids, row, column, counters), positions, labels)
 
     @cached_property
     def _is_ordinary(self) -> Bools:
@@ -202,15 +103,11 @@ class Masker:
         """Ids of all tokens except special tokens, which may replace a token; ascending."""
         return np.flatnonzero(self._is_ordinary)
 
-    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters, deciding_columns: Ints) -> Ints:
-        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,).
-
-        `deciding_columns` are (R, S) or (1, S), see `_choose_together`.
-        """
+    def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters) -> Ints:
+        """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,)."""
         seed, epochs, rows, _ = counters
         key = seed, epochs[row, 0], rows[row, 0]
-        deciding_column = np.broadcast_to(deciding_columns, input_ids.shape)[row, column]
-        action = uniform(random_bits(_ACTION, *key, deciding_column))
+        action = uniform(random_bits(_ACTION, *key, column))
         random_index = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
         random_ids = self._ordinary_ids[random_index.astype(np.int64)]
         is_hidden = action < self.config.mask_share
@@ -221,21 +118,9 @@ class Masker:
         return output
 
 
-def frequency_weights(counts: Ints, power: float) -> Floats:
-    """Return sampling weights (V,) for token counts (V,) (Conneau and Lample 2019, section 3.3, with power 0.5)."""
-    return np.maximum(counts, 1.0) ** -power
-
-
-def _sort_keys(candidates: Bools, counters: Counters, weights: Floats | None = None) -> Floats:
-    """Return random sort keys of the positions of each row (R, S); infinite where `candidates` is false.
-
-    With weights (R, S), ascending keys sample without replacement in proportion to the weights: keys are exponential
-    waiting times whose rates are the weights (Efraimidis and Spirakis 2006).
-    """
-    keys = uniform(random_bits(_CHOOSE, *counters))
-    if weights is not None:
-        keys = -np.log1p(-keys) / weights
-    return np.where(candidates, keys, np.inf)
+def _sort_keys(candidates: Bools, counters: Counters) -> Floats:
+    """Return random sort keys of the positions of each row (R, S); infinite where `candidates` is false."""
+    return np.where(candidates, uniform(random_bits(_CHOOSE, *counters)), np.inf)
 
 
 def _random_order(candidates: Bools, counters: Counters) -> Ints:
@@ -243,13 +128,13 @@ def _random_order(candidates: Bools, counters: Counters) -> Ints:
     return np.argsort(_sort_keys(candidates, counters), axis=1, kind="stable")
 
 
-def _choose_pieces(maskable: Bools, num_masked: Ints, counters: Counters, weights: Floats | None = None) -> Bools:
+def _choose_pieces(maskable: Bools, num_masked: Ints, counters: Counters) -> Bools:
     """Choose `num_masked[r]` maskable positions of each row r at random: (R, S).
 
     These positions have the smallest sort keys. Sorting keys is several times as fast as `argsort`, which is only
     needed for rows with equal keys.
     """
-    keys = _sort_keys(maskable, counters, weights)
+    keys = _sort_keys(maskable, counters)
     largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(num_masked - 1, 0)[:, None], axis=1)
     chosen = (keys <= largest) & (num_masked > 0)[:, None]
     for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():  # equal keys

@@ -162,10 +162,6 @@ class Objective(ABC, Generic[Config]):
     def __init__(self, config: Config, tokenizer: DomainTokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
 
-    def for_training(self, corpus: PreparedCorpus) -> Objective[Config]:
-        """Return the objective for training on a corpus; override it if the objective depends on the corpus."""
-        return self
-
     def for_validation(self) -> Objective[Config]:
         """Return the objective for validation, independent of training settings, so that runs are comparable."""
         return self

@@ -72,7 +72,7 @@ class RowsModule(TrainedModule):
                 "prepared with the tokenizer of the model"
             )
         if self._corpus is None or self._corpus() is not corpus:
-            self.objective = self.objective_config.build(self.tokenizer).for_training(corpus)
+            self.objective = self.objective_config.build(self.tokenizer)
             self._corpus = ref(corpus)
         return self.objective
 

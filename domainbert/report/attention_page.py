@@ -1,131 +1,49 @@
-"""Page of `domainbert report MODEL --attend TEXT`: word attributions of each label, and attention maps of each head."""
+"""Page of `domainbert report MODEL --attend TEXT`: attention maps of each head."""
 
 from __future__ import annotations
 
 import base64
 import io
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_home_expanded
-from domainbert.models.folder import open_model
 from domainbert.report.page import Section, page_text, save_page
 from domainbert.serving.attention_maps import AttentionMaps, attention_maps
-from domainbert.serving.attributions import Attribution, attributions
-from domainbert.serving.predictor import load_predictor
-from domainbert.tasks.config import task_kind
 
 FILE = "attention.html"
 
 MAX_PIECES = 64
 """Maximum number of pieces, special tokens included, for attention maps."""
 
-_LEVELS = 5  # shades of a word's colour: `l1` to `l5` in attributions.css
 _MAX_ARROWS = 5  # connections listed for each head
-_SHOWN_ERROR = 1e-4  # a smaller relative error is shown as "less than 0.01 %"
-
-Result = TypeVar("Result")
 
 
 def write_attention_report(folders: Sequence[str], text: str, out: str | None) -> str:
-    """Write the page for the arguments of the command line, and return the lines to print.
+    """Write the page for the arguments of the command line, and return the line to print.
 
     Raises:
-        DomainbertError: not exactly one folder; an empty text; `write_attention_page` cannot write the page.
+        DomainbertError: not exactly one folder, or no model folder; an empty text, or one with more than `MAX_PIECES`
+            pieces; the disk is full.
     """
     if len(folders) != 1:
         raise DomainbertError(f"--attend: found {len(folders)} folders; expected one model folder")
     if not text.strip():
-        raise DomainbertError("--attend: found an empty text; expected the text to explain")
+        raise DomainbertError("--attend: found an empty text; expected a text")
     path = Path(out or FILE)
     check_home_expanded("--out", path)
     path = path / FILE if path.is_dir() else path
-    omitted = write_attention_page(Path(folders[0]), text, path)
-    return "\n".join([*(f"warning: {path} has no {reason}" for reason in omitted), f"report: {path}"])
-
-
-def write_attention_page(folder: Path, text: str, path: Path) -> list[str]:
-    """Write the page about a model and a text, and return the reason for each part that is omitted, if any.
-
-    Raises:
-        DomainbertError: no model folder; both parts are impossible for this model and text; the disk is full.
-    """
-    opened = open_model(folder)
-    has_task = task_kind(opened.head, opened.fields) is not None
-    model = load_predictor(folder, "32-true") if has_task else folder  # a predictor needs a task head
-    claims = None
-    attribution_error = f"attributions: {NO_TASK_HEAD}"
-    if has_task:
-        claims, attribution_error = _result_or_error(lambda: attributions(model, text))
-    maps, map_error = _result_or_error(lambda: attention_maps(model, text, MAX_PIECES))
-    omitted = [reason for reason in (attribution_error, map_error) if reason]
-    if claims is None and maps is None:
-        lines = [f"{folder}: no attributions and no attention maps", *dict.fromkeys(omitted)]  # distinct reasons
-        raise DomainbertError("\n  ".join(lines))
-    word_data = {} if claims is None else {"text": text, "claims": [_label_variables(claim) for claim in claims]}
-    map_data = {} if maps is None else _map_variables(maps)
-    sections = [
-        Section("Word attributions", "attributions.html", {"omitted": attribution_error, **word_data}),
-        Section("Attention maps", "attention.html", {"omitted": map_error, **map_data}),
-    ]
-    sections.sort(key=lambda section: bool(section.data["omitted"]))  # omitted parts come last
-    save_page(path, page_text(f"How {folder} reads a text", sections))
-    return omitted
-
-
-def _result_or_error(compute: Callable[[], Result]) -> tuple[Result | None, str]:
-    """Return the result and "", or after a `DomainbertError` None and its message."""
-    try:
-        return compute(), ""
-    except DomainbertError as error:
-        return None, str(error)
-
-
-def _label_variables(claim: Attribution) -> dict[str, Any]:
-    """Return the variables of `attributions.html` for a predicted label (claim).
-
-    The label, the outputs and the error are texts; `parts` are the words of the text and the gaps between the words.
-    """
-    largest = max(abs(word.value) for word in claim.words)
-    # two significant digits for the largest value
-    decimals = max(1, 1 - math.floor(math.log10(largest))) if largest else 1
-    parts: list[dict[str, Any]] = []
-    end = 0
-    for word in claim.words:
-        value = _format_signed(word.value, decimals, "+")
-        level = round(_LEVELS * abs(word.value) / largest) if largest else 0
-        # a label of the whole text has no start and end
-        inside = claim.start is not None and claim.end is not None and claim.start <= word.start < claim.end
-        side = "for" if word.value > 0 else "against"
-        parts.append({"between": claim.text[end : word.start]})
-        parts.append({"word": word.text, "value": value, "level": level, "side": side, "inside": inside})
-        end = max(end, word.end)
-    parts.append({"between": claim.text[end:]})
-    return {
-        "label": claim.label,
-        "said_of": "" if claim.start is None else claim.text[claim.start : claim.end],
-        "output": _format_signed(claim.output, max(decimals, 2)),
-        "hidden": _format_signed(claim.baseline_output, max(decimals, 2)),
-        "difference": _format_signed(claim.output - claim.baseline_output, max(decimals, 2)),
-        "probability": f"{100 * math.exp(claim.output):.1f} %" if claim.unit == "log-probability" else "",
-        "unit": claim.unit,
-        "error": f"{100 * claim.error:.2f} %" if claim.error > _SHOWN_ERROR else "less than 0.01 %",
-        "steps": claim.steps,
-        "parts": parts,
-    }
-
-
-def _format_signed(value: float, decimals: int, plus: str = "") -> str:
-    """Format a number with a typographic minus sign; `plus` "+" gives positive numbers a sign."""
-    return f"{value:{plus}.{decimals}f}".replace("-", "\N{MINUS SIGN}")
+    maps = attention_maps(folders[0], text, MAX_PIECES)
+    section = Section("Attention maps", "attention.html", _map_variables(maps))
+    save_page(path, page_text(f"How {Path(folders[0])} reads a text", [section]))
+    return f"report: {path}"
 
 
 def _map_variables(maps: AttentionMaps) -> dict[str, Any]:

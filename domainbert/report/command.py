@@ -24,10 +24,9 @@ connection, and uses only existing results. Systems of several runs are compared
   RUN          output folder of domainbert run, or of a single stage
   --out FILE   file to write; default for a single RUN: report.html in its folder
 
-With --attend, explain the predictions of the model in folder MODEL for a text: the attribution of each predicted label
-to words (needs pip install 'domainbert[attribution]'), and the attention maps of all heads.
+With --attend, show the attention maps of all heads of the model in folder MODEL for a text.
 
-  --attend TEXT       text to explain; attention maps need at most 64 tokens, special tokens included
+  --attend TEXT       text of at most 64 tokens, special tokens included
   --out FILE          file to write; default: attention.html in the current folder
   --allow-import PKG  allow encoder families and tasks from your own packages (PKG,PKG)
 """
@@ -38,7 +37,7 @@ _MAX_MISTAKES = (50, 20, 5, 0)  # per system; the next value is tried if the pag
 def perform(typed: ParsedArguments) -> int:
     """Write the page, print its path, and return exit code 0.
 
-    With `--attend`, the page explains a text; otherwise it is the report of the runs.
+    With `--attend`, the page shows the attention of a model for a text; otherwise it is the report of the runs.
 
     Raises:
         DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option; the disk is full.

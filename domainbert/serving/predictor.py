@@ -83,11 +83,11 @@ class FineTuned:
                 if isinstance(module, nn.Linear):  # casting at each call takes longer than a short text
                     module.to(self.dtype)
 
-    def need_gradients(self) -> None:
-        """Raise `DomainbertError` if the model is exported or has 16 bits: explanations need exact gradients."""
+    def need_full_precision(self) -> None:
+        """Raise `DomainbertError` if the model is exported or has 16 bits."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            raise DomainbertError(f"{self.file}: {state}; explanations need load_predictor(MODEL_FOLDER, '32-true')")
+            raise DomainbertError(f"{self.file}: {state}; attention maps need load_predictor(MODEL_FOLDER, '32-true')")
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions; batches are not in order.

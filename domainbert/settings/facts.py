@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from domainbert.base.freshness import INPUT_FILES, Freshness, flatten, is_below
 from domainbert.base.process import launch_id, launched_world_size
 from domainbert.base.redact import map_texts
 from domainbert.settings.reader import Settings
+from domainbert.settings.removed import removed_settings
 from domainbert.settings.schema import defaults_of, fields_with_metadata
 from domainbert.settings.trainer_arguments import SPEED_ONLY as TRAINER_SPEED_ONLY
 
@@ -68,20 +69,25 @@ def stage_facts(
     # mappings whose order counts, and names of settings with default values
     key_orders = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
-    return Freshness({**facts, **key_orders}, {*defaults, *key_orders}, _renamed(settings.instance))
+    groups = [*_groups(settings.instance)]
+    renamed = {prefix + old: prefix + new for prefix, cls in groups for old, new in renamed_fields(cls).items()}
+    removed = {prefix + name: old.default for prefix, cls in groups for name, old in removed_settings(cls).items()}
+    return Freshness({**facts, **key_orders}, {*defaults, *key_orders}, renamed, removed)
 
 
-def _renamed(value: Any, name: str = "") -> dict[str, str]:
-    """Return the current name of each renamed setting in `value` by its old name; both are dotted names that begin with
-    `name`, the name of `value`."""
-    names, items, prefix = {}, {}, f"{name}." if name else ""
+def _groups(value: Any, name: str = "") -> Iterator[tuple[str, type]]:
+    """Yield the prefix of the dotted names of the settings, and the class, of each dataclass in `value`.
+
+    `name` is the dotted name of `value`.
+    """
+    items: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
-        names = {prefix + old: prefix + new for old, new in renamed_fields(type(value)).items()}
+        prefix = f"{name}." if name else ""
+        yield prefix, type(value)
         items = {prefix + field: getattr(value, field) for field in defaults_of(type(value))}
     elif isinstance(value, Mapping):
         items = {f"{name}.{key}": item for key, item in value.items()}
     elif isinstance(value, (list, tuple)):
         items = {f"{name}[{number}]": item for number, item in enumerate(value)}
     for inner, item in items.items():
-        names |= _renamed(item, inner)
-    return names
+        yield from _groups(item, inner)

@@ -31,6 +31,7 @@ from domainbert.base.fields import (
 )
 from domainbert.base.paths import OnHub, check_hub_name, is_on_hub, resolve_path, stream_kind, suggest_hub_name
 from domainbert.base.redact import map_texts, redact
+from domainbert.settings.removed import removed_hint
 from domainbert.settings.schema import (
     defaults_of,
     describe,
@@ -86,7 +87,7 @@ def read_settings(
     defaults = defaults_of(cls)
     reader = _Reader(problems, prefix, template, streams=fields_with_metadata(cls, STREAM))
     node = reader.with_current_names(node, cls, "")
-    values = reader.read_fields(node, "", field_types(cls), defaults)
+    values = reader.read_fields(node, "", cls, defaults)
     settings = reader.settings  # with the inputs and references that the reader has found
     settings.arguments = values or {}
     all_values = {**defaults, **settings.arguments}
@@ -145,17 +146,17 @@ class _Reader:
                 node = dataclasses.replace(node, value={**others.value, new: child})
         return node
 
-    def read_fields(
-        self, node: Node, key_prefix: str, hints: Mapping[str, Any], defaults: Mapping[str, Any]
-    ) -> dict[str, Any] | None:
-        """Read the values of a mapping whose allowed keys are the keys of `defaults`. Return only the given values, or
-        None, with problems, if a key or value is wrong."""
+    def read_fields(self, node: Node, key_prefix: str, cls: type, defaults: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Read the values of the fields of `cls` from a mapping whose allowed keys are the keys of `defaults`. Return
+        only the given values, or None, with problems, if a key or value is wrong."""
         values: dict[str, Any] = {}
-        allowed_hints = {name: hints[name] for name in defaults}
+        all_hints = field_types(cls)
+        hints = {name: all_hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                suggestion = suggest_key(name, allowed_hints, key_prefix, in_recipe=bool(self.prefix))
-                self.add_problem(child, key_prefix + name, f"unknown key; {suggestion}")
+                message = removed_hint(cls, name)
+                message = message or f"unknown key; {suggest_key(name, hints, key_prefix, in_recipe=bool(self.prefix))}"
+                self.add_problem(child, key_prefix + name, message)
         for name, default in defaults.items():
             if name in node.value:
                 values[name] = self.read_value(node.value[name], hints[name], key_prefix + name, default)
@@ -231,6 +232,8 @@ class _Reader:
         except DomainbertError as error:
             return self.add_problem(node, f"{key}.class_path", str(error))
         if cls is None:
+            if hint := removed_hint(base, name.rpartition(".")[2]):
+                return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
             choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
             hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
             hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
@@ -247,7 +250,7 @@ class _Reader:
         if type(default) is cls:
             defaults = {name: getattr(default, name) for name in defaults}
         node = self.with_current_names(node, cls, f"{key}.")
-        values = self.read_fields(node, f"{key}.", field_types(cls), defaults)
+        values = self.read_fields(node, f"{key}.", cls, defaults)
         if values is None:
             return WRONG
         all_values = {**defaults, **values}

@@ -14,6 +14,7 @@ from domainbert.base.paths import ModelPath
 from domainbert.checks.labelled_set import SetName
 from domainbert.corpus.config import CorpusConfig
 from domainbert.labelled.sets import LabelledSet
+from domainbert.settings.removed import removed_hint
 from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig
 
@@ -65,7 +66,7 @@ class Check:
     """Other corpora, by name, to compare how well each predicts the labelled texts."""
 
     tokenizer: ModelPath | None = None
-    """Folder of a tokenizer or a model; adds checks of unknown pieces and of lengths in tokens."""
+    """Folder of a tokenizer or a model; adds a check of lengths in tokens, and pieces per word to the printed table."""
 
     max_length: Length | None = None
     """Tokens of a window, as for `finetune`; None takes the value saved with the tokenizer."""
@@ -101,7 +102,9 @@ def _check_rules(settings: Check) -> None:
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in rules:
-                raise DomainbertError(f"{key}: no rule has the name {name[:80]!r}; {suggest_name(name, list(rules))}")
+                hint = removed_hint(Check, name)
+                problem = f"the rule {name!r} {hint}" if hint else f"no rule has the name {name[:80]!r}"
+                raise DomainbertError(f"{key}: {problem}" + ("" if hint else f"; {suggest_name(name, list(rules))}"))
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(f"ignore: the rule '{name}' has no reason; expected ignore: {{{name}: your reason}}")
@@ -115,7 +118,7 @@ def _check_rules(settings: Check) -> None:
 
 @stage
 def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
-    """Find leaks between splits, unusual labels, broken text, and characters that a vocabulary cannot represent.
+    """Find leaks between splits, unusual labels and broken text, and measure a vocabulary and corpora on the texts.
 
     An error stops a recipe and ends the command with exit code 1. The report is `check.json` in `out`.
     docs/reference/checks.md lists the rules.
@@ -175,7 +178,7 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
     if settings.corpus is None:
         return [], {}
     test = next((checked for checked in labelled.sets if checked.name == "test"), None)
-    corpus = scan_corpus(settings.corpus, test, labelled.tokenizer, settings.max_characters)
+    corpus = scan_corpus(settings.corpus, test, settings.max_characters)
     if num_cut := sum(source.files_cut for source in corpus.report.sources):
         print(_excerpt_line(corpus.report, num_cut), flush=True)
     return apply_rules(RULES, corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
@@ -189,16 +192,18 @@ def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
-    """Return and print how well each corpus predicts the texts of the first labelled set.
+    """Return and print how well each corpus predicts the texts of the first labelled set, and how the vocabulary splits
+    their words.
 
-    Return None, and print nothing, without a corpus or without a labelled set.
+    Return None, and print nothing, without a labelled set, or without a corpus and a tokenizer.
     """
     from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora
-    if not corpora or not labelled.sets:
+    if not labelled.sets or not (corpora or labelled.tokenizer):
         return None
-    corpus_fit = compare_corpora(corpora, labelled.sets[0].texts, max_characters=settings.max_characters)
+    texts, limit = labelled.sets[0].texts, settings.max_characters
+    corpus_fit = compare_corpora(corpora, texts, labelled.tokenizer, max_characters=limit)
     print(format_corpus_fit(corpus_fit), flush=True)
     return corpus_fit
 

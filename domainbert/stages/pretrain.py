@@ -153,7 +153,8 @@ def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     from domainbert.training.fit import Steps
 
     data, tokenizer = _open_corpus(settings, inputs)
-    data.objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer).for_training(data.open())
+    data.open()
+    data.objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     return format_rows(data.plan(steps.total), count)
 

@@ -6,7 +6,6 @@ They hold no state: a method that needs the task takes it first:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
@@ -28,31 +27,6 @@ if TYPE_CHECKING:
 
 Batch = Mapping[str, Any]
 AnyTask = TypeVar("AnyTask", bound="Task[Any, Any]")
-
-
-@dataclass(frozen=True)
-class AttributionTarget:
-    """A predicted label of a text or of a range of its words, with its differentiable score."""
-
-    label: str
-    score: Callable[[Tensor], Tensor]
-    """Function of the logits (N, C) of a batch with only this text: returns the score of the label, a scalar tensor."""
-    words: tuple[int, int] | None = None
-    """First word and end (exclusive); None if the label is of the whole text."""
-    unit: str = "log-probability"
-    """Unit of the score, for messages."""
-
-
-class Explainer(ABC, Generic[AnyTask]):
-    """Predictions and their scores, of which attributions say how much each word contributes."""
-
-    @abstractmethod
-    def explanations(self, task: AnyTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        """Return the predictions for the only text of a batch, each with its score as a function of logits (N, C)."""
-
-    def text_to_tokenize(self, task: AnyTask, text: str) -> str:
-        """Return the text to tokenize in place of `text`; by default `text` itself."""
-        return text
 
 
 class ExampleFormatter(Generic[AnyTask]):

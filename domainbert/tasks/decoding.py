@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from domainbert.encoders.crf import FORBIDDEN_SCORE, Crf, WordGrid
+from domainbert.encoders.crf import Crf, WordGrid
 
 Ints = NDArray[np.int64]
 
@@ -40,28 +40,6 @@ def uniform_crf(labels: Sequence[str]) -> Crf:
     crf = Crf(len(labels)).requires_grad_(False)
     crf.constrain(labels)
     return crf
-
-
-def log_probability(
-    crf: Crf, logits: Tensor, batch: Mapping[str, Any], allowed: Mapping[int, Sequence[bool]]
-) -> Tensor:
-    """Return the log-probability, a scalar tensor, that words of the only sentence in a batch have allowed labels.
-
-    It is the difference of two log-partition functions of a CRF: over the allowed label sequences, and over all
-    (Culotta and McCallum 2004, section 3).
-
-    Args:
-        crf: the CRF of the head; for a linear head, a CRF that gives all valid sequences the same score.
-        logits: (N, C) at the batch's positions.
-        allowed: by word, a mask (C,) of its allowed labels; a word without an entry may have any label.
-    """
-    sentence = WordGrid(batch["example"], batch["outputs"])
-    emissions = sentence.fill(logits.double())  # (1, L, C)
-    forbidden = torch.zeros_like(emissions, dtype=torch.bool)
-    for word, labels in allowed.items():
-        forbidden[0, word] = ~torch.tensor(labels, device=logits.device)
-    constrained = crf.log_partition(emissions.masked_fill(forbidden, FORBIDDEN_SCORE), sentence.lengths)
-    return (constrained - crf.log_partition(emissions, sentence.lengths)).squeeze(0)
 
 
 def decode_labels(

@@ -27,7 +27,6 @@ from domainbert.tasks.capabilities import (
     Batch,
     DistillationTargets,
     ExampleFormatter,
-    Explainer,
     Inputs,
     Scaling,
     TrainingHooks,
@@ -66,7 +65,7 @@ class Task(ABC, Generic[Item, Prediction]):
         scoring: class that scores a test set, or None; takes configuration, test set and training set.
         headline: the main validation metric; None for a task that only predicts.
         word_splitting: how raw text is split into words to match the training words; None means `punctuation`.
-        explainer, training_hooks, inputs, scaling, example_formatter, distillation_targets:
+        training_hooks, inputs, scaling, example_formatter, distillation_targets:
             see `capabilities`.
     """
 
@@ -75,7 +74,6 @@ class Task(ABC, Generic[Item, Prediction]):
     outputs: ClassVar[Sequence[str]] = ()
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
-    explainer: ClassVar[Explainer[Any] | None] = None
     training_hooks: ClassVar[TrainingHooks[Any]] = TrainingHooks()
     inputs: ClassVar[Inputs[Any]] = Inputs()
     scaling: ClassVar[Scaling[Any]] = Scaling()

@@ -35,7 +35,7 @@ def perform(typed: ParsedArguments) -> int:
 
     Raises:
         DomainbertError: the study cannot be resumed, or no trial was completed.
-        TrainingStopped: a signal stopped the worker; the running trials are queued again.
+        TrainingStopped: a signal stopped the worker; the running trial is queued again.
     """
     if typed.words or not typed.files:
         raise DomainbertError("tune: expected a YAML file after -c: domainbert tune -c FILE")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, suggest_name
-from domainbert.base.fields import MOST_PROCESSES, Finite, Items, PositiveInt, Range, Seed, check_fields
+from domainbert.base.fields import Finite, PositiveInt, Range, Seed, check_fields
 from domainbert.base.redact import redact
 
 Direction = Literal["maximize", "minimize"]
@@ -25,7 +22,6 @@ VALIDATION, COST = "validation/", "cost/"
 """Prefixes of objectives."""
 STORAGE_URL_VARIABLE = "DOMAINBERT_STORAGE_URL"
 """Environment variable with the URL of a database."""
-VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 Seconds = Annotated[int, Range(1, 86_400)]
 
 
@@ -99,8 +95,9 @@ class StorageConfig:
 class TuneConfig:
     """Search over the settings of a stage, and write the best settings as a YAML file for the stage.
 
-    Each trial runs the stage in a separate process. The same command resumes a study; several commands, also on
-    several machines, work on the same study in parallel. The test set is never used: run `evaluate` afterwards.
+    Each trial runs the stage in a separate process, one at a time. The same command resumes a study; several commands,
+    such as one per GPU, also on several machines, work on the same study in parallel. The test set is never used: run
+    `evaluate` afterwards.
     """
 
     stage: str
@@ -150,13 +147,6 @@ class TuneConfig:
     enqueue: tuple[dict[str, Any], ...] = ()
     """First trials: dotted keys to values; missing values are sampled."""
 
-    parallel: Annotated[int, Range(1, MOST_PROCESSES)] | None = None
-    """Number of parallel trials of this worker; None uses the number of `gpus`, or 1."""
-
-    gpus: Annotated[tuple[Annotated[int, Range(0, 1023)], ...], Items()] | None = None
-    """Indices of the GPUs, relative to CUDA_VISIBLE_DEVICES if it is set; each trial of this worker uses one GPU. With
-    None, each trial can use all GPUs."""
-
     k_folds: Annotated[int, Range(2, 1000)] | None = None
     """Cross-validate `finetune` with this number of folds of the training file; the value is the mean over the folds.
     A document is never divided between folds, nor are copies of a text, nor sentences that share a rare entity (at
@@ -171,7 +161,6 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        check_gpus(self.gpus)
         self._check_objectives()
         if not self.space:
             raise DomainbertError("space: no settings; expected one or more, such as optim.lr: {low: 1e-5, high: 1e-3}")
@@ -205,28 +194,6 @@ class TuneConfig:
         return tuple("minimize" if is_lower else "maximize" for is_lower in lower_is_better)
 
     @property
-    def num_slots(self) -> int:
-        """Number of parallel trials of this worker."""
-        return self.parallel or len(self.gpus or ()) or 1
-
-    @property
     def prunes(self) -> bool:
         """Whether trials are pruned; trials with several objectives cannot be ranked."""
         return self.pruner != "none" and len(self.objective) < 2
-
-
-def check_gpus(gpus: Sequence[int] | None, environment: Mapping[str, str] = os.environ) -> None:
-    """Raise `DomainbertError` if an index of `gpus` is too large for CUDA_VISIBLE_DEVICES, if that is set."""
-    visible = visible_gpus(environment)
-    if gpus and visible is not None and max(gpus) >= len(visible):
-        raise DomainbertError(
-            f"gpus: found {max(gpus)}; expected indices below the number of GPUs in {VISIBLE_GPUS}: {len(visible)}"
-        )
-
-
-def visible_gpus(environment: Mapping[str, str] = os.environ) -> list[str] | None:
-    """Return the names in CUDA_VISIBLE_DEVICES, up to the first invalid name; None if the variable is not set."""
-    if VISIBLE_GPUS not in environment:
-        return None
-    names = [name.strip() for name in environment[VISIBLE_GPUS].split(",")]
-    return list(takewhile(lambda name: name not in ("", "-1"), names))  # CUDA ignores the names after an invalid name

@@ -32,7 +32,7 @@ from domainbert.tuning.space import Dimension, Space, read_space
 
 _HASH_DIGITS = 16  # recorded digits of a file hash
 _FOLD_SETTINGS = ("train", "validation")
-_LENGTH_SETTINGS, _TIME_COSTS = ("max_epochs", "max_steps", "max_tokens"), ("cost/latency", "cost/words_per_second")
+_LENGTH_SETTINGS = ("max_epochs", "max_steps", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -162,16 +162,13 @@ def limit_to_grid(search: Search) -> Search:
 
 
 def warn_unfair_comparison(search: Search) -> None:
-    """Print a warning if pruning compares schedules of different lengths, or speed is measured under load."""
+    """Print a warning if pruning compares schedules of different lengths."""
     config = search.config
     keys = [dimension.key for dimension in search.space.dimensions]
     lengths = [key for key in keys if key.split(".")[-1] in _LENGTH_SETTINGS]
     if lengths and config.prunes:
         text = f"space.{lengths[0]}: the pruner {config.pruner} compares trials at equal numbers of evaluations, where"
         print(f"{text} longer schedules score worse; remove this key from space, or set pruner: none", flush=True)
-    time_costs = [name for name in config.objective if name.startswith(_TIME_COSTS)]
-    if time_costs and config.num_slots > 1:
-        print(f"objective: {time_costs[0]} is not exact while other trials run; set parallel: 1", flush=True)
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:

@@ -1,7 +1,5 @@
 """Run a trial as a sequence of processes; each process runs the stage with a resolved YAML in a separate folder.
 
-Parallel trials of a worker run in slots 0, 1, ..., each with a GPU and a number of cores.
-
 trials/00007/run.yaml       settings of the stage
 trials/00007/run/           output folder of the stage; fold-1, fold-2, ... with folds
 trials/00007/output.log     output of the processes
@@ -26,12 +24,12 @@ from typing import Any
 from optuna.trial import Trial
 
 from domainbert.base.choices import allow_import_arguments
-from domainbert.base.process import TRY_AGAIN, num_cores
+from domainbert.base.process import TRY_AGAIN
 from domainbert.base.redact import redact
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import Stage
 from domainbert.settings.yaml_files import dump_yaml
-from domainbert.tuning.config import COST, STORAGE_URL_VARIABLE, VALIDATION, VISIBLE_GPUS, visible_gpus
+from domainbert.tuning.config import COST, STORAGE_URL_VARIABLE, VALIDATION
 from domainbert.tuning.trial_values import MetricStream, read_value
 
 COMMAND = (sys.executable, "-m", "domainbert.cli")
@@ -46,23 +44,16 @@ _KILL_SECONDS = 60.0  # time for a training to finish its step and write a check
 _MAX_ERROR_LENGTH = 500  # characters of an error
 
 
-def slot_environment(slot: int, num_slots: int, gpus: Sequence[int] | None) -> dict[str, str]:
-    """Return the environment variables of the trials in a slot (0, 1, ...), with a GPU and a share of the cores.
+def trial_environment() -> dict[str, str]:
+    """Return the environment variables of a trial.
 
-    `gpus` are indices of GPUs; with None, a trial may use all GPUs. Variables of srun and torchrun are removed: a trial
-    is a separate launch, not a rank of the workers' launch.
+    Variables of srun and torchrun are removed: a trial is a separate launch, not a rank of the workers' launch.
     """
     names = (name for name in os.environ if name not in _WORKER_VARIABLES and not _LAUNCHER_VARIABLES.match(name))
     environment = {name: os.environ[name] for name in names}
     environment["PYTHONIOENCODING"] = "utf-8:backslashreplace"  # of the log; a console may have another encoding
     if not {"", os.getcwd()} & set(sys.path):  # this process does not import modules from the current folder
         environment["PYTHONSAFEPATH"] = "1"  # `python -m` would import them
-    if gpus:
-        gpu = gpus[slot % len(gpus)]
-        visible = visible_gpus()
-        environment[VISIBLE_GPUS] = str(gpu) if visible is None else visible[gpu]
-    if num_slots > 1:
-        environment.setdefault(THREADS, str(max(1, num_cores() // num_slots)))
     return environment
 
 
@@ -221,7 +212,6 @@ def _die_with_worker(worker: int) -> None:
 class RunningTrial:
     """A running trial of this worker."""
 
-    slot: int  # number of the slot, which decides the GPU
     trial: Trial
     plan: TrialPlan
     process: TrialProcess

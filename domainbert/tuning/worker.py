@@ -35,7 +35,7 @@ from domainbert.tuning.trial_process import (
     TrialPlan,
     TrialProcess,
     make_plan,
-    slot_environment,
+    trial_environment,
 )
 from domainbert.tuning.trial_values import NoSuchMetric
 
@@ -51,7 +51,7 @@ class Worker:
         self.search, self.config, self.space = search, search.config, search.space
         self.study, self.storage = study, storage
         self._make_plan = partial(make_plan, self.space.stage, self.config.objective, folds, search.headline)
-        self._running: list[RunningTrial] = []
+        self._running: RunningTrial | None = None
         self._storage_wait = trials.StorageWait()
         existing = study.get_trials(deepcopy=False)
         self._requeued, self._counted = trials.requeued_numbers(existing), trials.counted_trials(existing)
@@ -65,7 +65,7 @@ class Worker:
         """Run trials until the study is complete or `max_hours` is over.
 
         Raises:
-            TrainingStopped: a signal stopped the worker; the running trials are queued again.
+            TrainingStopped: a signal stopped the worker; the running trial is queued again.
             DomainbertError: the stage does not measure an objective.
         """
         self._signals.install()
@@ -89,11 +89,11 @@ class Worker:
         return sum(trial.state.is_finished() for trial in self._counted)
 
     def _run_round(self) -> bool:
-        """Update running trials and start new trials; return whether no trial runs and none will start."""
+        """Update the running trial and start a new trial; return whether no trial runs and none will start."""
         if self._signals.received:
             raise TrainingStopped(f"stopped by {signal.Signals(self._signals.received).name}")
-        for running in list(self._running):  # a list, because `_follow` removes trials that have ended
-            self._follow(running)
+        if self._running is not None:
+            self._follow(self._running)
         if time.monotonic() < self._next_query:
             return False
         self._next_query = time.monotonic() + min(_QUERY_SECONDS, self.config.storage.heartbeat)
@@ -101,11 +101,11 @@ class Worker:
         self._report_requeued()
         time_is_up = time.monotonic() > self._deadline
         can_start = not time_is_up
-        while can_start and len(self._running) < self.config.num_slots:
+        while can_start and self._running is None:
             can_start = self._start_next()
         self._counted = trials.counted_trials(self.study.get_trials(deepcopy=False))
         self._storage_wait.end()
-        return not self._running and (time_is_up or self._num_finished >= self.config.trials)
+        return self._running is None and (time_is_up or self._num_finished >= self.config.trials)
 
     def _start_next(self) -> bool:
         """Start the next trial, or record incompatible values as a failure; return False if there is none now."""
@@ -151,13 +151,12 @@ class Worker:
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
 
     def _start(self, trial: Trial, plan: TrialPlan) -> None:
-        """Start the processes of a trial in the first free slot."""
-        slot = min(set(range(self.config.num_slots)) - {running.slot for running in self._running})
-        environment = slot_environment(slot, self.config.num_slots, self.config.gpus)
+        """Start the processes of a trial."""
+        environment = trial_environment()
         if THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[THREADS])
         process = TrialProcess(plan.commands, self._folder(trial.number), environment)
-        self._running.append(RunningTrial(slot, trial, plan, process))
+        self._running = RunningTrial(trial, plan, process)
 
     def _folder(self, number: int) -> Path:
         """Return the folder of a trial, which all attempts share."""
@@ -184,7 +183,7 @@ class Worker:
         except UpdateFinishedTrialError:  # recorded in this round, or by a worker that considered this one dead
             running.process.kill()
             running.process.wait()
-            self._running.remove(running)
+            self._running = None
             if running.trial.number in trials.requeued_numbers(self.study.get_trials(deepcopy=False)):
                 print(f"trial {running.trial.number}: another worker has taken it over", flush=True)
             else:
@@ -210,7 +209,7 @@ class Worker:
             self._requeue_stopped(running, "it was stopped by a signal")
         else:
             self._record(running.trial, TrialState.FAIL, error=running.process.error(), **seconds)
-        self._running.remove(running)
+        self._running = None
 
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
@@ -231,9 +230,9 @@ class Worker:
     def _queue_dead_trials(self) -> None:
         """Queue the trials of dead workers again: trials without heartbeats, and trials without a worker's name."""
         fail_stale_trials(self.study)  # trials without heartbeats; calls `Retry` for each of them
-        running_numbers = {running.trial.number for running in self._running}
+        running_number = None if self._running is None else self._running.trial.number
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.number not in running_numbers and trials.is_orphan(trial, self.config.storage.grace):
+            if trial.number != running_number and trials.is_orphan(trial, self.config.storage.grace):
                 trials.queue_again(self.study, trial, trials.DIED)
 
     def _report_requeued(self) -> None:
@@ -255,16 +254,15 @@ class Worker:
         self._report_requeued()
 
     def _requeue_running(self) -> None:
-        """Stop the running trials and queue them again; if the storage is lost, other workers do it later."""
-        for running in self._running:
-            running.process.stop()
-        # a list, because `any` must not skip calls of `poll`, which kills processes that do not end in time
-        while any([running.process.poll() is None for running in self._running]):
+        """Stop the running trial and queue it again; if the storage is lost, another worker does it later."""
+        if self._running is None:
+            return
+        running = self._running
+        running.process.stop()
+        while running.process.poll() is None:
             with suppress(StorageInternalError, UpdateFinishedTrialError):
-                for running in self._running:
-                    self._send_heartbeat(running)
+                self._send_heartbeat(running)
             time.sleep(_POLL_SECONDS)
-        for running in self._running:
-            with suppress(StorageInternalError, UpdateFinishedTrialError):
-                self._requeue_stopped(running, "its worker stopped")
-        self._running.clear()
+        with suppress(StorageInternalError, UpdateFinishedTrialError):
+            self._requeue_stopped(running, "its worker stopped")
+        self._running = None

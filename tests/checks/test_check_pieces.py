@@ -62,8 +62,3 @@ def test_pairs_that_are_longer_than_a_window(tmp_path: Path, tokenizer: Callable
     found = found_in(tmp_path, pairs, tokenizer(True), task=task, max_length=8)
     message = "1 of 2 texts of train have more than 8 tokens (max_length), the longest 9"
     assert found == {"longer-than-window": message}
-
-
-def test_words_that_are_unknown(tmp_path: Path, tokenizer: Callable[[bool], Path]) -> None:
-    found = found_in(tmp_path, texts("ab я", "abc ж яд"), tokenizer(True), task="Classification")
-    assert found == {"unknown-words": "3 of 8 pieces (37.5 %) of train are unknown to the vocabulary"}

@@ -15,8 +15,6 @@ from domainbert.checks.rules import read_checked
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.ngrams import words_of_text
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
-from domainbert.tokenization.load import DomainTokenizer
 
 WORDS = [
     "Zinsen",
@@ -40,20 +38,6 @@ def texts(count: int = 200, words: int = 40) -> list[str]:
     return [" ".join(draw.choice(WORDS) for _ in range(words)) + ". 5 < 6 & 7 > 4" for _ in range(count)]
 
 
-def tokenizer(words: list[str], lowercase: bool = True) -> DomainTokenizer:
-    pieces = [
-        *SPECIAL_TOKENS.values(),
-        *dict.fromkeys(words),
-        *"0123456789.<>&",
-        *(f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz"),
-    ]
-    vocab = {piece: number for number, piece in enumerate(pieces)}
-    return DomainTokenizer(bert_backend(vocab, {"do_lower_case": lowercase, "strip_accents": False}))
-
-
-LOWER = [word.lower() for word in WORDS]
-
-
 def written(folder: Path, *sources: list[str]) -> CorpusConfig:
     paths = [folder / f"{number}.jsonl" for number in range(len(sources))]
     for path, rows in zip(paths, sources, strict=True):
@@ -69,15 +53,15 @@ def labelled(folder: Path, rows: list[str]) -> CheckedSet:
     return found
 
 
-def found(config: CorpusConfig, test: CheckedSet | None = None, reader: DomainTokenizer | None = None) -> list[Finding]:
-    return list(apply_rules(RULES, scan_corpus(config, test, reader), {}))
+def found(config: CorpusConfig, test: CheckedSet | None = None) -> list[Finding]:
+    return list(apply_rules(RULES, scan_corpus(config, test), {}))
 
 
 UNSEEN = ["A text of thirteen words or more that does not stand in the corpus anywhere.", "Rates rose."]
 
 
 def test_nothing_is_found_in_a_sound_corpus(tmp_path: Path) -> None:
-    assert found(written(tmp_path, texts()), labelled(tmp_path, UNSEEN), tokenizer(LOWER)) == []
+    assert found(written(tmp_path, texts()), labelled(tmp_path, UNSEEN)) == []
 
 
 def with_part(part: str, every: int) -> list[str]:
@@ -188,18 +172,6 @@ def test_each_text_of_a_pair_is_searched_for(tmp_path: Path) -> None:
     assert [spot.line for spot in one.places] == [1]
 
 
-def test_words_that_a_vocabulary_does_not_know(tmp_path: Path) -> None:
-    (one,) = found(written(tmp_path, texts()), reader=tokenizer([word for word in LOWER if word != "café"]))
-    assert one.rule == "unknown-words-in-corpus" and one.message.endswith("words are unknown to the vocabulary")
-
-
-def test_words_in_many_pieces(tmp_path: Path) -> None:
-    plain = [word.lower() for word in WORDS if word.isascii()]
-    rows = [" ".join(words) for words in (random.Random(number).choices(plain, k=40) for number in range(200))]
-    (one,) = found(written(tmp_path, rows), reader=tokenizer(list("abcdefghijklmnopqrstuvwxyz")))
-    assert one.rule == "words-in-many-pieces" and "pieces on average" in one.message
-
-
 def test_thresholds_of_the_user_take_the_place_of_ours(tmp_path: Path) -> None:
     corpus = scan_corpus(written(tmp_path, with_part("prÃ©vu", 40)))
     assert list(apply_rules(RULES, corpus, {"broken-characters-in-corpus": 0.03})) == []
@@ -230,7 +202,7 @@ def test_lines_are_counted_in_bounded_memory() -> None:
 
 
 def test_every_rule_is_told_apart() -> None:
-    assert len({rule.name for rule in RULES}) == len(RULES) == 5
+    assert len({rule.name for rule in RULES}) == len(RULES) == 3
 
 
 def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> None:

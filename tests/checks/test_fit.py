@@ -1,19 +1,20 @@
-"""Bits per word against a model of plain dictionaries; what is sampled, and what is found on real corpora."""
+"""Bits per word and pieces per word by hand; what is sampled, and what is found on real corpora."""
 
 import json
 import math
-import random
-from collections import Counter, defaultdict
-from itertools import pairwise
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.checks.corpus_fit import WordModel, compare_corpora, discount, format_corpus_fit, sample_documents
+from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit, sample_documents
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.corpus.ngrams import words_of_text
+from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
+from domainbert.tokenization.load import DomainTokenizer
 
 ABSTRACTS = [
     "Der Effekt der Therapie war klein: n = 12.",
@@ -23,81 +24,15 @@ ABSTRACTS = [
 ]
 
 
-class ByHand:
-    """Kneser-Ney word by word, as the docstring of `WordModel` has it."""
-
-    def __init__(self, documents: list[list[str]]) -> None:
-        self.words = Counter(word for words in documents for word in words)
-        self.pairs = Counter(pair for words in documents for pair in pairwise(words))
-        self.kinds_after, self.kinds_before = defaultdict(set), defaultdict(set)
-        self.after: Counter[str] = Counter()
-        for (v, w), count in self.pairs.items():
-            self.kinds_after[v].add(w)
-            self.kinds_before[w].add(v)
-            self.after[v] += count
-        self.different = {w: len(before) for w, before in self.kinds_before.items()}
-
-    def discount(self, counts: dict) -> float:
-        ones, twos = (sum(value == number for value in counts.values()) for number in (1, 2))
-        return (ones + 1) / (ones + 1 + 2 * (twos + 0.5))
-
-    def share(self, word: str, counts: dict[str, int]) -> float:
-        if not counts:
-            return 2**-20
-        d, total = self.discount(counts), sum(counts.values())
-        return max(counts.get(word, 0) - d, 0) / total + d * len(counts) / total * 2**-20
-
-    def probability(self, before: str | None, word: str) -> float:
-        if before is None:
-            return self.share(word, self.words)
-        after_any = self.share(word, self.different)
-        if not self.after[before]:
-            return after_any
-        d, total = self.discount(self.pairs), self.after[before]
-        kinds = len(self.kinds_after[before])
-        return max(self.pairs[before, word] - d, 0) / total + d * kinds / total * after_any
-
-    def bits(self, words: list[str]) -> float:
-        return -sum(math.log2(self.probability(*pair)) for pair in zip([None, *words], words, strict=False))
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_bits_are_those_of_the_definition(seed: int) -> None:
-    draw = random.Random(seed)
-    documents = [[draw.choice("aabcdé") * draw.choice([1, 1, 2]) for _ in range(draw.randrange(12))] for _ in range(9)]
-    model, by_hand = WordModel(documents), ByHand(documents)
-    for _ in range(30):
-        words = [draw.choice(["a", "b", "c", "é", "aa", "ü", "unbekannt"]) for _ in range(draw.randrange(1, 9))]
-        found = model.predict(words)
-        assert found.bits == pytest.approx(by_hand.bits(words), rel=1e-12)
-        assert (found.words, found.unknown) == (len(words), sum(word not in by_hand.words for word in words))
-        assert found.seen_pairs == sum(pair in by_hand.pairs for pair in pairwise(words))
-
-
-def test_probabilities_of_all_words_sum_to_one() -> None:
-    """Of the corpus' words, and of the million that an unknown one is among."""
-    documents = [words_of_text(text) for text in ABSTRACTS]
-    model, known = WordModel(documents), sorted({word for words in documents for word in words})
-
-    def likely(before: list[str], word: str) -> float:
-        return 2 ** -(model.predict([*before, word]).bits - (model.predict(before).bits if before else 0))
-
-    for before in ([], ["the"], ["aspirin"], ["pain"], ["unbekannt"]):
-        unknown = likely(before, "unbekannt")
-        assert sum(likely(before, word) - unknown for word in known) + 2**20 * unknown == pytest.approx(1)
-
-
-@pytest.mark.parametrize("documents", [[], [[]], [["one"]], [["one"], ["two"]]])
-def test_corpora_without_pairs_have_words_still(documents: list[list[str]]) -> None:
-    for words in (["one"], ["one", "two", "x"]):
-        assert WordModel(documents).predict(words).bits == pytest.approx(ByHand(documents).bits(words))
-
-
-def test_what_is_taken_from_a_count() -> None:
-    import numpy as np
-
-    assert discount(np.array([1, 1, 1, 2, 5, 0, 0])) == 4 / 7
-    assert discount(np.array([3, 4])) == 1 / 2
+def tokenizer(words: list[str]) -> DomainTokenizer:
+    pieces = [
+        *SPECIAL_TOKENS.values(),
+        *dict.fromkeys(words),
+        *"0123456789.<>&",
+        *(f"##{one}" for one in "abcdefghijklmnopqrstuvwxyz"),
+    ]
+    vocab = {piece: number for number, piece in enumerate(pieces)}
+    return DomainTokenizer(bert_backend(vocab, {"strip_accents": False}))
 
 
 def corpus(folder: Path, name: str, texts: list[str], **settings: object) -> CorpusConfig:
@@ -107,53 +42,58 @@ def corpus(folder: Path, name: str, texts: list[str], **settings: object) -> Cor
 
 
 def test_a_fit_is_that_of_as_many_words_of_each_corpus(tmp_path: Path) -> None:
+    """Add-one smoothing over the words of both corpora and of the task."""
     texts = [f"{text} No. {number}" for number in range(30) for text in ABSTRACTS]
     speeches = [f"Rates rose {number} times, said the bank." for number in range(40)]
-    corpora = {"near": corpus(tmp_path, "a", texts), "far": corpus(tmp_path, "b", speeches)}
+    corpora = {"far": corpus(tmp_path, "b", speeches), "near": corpus(tmp_path, "a", texts)}
     task = ["The effect on pain was cle\u0301ar.", "…", "Aspirin, twice", "Ibuprofène"]
     found = compare_corpora(corpora, task)
-    cut = [words_of_text(text) for text in ("The effect on pain was cléar.", "Aspirin, twice", "Ibuprofène")]
+    words = words_of_text("The effect on pain was cléar. Aspirin, twice Ibuprofène")
     train = [document.text for document in read_documents(corpora["far"]) if document.split == "train"]
-    assert found["words"] == sum(len(words_of_text(text)) for text in train)
-    assert (found["task_words"], found["task_texts"]) == (9, 3)
-    assert list(found["corpora"]) == ["near", "far"] and found["corpora"]["near"]["above_nearest"] is None
-
-    bits = {}
-    for name, config in corpora.items():
-        left, documents = found["words"], []
-        for text in sample_documents(config, 10**6, name):
-            documents.append(words_of_text(text)[:left])
-            left -= len(documents[-1])
-        model, facts = ByHand(documents), found["corpora"][name]
-        bits[name] = [model.bits(words) for words in cut]
-        assert facts["bits_per_word"] == pytest.approx(sum(bits[name]) / 9)
-        assert facts["unknown_share"] == sum(word not in model.words for words in cut for word in words) / 9
-        pairs = [pair for words in cut for pair in pairwise(words)]
-        assert facts["seen_pairs_share"] == sum(pair in model.pairs for pair in pairs) / 6
-
-    above = found["corpora"]["far"]["above_nearest"]
-    each = [far - near for near, far in zip(bits["near"], bits["far"], strict=True)]
-    mean = sum(each) / 9
-    error = math.sqrt(sum((one - mean * len(words)) ** 2 for one, words in zip(each, cut, strict=True))) / 9
-    assert above["bits_per_word"] == pytest.approx(mean)
-    assert above["interval"] == pytest.approx([mean - 1.959964 * error, mean + 1.959964 * error])
+    size = sum(len(words_of_text(text)) for text in train)
+    assert (found["words"], found["task_words"], found["task_texts"], found["task"]) == (size, 9, 4, {})
+    assert list(found["corpora"]) == ["near", "far"]
+    counts = {
+        name: Counter(words_of_text(" ".join(sample_documents(config, 10**6, name)))[:size])
+        for name, config in corpora.items()
+    }
+    distinct = {*words, *counts["near"], *counts["far"]}
+    for name, facts in found["corpora"].items():
+        bits = [-math.log2((counts[name][word] + 1) / (size + len(distinct))) for word in words]
+        assert facts["bits_per_word"] == pytest.approx(sum(bits) / 9)
+        assert facts["unseen_share"] == sum(word not in counts[name] for word in words) / 9
     json.dumps(found)
 
 
+def test_pieces_of_the_task_and_of_corpora_are_those_of_their_words(tmp_path: Path) -> None:
+    letters, task = tokenizer(["the", "pain"]), ["The effect on pain, on pain.", "中国"]
+    near = corpus(tmp_path, "a", ABSTRACTS * 2, deduplicate=False, validation_fraction=0.0)
+    found = compare_corpora({"near": near}, task, letters)
+    for facts, texts in ((found["task"], task), (found["corpora"]["near"], ABSTRACTS * 2)):
+        words = [word for text in texts for word in re.findall(r"\w+", text)]
+        pieces = [letters.encode([word])[0] for word in words]
+        assert facts["pieces_per_word"] == pytest.approx(sum(map(len, pieces)) / len(words))
+        assert facts["unknown_share"] == pytest.approx(sum(letters.unk_id in ids for ids in pieces) / len(words))
+    assert found["task"]["unknown_share"] > 0 and compare_corpora({}, task, letters)["task"] == found["task"]
+
+
 def test_what_is_printed() -> None:
-    shares = {"unknown_share": 0.0476, "seen_pairs_share": 1.0}
-    above = {"bits_per_word": 0.4249, "interval": [0.361, 0.488]}
     corpora = {
-        "near": {"bits_per_word": 9.026, **shares, "above_nearest": None},
-        "far": {"bits_per_word": 11.451, **shares, "above_nearest": above},
+        "near": {"bits_per_word": 9.026, "unseen_share": 0.0476, "pieces_per_word": 1.2344, "unknown_share": 0.0},
+        "far": {"bits_per_word": 11.451, "unseen_share": 0.1, "pieces_per_word": 1.5, "unknown_share": 0.001},
     }
-    assert format_corpus_fit(
-        {"words": 2_775_328, "task_words": 114_429, "task_texts": 4_632, "corpora": corpora}
-    ).split("\n") == [
+    facts = {"words": 2_775_328, "task_words": 114_429, "task": {"pieces_per_word": 1.1, "unknown_share": 0.0002}}
+    assert format_corpus_fit({**facts, "corpora": corpora}).split("\n") == [
         "the task's 114,429 words, predicted from 2,775,328 words of each corpus:",
-        "bits a word  unknown  pairs seen  corpus",
-        "       9.03   4.76 %    100.00 %  near",
-        "      11.45   4.76 %    100.00 %  far  +0.42 [0.36, 0.49]",
+        "bits a word   unseen  pieces a word  with [UNK]  text",
+        "                             1.1000      0.02 %  the task",
+        "       9.03   4.76 %         1.2344      0.00 %  near",
+        "      11.45  10.00 %         1.5000      0.10 %  far",
+    ]
+    without = {name: {key: row[key] for key in ("bits_per_word", "unseen_share")} for name, row in corpora.items()}
+    assert format_corpus_fit({**facts, "task": {}, "corpora": without}).split("\n")[2:] == [
+        "       9.03   4.76 %                             near",
+        "      11.45  10.00 %                             far",
     ]
 
 
@@ -193,7 +133,7 @@ def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
         compare_corpora({"a": fine, "empty": empty}, ["text"])
 
 
-def test_speeches_of_the_federal_reserve_are_further_from_economics_papers_than_biomedical_abstracts(
+def test_abstracts_of_trials_are_nearer_to_economics_papers_than_speeches_of_the_federal_reserve(
     econ_data: Path, bio_data: Path
 ) -> None:
     corpora = {
@@ -203,6 +143,5 @@ def test_speeches_of_the_federal_reserve_are_further_from_economics_papers_than_
     }
     task = [document.text for document in read_documents(CorpusConfig([Source(str(econ_data / "ner/train.conll"))]))]
     found = compare_corpora(corpora, task)
-    assert list(found["corpora"]) == ["trials", "biomedical", "speeches"]
     bits = {name: round(facts["bits_per_word"], 2) for name, facts in found["corpora"].items()}
-    assert (bits, found["words"]) == ({"trials": 11.22, "biomedical": 11.95, "speeches": 12.04}, 199_739)
+    assert (bits, found["words"]) == ({"trials": 11.27, "speeches": 11.45, "biomedical": 11.73}, 199_739)

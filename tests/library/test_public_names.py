@@ -44,8 +44,6 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.usefixtures("one_thread")
 def test_each_name_has_an_example_that_runs(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if name == "attributions":
-        pytest.importorskip("captum")
     monkeypatch.chdir(folder)
     text = getattr(domainbert, name).__doc__
     example = doctest.DocTestParser().get_doctest(text, {}, name, None, None)

@@ -8,6 +8,7 @@ import pytest
 from domainbert.data import splits
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.objectives.masked_lm.objective import loss_without_context
 from domainbert.pretraining.token_prediction import unigram_entropy
 from tests.toy_corpus import corpus_readers
 
@@ -36,3 +37,12 @@ def test_unigram_entropy_by_hand(toy_corpus, toy_tokenizer, monkeypatch):
     wanted = -np.mean([np.log((train[token] + 1) / total) for token in validation])
     assert unigram_entropy(toy_corpus, toy_tokenizer.special_ids) == pytest.approx(wanted, rel=1e-12)
     assert 2.5 < wanted < np.log(toy_corpus.vocab_size)
+
+
+def test_a_loss_is_judged_by_the_masks_of_validation(toy_corpus, toy_tokenizer):
+    """Validation keeps a tenth of the tokens and replaces another, whatever is trained."""
+    judged = [
+        MaskedLM(masking).build(toy_tokenizer).judge(toy_corpus, {"loss": 9.0})[0]["loss_without_context"]
+        for masking in (MaskingConfig(), MaskingConfig(mask_share=1.0, random_share=0.0))
+    ]
+    assert judged[0] == judged[1] == loss_without_context(toy_corpus, MaskingConfig(), toy_tokenizer.special_ids)

@@ -23,10 +23,10 @@ from tests.tiny_training import masked_lm_module
 from tests.toy_corpus import corpus_readers
 
 LENGTH, STEPS, BATCH = 24, 10, 8
-MASKING = MaskingConfig(0.3, spans="geometric", final_mlm_probability=0.15)
+MASKING = MaskingConfig(0.3, whole_word=True, final_mlm_probability=0.15)
 OBJECTIVES = {
     "masked LM": (MaskedLM(MASKING), "num_targets"),
-    "replaced tokens": (ReplacedTokens(mlm_probability=0.3, spans="ngram", final_mlm_probability=0.15), "num_masked"),
+    "replaced tokens": (ReplacedTokens(mlm_probability=0.3, whole_word=True, final_mlm_probability=0.15), "num_masked"),
 }
 WHOLE = Share()
 
@@ -49,7 +49,7 @@ def test_each_step_has_its_share_to_the_token(toy_corpus: Any, toy_tokenizer: An
         assert batch["targets"].shape == (slots,)
         assert batch[count] == (batch["targets"] != IGNORE_INDEX).sum() == np.maximum(np.rint(rate * maskable), 1).sum()
     assert validation.objective.config.masking.mlm_probabilities == (0.15, 0.15)
-    assert validation.objective.config.masking.spans is None
+    assert not validation.objective.config.masking.whole_word
 
 
 def test_no_final_share_is_the_same_share_in_every_step() -> None:
@@ -111,7 +111,7 @@ def test_gradients_do_not_depend_on_ranks_and_micro_batches(
 def test_a_run_is_stopped_and_goes_on(runs: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
     work = Work(tmp_path)
-    masking = {"mlm_probability": 0.3, "final_mlm_probability": 0.15, "spans": "geometric"}
+    masking = {"mlm_probability": 0.3, "final_mlm_probability": 0.15, "whole_word": True}
     settings = pretraining(runs / "prepare", masking=masking, num_workers=1)
     assert work.run("pretrain", "whole", settings) == 0
     assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75

@@ -51,7 +51,7 @@ def test_a_predictor_gives_the_same_maps_as_its_folder(tmp_path, one_thread):
     maps = [attention_maps(one, TEXT).probabilities for one in (folder, str(folder), load_predictor(folder, "32-true"))]
     assert all(np.array_equal(one, maps[0]) for one in maps)
     with pytest.raises(
-        DomainbertError, match=re.escape("loaded with 16 bits; explanations need load_predictor(MODEL_FOLDER")
+        DomainbertError, match=re.escape("loaded with 16 bits; attention maps need load_predictor(MODEL_FOLDER")
     ):
         attention_maps(load_predictor(folder, precision="bf16-mixed"), TEXT)
 

@@ -189,7 +189,7 @@ def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
 
 
 def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
-    """It finds next to all of the entities of full precision, and evaluations and explanations do not take it."""
+    """It finds next to all of the entities of full precision, and evaluations and attention maps do not take it."""
     monkeypatch.setattr(precision, "resolve_precision", lambda asked, *_: "bf16-mixed" if asked == "auto" else asked)
     loaded = [load(runs / "ner-pretrained") for load in (load_tagger, load_predictor, domainbert.load_tagger)]
     loaded.append(load_classifier(runs / "classification-pretrained"))
@@ -200,10 +200,10 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
     )
     assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
     with pytest.raises(
-        DomainbertError, match=r"loaded with 16 bits; explanations need load_predictor\(MODEL_FOLDER, '32-true'"
+        DomainbertError, match=r"loaded with 16 bits; attention maps need load_predictor\(MODEL_FOLDER, '32-true'"
     ):
-        domainbert.attributions(loaded[0], natural[0])
-    assert domainbert.attributions(runs / "ner-pretrained", natural[0]) is not None
+        domainbert.attention_maps(loaded[0], natural[0])
+    assert domainbert.attention_maps(runs / "ner-pretrained", natural[0]) is not None
 
 
 def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):

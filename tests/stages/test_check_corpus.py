@@ -54,7 +54,10 @@ def test_a_corpus_is_looked_at_and_compared(
     assert [(Path(spot["path"]).name, spot["line"]) for spot in one["places"]] == [("test.jsonl", 1)]
     assert found["data"]["corpus"]["documents"] == 121 and {"train", "test"} < found["data"].keys()
     corpora = found["fit"]["corpora"]
-    assert list(corpora) == ["corpus", "proteins"] and corpora["proteins"]["above_nearest"]["bits_per_word"] > 0
+    assert (
+        list(corpora) == ["corpus", "proteins"]
+        and corpora["proteins"]["unseen_share"] > corpora["corpus"]["unseen_share"]
+    )
     assert found["fit"]["task_texts"] == 60 and found["metrics"]["fit"] == found["fit"]
     assert "words of each corpus:" in capsys.readouterr().out
     assert checked(tmp_path, **given, other_corpora=others) == found
@@ -62,7 +65,7 @@ def test_a_corpus_is_looked_at_and_compared(
 
 def test_rules_on_a_corpus_are_ignored_and_have_thresholds(tmp_path: Path, given: dict[str, Any]) -> None:
     rules = {"labelled-text-in-corpus": "we report scores on the rest, too"}
-    found = checked(tmp_path, **given, ignore=rules, thresholds={"words-in-many-pieces": 9.0})
+    found = checked(tmp_path, **given, ignore=rules, thresholds={"repeated-lines": 0.5})
     (one,) = [one for one in found["findings"] if one["rule"] in rules]
     assert one["ignored"] == rules[one["rule"]]
 

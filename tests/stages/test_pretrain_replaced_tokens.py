@@ -156,7 +156,7 @@ def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: An
     settings = settings_of(runs, "electra", encoder={"class_path": "BertConfig", "init_args": SIZES})
     assert work.run("pretrain", "out", settings) == 2
     said = capsys.readouterr().err
-    assert "objective: found sharing: es, but the generator's embeddings have width 32, the encoder's 64" in said
+    assert "objective: found embeddings of width 32 in the generator, and of width 64 in the encoder" in said
     assert not (work / "out/logs").exists()
 
 

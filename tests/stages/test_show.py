@@ -82,11 +82,11 @@ def test_documents_are_shown_with_the_characters_that_are_unknown(runs, in_folde
     assert len(places) == pieces.count("[UNK]") + tokenizer.encode([rows[1]["text"]])[0].count(tokenizer.unk_id)
 
 
-FALLING_SPANS = MaskedLM(MaskingConfig(0.4, spans="geometric", final_mlm_probability=0.1))
+FALLING_RATE = MaskedLM(MaskingConfig(0.4, whole_word=True, final_mlm_probability=0.1))
 
 
 @pytest.mark.parametrize(
-    "objective", [MaskedLM(), FALLING_SPANS, ReplacedTokens()], ids=["masked_lm", "falling spans", "replaced"]
+    "objective", [MaskedLM(), FALLING_RATE, ReplacedTokens()], ids=["masked_lm", "falling rate", "replaced"]
 )
 def test_rows_are_those_of_the_first_step(runs, objective):
     corpus = open_prepared([runs / "prepare"])

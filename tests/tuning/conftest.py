@@ -48,7 +48,7 @@ class Fake:
     def run(self, *words: str) -> tuple[int, str]:
         """Run a command: its exit code, and what it says."""
         process = self.start(*words)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=600)
         return process.returncode, said
 
 

@@ -25,7 +25,7 @@ def running(values: list[float], last: int | None) -> Any:
     trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
     process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
     plan = SimpleNamespace(stream=stream, last_evaluation=last)
-    one: Any = RunningTrial(0, trial, plan, process)  # type: ignore[arg-type]
+    one: Any = RunningTrial(trial, plan, process)  # type: ignore[arg-type]
     return one, reported
 
 

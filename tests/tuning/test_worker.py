@@ -168,7 +168,8 @@ def test_trials_that_are_killed_or_measure_no_number_fail_with_their_reason(fake
     points = [{"x": 0.75, "trouble": kind} for kind in kinds]
     space = {"x": {"low": -1, "high": 1}, "trouble": {"choices": kinds}}
     settings = {"epochs": 1, "fail_above": 0.5}
-    fake.config(space=space, enqueue=[*points, {"x": 0.25}], settings=settings, pruner="none", parallel=2)
+    fake.config(space=space, enqueue=[*points, {"x": 0.25}], settings=settings, pruner="none")
+    fake.environment["OMP_NUM_THREADS"] = "1"
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
     assert [(row["state"], row["error"]) for row in rows_of(fake)] == [
@@ -250,7 +251,7 @@ def test_several_seeds_are_one_trial_with_their_mean(fake: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["random", "cmaes", "tpe"])
 def test_samplers_by_name(fake: Any, sampler: str) -> None:
-    fake.config(trials=2, sampler=sampler, pruner="median", settings={"epochs": 1}, parallel=2)
+    fake.config(trials=2, sampler=sampler, pruner="median", settings={"epochs": 1})
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
     assert len({row["x"] for row in rows_of(fake)}) == 2
@@ -259,7 +260,7 @@ def test_samplers_by_name(fake: Any, sampler: str) -> None:
 @pytest.mark.slow
 def test_a_grid_is_searched_whole_and_once(fake: Any) -> None:
     space: dict[str, Any] = {"x": {"low": 0, "high": 0.5, "step": 0.5}, "optim.name": {"choices": ["adamw", "muon"]}}
-    fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space, parallel=2)
+    fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space)
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
@@ -274,7 +275,7 @@ def test_conditions_decide_what_varies(fake: Any) -> None:
         "shape.side": {"low": 1, "high": 9, "when": {"shape.class_path": ["Square"]}},
         "shape.class_path": {"choices": ["Circle", "Square"]},
     }
-    fake.config(space=space, settings={"epochs": 1}, trials=6, sampler="random", pruner="none", parallel=2)
+    fake.config(space=space, settings={"epochs": 1}, trials=6, sampler="random", pruner="none")
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
     kinds = {}

@@ -18,9 +18,7 @@ from domainbert.labelled.contents import Content
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.table import CALIBRATION_TITLES
 from domainbert.tasks.capabilities import (
-    AttributionTarget,
     DistillationTargets,
-    Explainer,
     TrainingHooks,
 )
 from domainbert.tasks.classification.config import Classification
@@ -89,19 +87,6 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         return [f"{achieved}, while {baseline}; {ADVICE}"]
 
 
-class ClassExplainer(Explainer["ClassificationTask"]):
-    """Explains the class of a text."""
-
-    @override
-    def explanations(self, task: ClassificationTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def log_probabilities(logits: Tensor) -> Tensor:
-            """Return the log-probability of each class of the only text."""
-            return torch.log_softmax(mean_over_windows(logits, batch)[0].double() / task.temperature, dim=-1)
-
-        best = int(log_probabilities(logits).argmax())
-        return [AttributionTarget(task.labels[best], lambda logits: log_probabilities(logits)[best])]
-
-
 class ClassificationTask(TextTask[LabelledText, TextPrediction]):
     """Text classification with the classes `labels`.
 
@@ -113,7 +98,6 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     predictor = Classifier
     scoring = ClassScoring
-    explainer = ClassExplainer()
     training_hooks = ClassTrainingHooks()
     distillation_targets = DistillationTargets()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,10 +19,8 @@ from domainbert.data.packing import IGNORE_INDEX
 from domainbert.labelled.items import Labelled, label_counts
 from domainbert.metrics.classification import threshold_name
 from domainbert.tasks.capabilities import (
-    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
-    Explainer,
     TrainingHooks,
 )
 from domainbert.tasks.decoding import mean_over_windows
@@ -87,19 +84,6 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
         return [f"{achieved}, while predicting the same labels for every text gets {100 * baseline:.1f}; {ADVICE}"]
 
 
-class LabelsExplainer(Explainer["MultiLabelTask"]):
-    """Explains each predicted label of a text."""
-
-    @override
-    def explanations(self, task: MultiLabelTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def score(label: int, logits: Tensor) -> Tensor:
-            """Return the log-probability of the label with index `label` for the only text of the batch."""
-            return functional.logsigmoid(mean_over_windows(logits, batch)[0, label].double())
-
-        (prediction,) = task.decode(logits, batch)
-        return [AttributionTarget(label, partial(score, task.labels.index(label))) for label in prediction.labels]
-
-
 class LabelsFormatter(ExampleFormatter["MultiLabelTask"]):
     """Shows the labels of a text."""
 
@@ -117,7 +101,6 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     predictor = MultiLabeller
     scoring = MultiLabelScoring
-    explainer = LabelsExplainer()
     training_hooks = LabelsTrainingHooks()
     example_formatter = LabelsFormatter()
     distillation_targets = DistillationTargets[Any](

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
     Span,
-    continues_entity,
     entity_types,
     labels_of_types,
     scheme_of_labels,
@@ -34,13 +32,11 @@ from domainbert.labelled.tag_schemes import (
     tags_from_spans,
 )
 from domainbert.tasks.capabilities import (
-    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
-    Explainer,
     TrainingHooks,
 )
-from domainbert.tasks.decoding import decode_labels, log_probability, uniform_crf
+from domainbert.tasks.decoding import decode_labels, uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.scoring import EntityScoring
@@ -65,23 +61,6 @@ class EntityTrainingHooks(TrainingHooks["NerTask"]):
         entities = sum(len(sentence.spans) for sentence in items)
         warning = f"the model finds no entity of the validation set, which has {entities:,}; {ADVICE}"
         return [warning] if entities and not scores["f1"] else []
-
-
-class EntityExplainer(Explainer["NerTask"]):
-    """Explains the log-probability of each entity."""
-
-    @override
-    def explanations(self, task: NerTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        """Return the entities of the only sentence in a batch, each with its log-probability."""
-        ((tags, _),) = task.decode(logits, batch)
-        targets = []
-        for start, stop, entity_type in spans_from_tags(tags):
-            allowed = {word: [label == tags[word] for label in task.labels] for word in range(start, stop)}
-            if stop < len(tags):  # the next word must not continue the entity
-                allowed[stop] = [not continues_entity(tags[stop - 1], label) for label in task.labels]
-            score = partial(log_probability, task.decoding_crf, batch=batch, allowed=allowed)
-            targets.append(AttributionTarget(entity_type, score, (start, stop)))
-        return targets
 
 
 class TagFormatter(ExampleFormatter["NerTask"]):
@@ -110,7 +89,6 @@ class NerTask(WordTask[Sentence, Entity]):
     """
 
     predictor = Tagger
-    explainer = EntityExplainer()
     training_hooks = EntityTrainingHooks()
     scoring = EntityScoring
     example_formatter = TagFormatter()

@@ -23,10 +23,8 @@ from domainbert.labelled.items import Labelled
 from domainbert.metrics.regression import STATISTICS, regression_terms
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.tasks.capabilities import (
-    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
-    Explainer,
     Scaling,
     TrainingHooks,
 )
@@ -162,17 +160,6 @@ class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
         return [f"{achieved}, while predicting the mean for every text gets {spread:.4g} and 0; {ADVICE}"]
 
 
-class NumberExplainer(Explainer["RegressionTask"]):
-    """Explains the number of a text, in the units of the files."""
-
-    @override
-    def explanations(self, task: RegressionTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        """Return one target: the number of the only text, as a function of the logits."""
-        return [
-            AttributionTarget(task.labels[0], lambda logits: task.numbers(logits, batch)[0], unit="units of the files")
-        ]
-
-
 class NumberFormatter(ExampleFormatter["RegressionTask"]):
     """Shows the number of a text and its standardised target."""
 
@@ -190,7 +177,6 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     outputs = (OUTPUT,)
     scoring = RegressionScoring
-    explainer = NumberExplainer()
     training_hooks = NumberTrainingHooks()
     scaling = NumberScaling()
     example_formatter = NumberFormatter()

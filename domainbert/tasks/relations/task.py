@@ -17,10 +17,8 @@ from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, map_contents, text_in
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.capabilities import (
-    AttributionTarget,
     DistillationTargets,
     ExampleFormatter,
-    Explainer,
     Inputs,
     TrainingHooks,
 )
@@ -121,25 +119,6 @@ class StartsDistillationTargets(DistillationTargets["StartsRelationsTask"]):
         return class_logits_at_starts(logits, batch)
 
 
-class RelationExplainer(Explainer["RelationsTask"]):
-    """Explains the predicted relation."""
-
-    @override
-    def text_to_tokenize(self, task: RelationsTask, text: str) -> str:
-        """Return the text with the markers that the model reads instead of the markers of the file."""
-        text_to_read, _ = task.reading.text_to_read(task.find_markers(text))
-        return text_to_read
-
-    @override
-    def explanations(self, task: RelationsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        def log_probabilities(logits: Tensor) -> Tensor:
-            """Return the log-probability of each relation of the only text."""
-            return torch.log_softmax(task.class_logits(logits, batch)[0].double(), dim=-1)
-
-        best = int(log_probabilities(logits).argmax())
-        return [AttributionTarget(task.classes[best], lambda logits: log_probabilities(logits)[best])]
-
-
 class RelationFormatter(ExampleFormatter["RelationsTask"]):
     """Shows the relation at each position that the head reads."""
 
@@ -160,7 +139,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     predictor = RelationClassifier
     scoring = RelationScoring
-    explainer = RelationExplainer()
     training_hooks = RelationTrainingHooks()
     inputs = MarkedInputs()
     example_formatter = RelationFormatter()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import groupby
 from operator import eq, itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,15 +17,14 @@ from typing_extensions import override
 from domainbert.base.fields import read_field
 from domainbert.data.examples import word_example
 from domainbert.data.packing import Example
-from domainbert.encoders.crf import Crf
 from domainbert.labelled.char_spans import Stretch, join_words
 from domainbert.labelled.items import Labelled, label_counts, label_set
 from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
-from domainbert.tasks.capabilities import AttributionTarget, Explainer, TrainingHooks
+from domainbert.tasks.capabilities import TrainingHooks
 from domainbert.tasks.config import NULL_LABEL_KEY
-from domainbert.tasks.decoding import decode_labels, decode_words, log_probability
+from domainbert.tasks.decoding import decode_labels, decode_words
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
 from domainbert.tasks.scoring import NullLabelScoring
 from domainbert.tasks.task import ADVICE, Batch
@@ -142,27 +140,11 @@ class WordTrainingHooks(TrainingHooks["TokenLabelsTask"]):
         return [f"{achieved}, while predicting {label!r} for every word gets {100 * baseline:.1f}; {ADVICE}"]
 
 
-class WordExplainer(Explainer["TokenLabelsTask"]):
-    """Explains the label of each word."""
-
-    @override
-    def explanations(self, task: TokenLabelsTask, logits: Tensor, batch: Batch) -> list[AttributionTarget]:
-        (ids,) = decode_labels(logits, batch, task.crf)
-        crf = task.crf or Crf(len(task.labels))  # for a linear head, a CRF that scores all sequences equally
-        targets = []
-        for word, label_id in enumerate(ids.tolist()):
-            allowed = {word: [index == label_id for index in range(len(task.labels))]}
-            score = partial(log_probability, crf, batch=batch, allowed=allowed)
-            targets.append(AttributionTarget(task.labels[label_id], score, (word, word + 1)))
-        return targets
-
-
 class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
     """Token classification with a linear head."""
 
     predictor = WordLabeller
     scoring = WordScoring
-    explainer = WordExplainer()
     training_hooks = WordTrainingHooks()
 
     def __init__(self, labels: Sequence[str], null_label: str | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from domainbert.data.packing import IGNORE_INDEX, Batch, RowPlan
 from domainbert.data.splits import PreparedCorpus
 from domainbert.models.card import load_code
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.masking import Masker, frequency_weights
+from domainbert.pretraining.masking import Masker
 from domainbert.pretraining.objective import MODEL, CorpusRows, Key, Models
 from domainbert.pretraining.token_prediction import TokenPrediction, ordinary_counts
 from domainbert.tokenization.load import DomainTokenizer
@@ -40,14 +39,6 @@ class MaskedLMObjective(TokenPrediction["MaskedLM"]):
     def __init__(self, config: MaskedLM, tokenizer: DomainTokenizer) -> None:
         super().__init__(config, tokenizer, config.z_loss)
         self.masker = Masker(config.masking, tokenizer.mask_id, tokenizer.vocab_size, tokenizer.special_ids)
-
-    def for_training(self, corpus: PreparedCorpus) -> MaskedLMObjective:
-        """Return the objective with the token counts of the corpus, if masking depends on them."""
-        if not self.config.masking.frequency_power:
-            return self
-        trained = copy(self)
-        trained.masker = replace(self.masker, counts=corpus.train.token_counts(corpus.vocab_size))
-        return trained
 
     def for_validation(self) -> MaskedLMObjective:
         """Return an objective with the default masking: 15 % of single pieces; 80 % [MASK], 10 % random, 10 % kept."""
@@ -84,9 +75,7 @@ class MaskedLMObjective(TokenPrediction["MaskedLM"]):
 
     @override
     def loss_without_context(self, corpus: PreparedCorpus) -> float:
-        # validation uses the default masking; tokens are weighted by their frequencies as in training
-        masking = MaskingConfig(frequency_power=self.config.masking.frequency_power)
-        return loss_without_context(corpus, masking, self.tokenizer.special_ids)
+        return loss_without_context(corpus, MaskingConfig(), self.tokenizer.special_ids)  # as in validation
 
     @override
     def flops_per_token(self, models: Models, length: int) -> float:
@@ -97,13 +86,13 @@ class MaskedLMObjective(TokenPrediction["MaskedLM"]):
 def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special_ids: Collection[int]) -> float:
     """Return the masked-LM loss that is reachable without context, in nats per masked token of validation.
 
-    For a [MASK], the best prediction is the frequency of the tokens hidden in training. For a kept or randomly replaced
+    For a [MASK], the best prediction is the token frequency in training. For a kept or randomly replaced
     token, the visible token is informative, and Bayes' rule on these frequencies gives the best prediction: a frequent
     token is unlikely to be a random replacement. This lowers the loss from about 7 to 6.3 nats. The number of hidden
-    tokens, spans and whole words are irrelevant, because validation hides single pieces.
+    tokens and whole words are irrelevant, because validation hides single pieces.
     """
     counts, held_out = ordinary_counts(corpus, special_ids)
-    train = (counts + 1) * frequency_weights(counts, masking.frequency_power)
+    train = counts + 1.0
     validation = held_out.astype(np.float64)
     return float(_context_free_loss(train / train.sum(), validation / max(validation.sum(), 1), masking))
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Fraction, PositiveFraction, Range, check_fields
 from domainbert.encoders.config import EncoderConfig
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, Spans, ZLoss
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, Rate, ZLoss
 
 Weight = Annotated[float, Range(0, 1e6, exclude_low=True)]
 
@@ -62,9 +62,10 @@ class ReplacedTokens(ObjectiveConfig):
     """Architecture of the generator. null uses the generator in the folder to continue from, otherwise half of the
     encoder's layers."""
 
-    sharing: Literal["gdes", "es", "none"] = "gdes"
-    """Sharing of embeddings between generator and discriminator. `es`: same parameters. `gdes`: the discriminator adds
-    its own learned difference to the generator's embeddings and does not update them. `none`: separate parameters."""
+    sharing: Literal["gdes", "es"] = "gdes"
+    """Sharing of embeddings between generator and discriminator. `es`, as in ELECTRA: same parameters. `gdes`, as in
+    DeBERTa-v3: the discriminator adds its own learned difference to the generator's embeddings and does not update
+    them."""
 
     mlm_probability: Rate = 0.15
     """Share of the tokens of a row that the generator predicts and that its samples replace."""
@@ -75,9 +76,6 @@ class ReplacedTokens(ObjectiveConfig):
 
     whole_word: bool = False
     """Hide all pieces of a word together."""
-
-    spans: Spans | None = None
-    """Hide spans of whole words for the generator, as in `masking` of masked LM."""
 
     final_mlm_probability: Rate | None = None
     """Share of the tokens to predict and replace at the end of training, reached linearly from `mlm_probability`. null
@@ -112,7 +110,6 @@ class ReplacedTokens(ObjectiveConfig):
             mask_share=self.mask_share,
             random_share=0.0,
             whole_word=self.whole_word,
-            spans=self.spans,
             final_mlm_probability=self.final_mlm_probability,
         )
 
@@ -122,11 +119,11 @@ class ReplacedTokens(ObjectiveConfig):
 
     @override
     def check(self, encoder: EncoderConfig) -> None:
-        """Raise `DomainbertError` if embeddings are shared and the generator's have another width."""
+        """Raise `DomainbertError` if the embeddings of the generator have another width."""
         width, generator_width = encoder.word_width, self.generator_config_for(encoder).word_width
-        if self.sharing != "none" and width != generator_width:
+        if width != generator_width:
             raise DomainbertError(
-                f"found sharing: {self.sharing}, but the generator's embeddings have width {generator_width}, the "
-                f"encoder's {width}; expected sharing: none, generator: {{layers: 0.5}} (as wide as the encoder), or a "
-                "family with a separate embedding width, such as ElectraConfig"
+                f"found embeddings of width {generator_width} in the generator, and of width {width} in the encoder; "
+                "expected generator: {layers: 0.5} (as wide as the encoder), or a family with a separate embedding "
+                "width, such as ElectraConfig"
             )

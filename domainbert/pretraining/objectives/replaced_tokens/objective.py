@@ -87,7 +87,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
     def for_validation(self) -> ReplacedTokensObjective:
         """Return an objective that masks 15 % of single pieces, all as [MASK], and samples at temperature 1."""
         config = replace(self.config, mlm_probability=0.15, mask_share=1.0, whole_word=False, temperature=1.0)
-        return ReplacedTokensObjective(replace(config, spans=None, final_mlm_probability=None), self.tokenizer)
+        return ReplacedTokensObjective(replace(config, final_mlm_probability=None), self.tokenizer)
 
     def corrupt(self, rows: CorpusRows, key: Key) -> Batch:
         """Return the original `input_ids`, the generator's input `masked_ids`, the positions `masked` (R * K,) of
@@ -152,8 +152,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
                     "architecture, or no objective.generator, to use the generator of this folder"
                 )
             generator = BuiltModel(generator_start.model("masked_lm"), generator_start.config, "masked_lm")
-        if self.config.sharing != "none":
-            share_embeddings(model, generator, self.config.sharing, new=is_new)
+        share_embeddings(model, generator, self.config.sharing, new=is_new)
         return {MODEL: model, GENERATOR: generator}
 
     def saved(self, built: Mapping[str, BuiltModel]) -> Mapping[str, BuiltModel]:

@@ -80,7 +80,7 @@ def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[n
     if shapes != generator_shapes:
         raise DomainbertError(
             f"objective.sharing: found word embeddings of shape {generator_shapes[0]} in the generator and "
-            f"{shapes[0]} in the encoder; expected equal shapes, or objective.sharing: none"
+            f"{shapes[0]} in the encoder; expected equal shapes"
         )
     names = parts.keys() if model.config.model_type == generator.config.model_type else {"word"}
     return {
@@ -98,7 +98,7 @@ def _check_same(part: nn.Module, other: nn.Module) -> None:
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
             "objective.sharing: found es, but generator and discriminator in init_from have different embeddings; "
-            "expected gdes or none, as in the training of init_from"
+            "expected gdes, as in the training of init_from"
         )
 
 
