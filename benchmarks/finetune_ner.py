@@ -119,10 +119,10 @@ def train_domainbert(
             return [without_other_pretokens(example) for example in found] if kept else found
 
     lightning.seed_everything(settings.seed, verbose=False)
-    module = TakesTurns(stage.model, stage.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
-    data = Sentences(stage.task, stage.train, stage.validation, batch_size=BATCH_SIZE, num_workers=num_workers)
-    data.resolve(module, "fit")
-    predict_all_entities(module.task)
+    loading = {"tokenizer": stage.model, "batch_size": BATCH_SIZE, "seed": settings.seed, "num_workers": num_workers}
+    data = Sentences(stage.task, stage.train, stage.validation, **loading)
+    predict_all_entities(data.task)
+    module = TakesTurns(stage.model, data.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
     if settings.word_by_word:
         module.task.valid = None
     adapt(module)

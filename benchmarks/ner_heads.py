@@ -81,11 +81,11 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
             by_word.reset()
 
     lightning.seed_everything(settings.seed, verbose=False)
-    module = ScoredTwice(stage.model, stage.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
-    data = LabelledData(stage.task, stage.train, stage.validation, batch_size=BATCH_SIZE, num_workers=0)
-    data.resolve(module, "fit")
-    task, validation = module.task, module.validation
-    predict_all_entities(task)
+    loading = {"tokenizer": stage.model, "batch_size": BATCH_SIZE, "seed": settings.seed, "num_workers": 0}
+    data = LabelledData(stage.task, stage.train, stage.validation, **loading)
+    predict_all_entities(data.task)
+    module = ScoredTwice(stage.model, data.task, optim=stage.optim, schedule=stage.schedule, seed=settings.seed)
+    task, validation = module.task, data.items("validation")
     by_word = EntityF1()
     with tempfile.TemporaryDirectory() as out:
         result = fit_labelled("finetune", module, data, stage, Path(out))

@@ -96,19 +96,23 @@ def train(
 
     lightning.seed_everything(SEED, verbose=False)
     schedule = ScheduleConfig(warmup_steps=WARMUP_STEPS)
+    data = PretrainingData(
+        settings.prepared,
+        settings.objective,
+        max_length=settings.length,
+        batch_size=settings.rows,
+        seed=SEED,
+        num_workers=num_workers,
+    )
     module = Pretraining(
         settings.config(),
-        None,
+        data.tokenizer,
         settings.objective,
         optim=settings.optim,
         schedule=schedule,
         seed=SEED,
         compile=torch.cuda.is_available(),
     )
-    data = PretrainingData(
-        settings.prepared, max_length=settings.length, batch_size=settings.rows, num_workers=num_workers
-    )
-    data.resolve(module, "fit")
     data.steps_per_epoch = num_steps
     adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}

@@ -8,6 +8,7 @@ from domainbert.data.examples import packed_loader as packed_loader
 from domainbert.data.prepared import open_prepared as open_prepared
 from domainbert.data.preparing import prepare_corpus as prepare_corpus
 from domainbert.distillation.corpus_distillation import Distillation as Distillation
+from domainbert.distillation.corpus_distillation import DistillationData as DistillationData
 from domainbert.distillation.prediction_config import HardTargets as HardTargets
 from domainbert.distillation.prediction_config import SoftTargets as SoftTargets
 from domainbert.distillation.student_config import StudentConfig as StudentConfig

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.data.batches import Share
@@ -16,17 +15,22 @@ from domainbert.distillation.task_distillation import TaskDistillation
 from domainbert.distillation.weighted import WeightedLosses
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.pretraining.data_module import texts_of_loaders
 from domainbert.pretraining.module import Pretraining
-from domainbert.pretraining.objective import BuiltModel, Objective, ValidationText
-from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
-from domainbert.pretraining.rows_module import RowsModule
+from domainbert.pretraining.objective import BuiltModel, Objective, RowSources, ValidationText
 from domainbert.tasks.finetuning import FineTuning
+from domainbert.tasks.initial_model import InitialModel
 from domainbert.tasks.task import Task
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import TrainingData
 from domainbert.training.module import TrainedModule
 
 NOWHERE: Any = None
+
+
+def no_tokenizer() -> Any:
+    """Attributes of a tokenizer that a training reads."""
+    return SimpleNamespace(model_max_length=None, fingerprint=None)
 
 
 class ReadyBatches(TrainingData):
@@ -43,7 +47,7 @@ class ReadyBatches(TrainingData):
         super().__init__(batch_size, num_workers)
         self.train, self.validations, self.steps_per_epoch = train, validations, num_steps
 
-    def resolve(self, module: TrainedModule | None, stage: str) -> None:
+    def open(self, stage: str) -> None:
         """All is there."""
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Any]:
@@ -63,52 +67,60 @@ def rank_of_trainer(device: str = "cpu", **values: Any) -> Any:
     return SimpleNamespace(**usual | {"fit_loop": SimpleNamespace(epoch_loop=progress)} | values)
 
 
-def pretraining(
-    objective: Objective[Any],
-    models: Mapping[str, EncoderWithHead],
-    optim: OptimConfig,
-    schedule: ScheduleConfig,
-    texts: Sequence[ValidationText],
-    seed: int = 0,
-) -> Pretraining:
-    """Pretraining of some models."""
-    module = Pretraining(BertConfig(), None, MaskedLM(), optim=optim, schedule=schedule, seed=seed)
-    module.set_objective(objective, {name: BuiltModel(model, NOWHERE, "") for name, model in models.items()})
-    module.validate_on(texts)
-    return module
+class ReadyPretraining(Pretraining):
+    """Pretraining of some models, with the texts of its validation loaders."""
+
+    def __init__(
+        self,
+        objective: Objective[Any],
+        models: Mapping[str, EncoderWithHead],
+        optim: OptimConfig,
+        schedule: ScheduleConfig,
+        texts: Sequence[ValidationText],
+        seed: int = 0,
+    ) -> None:
+        TrainedModule.__init__(self, optim, schedule, seed)
+        self.activation_checkpointing, self.compiles, self.embedding_steps = False, False, 0
+        self.texts, self.tokenizer = texts, no_tokenizer()
+        self.set_objective(objective, {name: BuiltModel(model, NOWHERE, "") for name, model in models.items()})
+
+    def check_data(self, data: TrainingData, stage: str) -> None:
+        """Accept ready-made batches."""
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
+        """Add the texts of the loader to the batch."""
+        texts = [self.texts[index] for index in texts_of_loaders(self.texts)[dataloader_idx]]
+        super().validation_step({"sources": RowSources(texts), **batch}, batch_idx, dataloader_idx)
 
 
-def fine_tuning(
-    model: EncoderWithHead,
-    task: Task[Any, Any],
-    optim: OptimConfig = OptimConfig(),
-    schedule: ScheduleConfig = ScheduleConfig(),
-    validation: Sequence[Any] = (),
-    seed: int = 0,
-    row: Tensor | None = None,
-    **settings: Any,
-) -> FineTuning:
+class ReadyFineTuning(FineTuning):
     """Fine-tuning of a model with a head for a task."""
-    from domainbert.tasks.ner.config import Ner  # this module serves tests of other tasks
 
-    module = FineTuning("none", Ner(), optim=optim, schedule=schedule, seed=seed, **settings)
-    module.set_model(model, task)
-    module.validate_on(validation)
-    module.row_of_entry, module.measures_loss = row, False
-    return module
+    def __init__(
+        self,
+        model: EncoderWithHead,
+        task: Task[Any, Any],
+        optim: OptimConfig = OptimConfig(),
+        schedule: ScheduleConfig = ScheduleConfig(),
+        seed: int = 0,
+    ) -> None:
+        TrainedModule.__init__(self, optim, schedule, seed)
+        self.begin(InitialModel(model, BertConfig(), no_tokenizer(), task), None, activation_checkpointing=False)
+        self.measures_loss, self.start_facts = False, {}
 
 
-def task_distillation(
-    model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, task: Task[Any, Any]
-) -> TaskDistillation:
+class ReadyTaskDistillation(TaskDistillation, ReadyFineTuning):
     """Distillation of some models with heads for a task."""
-    from domainbert.tasks.ner.config import Ner
 
-    module = TaskDistillation(["none"], Ner(), [], optim=OptimConfig(), schedule=ScheduleConfig())
-    module.set_model(model, task)
-    module.set_losses(losses)
-    module.set_teachers(teachers)
-    return module
+    ensemble = None
+
+    def __init__(
+        self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses, task: Task[Any, Any]
+    ) -> None:
+        ReadyFineTuning.__init__(self, model, task)
+        self.unfreeze_every = 0
+        self.set_losses(losses)
+        self.set_teachers(teachers)
 
 
 class CorpusDistillation(Distillation):
@@ -124,6 +136,9 @@ class CorpusDistillation(Distillation):
         seed: int = 0,
         unfreeze_every: int = 0,
     ) -> None:
-        RowsModule.__init__(self, None, MaskedLM(), optim, schedule, seed)
-        self.unfreeze_every = unfreeze_every
+        TrainedModule.__init__(self, optim, schedule, seed)
+        self.unfreeze_every, self.folders, self.tokenizer = unfreeze_every, [], no_tokenizer()
         self.begin(model, teachers, losses)
+
+    def check_data(self, data: TrainingData, stage: str) -> None:
+        """Accept ready-made batches."""

@@ -26,7 +26,7 @@ from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_ba
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import MicroBatchSize, OptimConfig, ScheduleConfig, Training
 from domainbert.training.trainer import build_trainer
-from tests.ready_made import ReadyBatches, pretraining
+from tests.ready_made import ReadyBatches, ReadyPretraining
 
 NUM_STEPS, BATCH_SIZE = 10, 8
 CONFIG = BertConfig(
@@ -109,13 +109,14 @@ def masked_lm_module(
     seed: int = 0,
 ) -> Pretraining:
     """Masked LM of one model, which validates the corpus' own text."""
-    return pretraining(reader.objective, {"model": model}, optim, schedule, texts, seed)
+    return ReadyPretraining(reader.objective, {"model": model}, optim, schedule, texts, seed)
 
 
 def logs_each_step() -> dict[str, Any]:
     """Attributes of a Trainer by which every step is logged."""
     loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
-    return {"fit_loop": loop, "log_every_n_steps": 1, "max_steps": 10}
+    quiet = {"precision_plugin": SimpleNamespace(), "progress_bar_callback": None}
+    return {"fit_loop": loop, "log_every_n_steps": 1, "max_steps": 10, **quiet}
 
 
 class Losses(lightning.Callback):

@@ -3,44 +3,95 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import Dataset
 from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
+from domainbert.data.batches import Share
 from domainbert.data.packing import IGNORE_INDEX, Batch
-from domainbert.data.splits import PreparedCorpus
+from domainbert.data.remote_files import CacheConfig
 from domainbert.distillation.batches import CountedRows, batch_counts
-from domainbert.distillation.config import LossConfig
+from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import TokenPositions
 from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
-from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs
-from domainbert.encoders.config import EncoderConfig, max_length_problem
+from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs, sizes_of
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
+from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.models.card import CardConfig, card_head, load_code, model_card
+from domainbert.models.card import CardConfig, card_head, inherited_values, load_code, model_card
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.models.loading import load_model, predicts_entries
 from domainbert.models.saving import save_model
-from domainbert.pretraining.batches import TrainRows
 from domainbert.pretraining.config import MaskingConfig
-from domainbert.pretraining.data_module import PretrainingData
+from domainbert.pretraining.data_module import PreparedInput, PretrainingData
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
+from domainbert.pretraining.phases import PhasedRows
 from domainbert.pretraining.rows_module import RowsModule
+from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.checkpoints import whole_weights
-from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.config import LengthPhase, OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import from_plain, read_argument
 from domainbert.training.module import seeded
+
+
+class DistillationData(PretrainingData):
+    """Packed rows of a prepared corpus, masked for masked LM, for `Distillation`.
+
+        data = DistillationData("runs/prepared", max_length=128, batch_size=256)
+
+    >>> from domainbert import DistillationData
+    >>> DistillationData("runs/prepared", max_length=64).row_length
+    64
+
+    Batches also have the indices and counts by which the losses are divided.
+
+    Args:
+        masking: masking of the input of student and teachers.
+        prepared, max_length, batch_size, test, predict, cache, seed, num_workers: see `PretrainingData`.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedInput,
+        masking: MaskingConfig = MaskingConfig(),
+        *,
+        max_length: int | Sequence[LengthPhase] = 128,
+        batch_size: int = 64,
+        test: str | Path | None = None,
+        predict: Sequence[str] | None = None,
+        cache: CacheConfig | None = None,
+        seed: int = 0,
+        num_workers: int | None = None,
+    ) -> None:
+        super().__init__(
+            prepared,
+            MaskedLM(from_plain(MaskingConfig, masking)),
+            max_length=max_length,
+            batch_size=batch_size,
+            test=test,
+            predict=predict,
+            cache=cache,
+            seed=seed,
+            num_workers=num_workers,
+        )
+
+    def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
+        """Return the micro-batches of a rank, with the counts of their global batches."""
+        return PhasedRows(self.plan(steps.stop), share, steps, CountedRows)
 
 
 class Distillation(DistillationModule, RowsModule):
@@ -48,12 +99,15 @@ class Distillation(DistillationModule, RowsModule):
 
         student = StudentConfig(every_nth_layer=2)
         module = Distillation(["models/teacher"], [SoftTargets(), HardTargets()], student=student)
-        lightning.Trainer(max_steps=10_000).fit(module, PretrainingData("runs/prepared", max_length=128))
+        lightning.Trainer(max_steps=10_000).fit(module, DistillationData("runs/prepared", max_length=128))
         module.save_pretrained("runs/student")
 
-    >>> from domainbert import Distillation, HardTargets
-    >>> Distillation(["model"], [HardTargets()], unfreeze_every=100).unfreeze_every
-    100
+    >>> from domainbert import Distillation, HardTargets, StudentConfig
+    >>> student = StudentConfig(first_layers=1)
+    >>> module = Distillation(["model"], [HardTargets()], student=student)  # doctest: +ELLIPSIS
+    model: ...
+    >>> module.model.encoder.num_hidden_layers
+    1
 
     Teachers and student read the same batches; the teachers are in eval mode, without gradients, and in no checkpoint.
     Logged: `train/NAME` and `validation/NAME` of each loss, and the weighted sum as `train/loss`, `validation/loss`.
@@ -62,21 +116,17 @@ class Distillation(DistillationModule, RowsModule):
         teachers: model folders, usually one; several are an ensemble, whose logits are averaged.
         losses: losses of the student; their weighted sum is minimised.
         student: architecture of the student, and the weights that it copies from the first teacher.
-        masking: masking of the input of student and teachers.
         optim, schedule: optimizer and learning-rate schedule; `head_lr` is also the learning rate of projections.
-        seed: random seed of new weights, dropout, and of data without a seed (order, masks).
+        seed: random seed of new weights and dropout.
         unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
         dropout: dropout of the student during training; None keeps the dropout of its config.
         activation_checkpointing: recompute each layer in the backward pass, which saves memory.
+        saved: plain values of a checkpoint, in place of the teachers.
 
     Attributes:
         config: architecture of the student.
         predicts: whether the student has a trained or copied masked-LM head, which is saved.
     """
-
-    validates_by_language = False
-    config: EncoderConfig
-    predicts: bool
 
     def __init__(
         self,
@@ -84,26 +134,29 @@ class Distillation(DistillationModule, RowsModule):
         losses: Sequence[LossConfig],
         *,
         student: StudentConfig = StudentConfig(),
-        masking: MaskingConfig = MaskingConfig(),
         optim: OptimConfig = OptimConfig(),
         schedule: ScheduleConfig = ScheduleConfig(),
         seed: int = 0,
         unfreeze_every: int = 0,
         dropout: float | None = None,
         activation_checkpointing: bool = False,
+        saved: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__(optim, schedule, seed)
         self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
         self.student: StudentConfig = from_plain(StudentConfig, student)
-        self.set_loss_configs(losses, len(self.folders))
-        masked_lm = MaskedLM(from_plain(MaskingConfig, masking))
-        super().__init__(self.folders[0].tokenizer(), masked_lm, optim, schedule, seed)
-        self.unfreeze_every, self.dropout = unfreeze_every, dropout
-        self.activation_checkpointing = activation_checkpointing
+        self.set_loss_configs(losses, 1 if saved else len(self.folders))
+        self.unfreeze_every = unfreeze_every
+        with seeded(seed):
+            if saved is None:
+                self._build(dropout)
+            else:
+                self._build_saved(saved, dropout)
+        self.model.encoder.activation_checkpointing = activation_checkpointing
         self.record_arguments(
             teachers=self.paths,
             losses=self.loss_configs,
             student=self.student,
-            masking=masked_lm.masking,
             optim=self.optim,
             schedule=self.schedule,
             seed=seed,
@@ -117,61 +170,70 @@ class Distillation(DistillationModule, RowsModule):
         """Folders of the teachers."""
         return [folder.path for folder in self.folders]
 
-    def objective_for(self, corpus: PreparedCorpus) -> Any:
-        """Return the masked-LM objective; raise `DomainbertError` if the corpus has another vocabulary than a
-        teacher."""
-        for folder in self.folders:
-            if folder.tokenizer().fingerprint != corpus.tokenizer_fingerprint:
-                names = ", ".join(type(loss).__name__ for loss in self.loss_configs)
-                raise DomainbertError(
-                    f"prepared: {corpus.tokenizer_folder.parent} has another vocabulary than the teacher "
-                    f"{folder.path}, but {names} compare token by token; expected a corpus prepared with the tokenizer "
-                    "of the teacher, or the stage distill-task, which compares words"
-                )
-        return super().objective_for(corpus)
-
-    @property
-    @override
-    def fingerprint(self) -> None:
-        """None, so that the data does not compare vocabularies: `objective_for` does, for each teacher."""
-
-    def wrap(self, rows: TrainRows) -> Dataset[Batch]:
-        """Return the rows with the counts by which the losses are divided."""
-        return CountedRows(rows)
-
-    def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
-        """Build the student if it does not exist; see `TrainedModule.resolve`. Raise `DomainbertError` if rows are
-        longer than the positions of a model, or if the data has held-out texts, which no validation reads."""
-        if data.held_out and stage in ("fit", "validate"):
-            found = f"{', '.join(data.held_out)} in PretrainingData with Distillation"
-            raise DomainbertError(f"held_out: found {found}; expected none, or Pretraining")
-        if not self.is_built:
-            self.build(data.corpus)
+    def check_rows(self, data: PretrainingData) -> None:
+        """Raise `DomainbertError` if the data is not for distillation, or if rows exceed the positions of a model."""
+        if not isinstance(data, DistillationData):
+            found = f"{type(data).__name__} with Distillation; expected DistillationData"
+            raise DomainbertError(f"trainer.{TrainerFn(self.trainer.state.fn).value}: found {found}")
         positions = {"the student": self.config.max_length}
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():
             if data.row_length > count:
                 raise DomainbertError(max_length_problem(data.row_length, count, name))
 
-    def build(self, corpus: PreparedCorpus | None) -> None:
+    def _build(self, dropout: float | None) -> None:
         """Load the teachers, build the student from the first of them, and set the losses. Raise `DomainbertError` if a
-        loss cannot compare student and teacher (named by its index), or reads a head that a teacher does not have."""
-        with seeded(self.seed):
-            teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
-            folder, first_teacher = self.folders[0], teachers[0]
-            self.config = student_config(self.student, folder.config)
-            config = self.config.with_dropout(self.dropout)  # only for the training: `self.config` is saved
-            # pad_id of config.json may differ from the tokenizer's
-            vocabulary = folder.vocabulary._replace(pad_id=folder.tokenizer().pad_id)
-            model, copied = build_student(
-                config, self.student, first_teacher, "masked_lm", num_labels=0, vocabulary=vocabulary
-            )
-            model.encoder.activation_checkpointing = self.activation_checkpointing
-            print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
-            losses = self._build_losses(model, first_teacher)
+        loss cannot compare student and teacher (named by its index), reads a head that a teacher does not have, or if
+        teachers have different vocabularies."""
+        if not self.folders:
+            raise DomainbertError("teachers: found none; expected at least one model folder")
+        folder = self.folders[0]
+        self.tokenizer = folder.tokenizer()
+        for other in self.folders[1:]:
+            if other.tokenizer().fingerprint != self.tokenizer.fingerprint:
+                expected = "the same, as teachers are compared token by token; or distill-task, which compares words"
+                found = f"{other.path} has another vocabulary than {folder.path}"
+                raise DomainbertError(f"teachers: {found}; expected {expected}")
+        teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
+        self.config = student_config(self.student, folder.config)
+        config = self.config.with_dropout(dropout)  # only for the training: `self.config` is saved
+        # pad_id of config.json may differ from the tokenizer's
+        vocabulary = folder.vocabulary._replace(pad_id=self.tokenizer.pad_id)
+        model, copied = build_student(
+            config, self.student, teachers[0], "masked_lm", num_labels=0, vocabulary=vocabulary
+        )
+        print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
+        self._teacher_sizes = sizes_of(teachers[0].encoder)
+        losses = self._build_losses(model)
         # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
         self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
+        self.names, self.card_values = [model_name(path) for path in self.paths], inherited_values(self.paths[0])
         self.begin(model, teachers if losses.needs_teacher else [], losses)
+
+    def _build_saved(self, saved: Mapping[str, Any], dropout: float | None) -> None:
+        """Build the student of a checkpoint, whose weights are loaded later, without teachers."""
+        self.tokenizer = DomainTokenizer.from_plain(saved["tokenizer"])
+        self.config = read_argument("saved.config", EncoderConfig, saved["config"])
+        vocabulary = VocabularyFacts(saved["vocab_size"], self.tokenizer.pad_id)
+        model = build_model(self.config.with_dropout(dropout), vocabulary, "masked_lm", 0)
+        self._teacher_sizes, self.predicts = Sizes(*saved["teacher"]), saved["predicts"]
+        self.names, self.card_values = list(saved["names"]), dict(saved["card"])
+        self.begin(model, [], self._build_losses(model))
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the student, so that `load_from_checkpoint` needs no teacher."""
+        super().on_save_checkpoint(checkpoint)
+        arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        arguments["teachers"] = []
+        arguments["saved"] = {
+            "tokenizer": self.tokenizer.as_plain(),
+            "config": as_plain(self.config),
+            "vocab_size": self.model.encoder.input_embeddings.num_embeddings,
+            "teacher": list(astuple(self._teacher_sizes)),
+            "predicts": self.predicts,
+            "names": self.names,
+            "card": self.card_values,
+        }
 
     def begin(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
         """Set student, teachers and losses, and the sums of a validation: of each loss, and of each count."""
@@ -182,9 +244,9 @@ class Distillation(DistillationModule, RowsModule):
         names = [*(f"loss {name}" for name in losses.names), *counts]
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
-    def _build_losses(self, model: EncoderWithHead, teacher: EncoderWithHead) -> WeightedLosses:
+    def _build_losses(self, model: EncoderWithHead) -> WeightedLosses:
         """Return the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
-        weighted = WeightedLosses(self.loss_configs, model.encoder, teacher.encoder)
+        weighted = WeightedLosses(self.loss_configs, sizes_of(model.encoder), self._teacher_sizes)
         headless = [folder.path for folder in self.folders if not predicts_entries(folder.config, folder.head)]
         if weighted.reads & {"predicted", "all"} and headless:
             raise DomainbertError(
@@ -199,7 +261,7 @@ class Distillation(DistillationModule, RowsModule):
         means = self.losses.means(self._loss_sums(batch), batch | {"num_outputs": batch["num_targets"]})
         return self.record_loss(self.losses.total(means), means)
 
-    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+    def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add the losses and counts of a batch to the sums of the validation, unless the batch is a copy."""
         has_target = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
@@ -214,12 +276,10 @@ class Distillation(DistillationModule, RowsModule):
 
     @override
     def report(self, stage: str) -> None:
-        """Log the mean of each loss over the validation, and their weighted sum; clear the sums."""
+        """Log the mean of each loss over the validation, and their weighted sum."""
         sums = self.sums.compute()
-        self.sums.reset()
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
-        self.log_dict({f"{stage}/{name}": value for name, value in means.items()})
-        self.log(f"{stage}/loss", self.losses.total(means))
+        self.log_scores(stage, {**means, "loss": self.losses.total(means)}, "loss")
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
         """Write the model folder of the student; every process must call it.
@@ -229,28 +289,31 @@ class Distillation(DistillationModule, RowsModule):
             card: text of the model card; None writes a default card.
 
         Raises:
-            DomainbertError: the student is not built yet; a weight is not finite.
+            DomainbertError: a weight is not finite.
         """
-        if not self.is_built:
-            raise DomainbertError("save_pretrained: the student is not built yet; expected trainer.fit before it")
-        assert self.tokenizer is not None
         weights = whole_weights(self.model)
         head = "masked_lm" if self.predicts else None
         text = self.card({}) if card is None else card
-        names = [model_name(path) for path in self.paths]
         with self.writing() as writes:
             if writes:
                 save_model(
-                    Path(folder), self.model, self.config, self.tokenizer, head, text, weights=weights, teachers=names
+                    Path(folder),
+                    self.model,
+                    self.config,
+                    self.tokenizer,
+                    head,
+                    text,
+                    weights=weights,
+                    teachers=self.names,
                 )
 
     def card(self, facts: Mapping[str, Any], card_config: CardConfig | None = None) -> str:
         """Return the text of a model card. `facts` are further rows of its table; `card_config` has the settings of the
         user."""
-        title, names = "Domain student", ", ".join(path.name for path in self.paths)
+        title, names = "Domain student", ", ".join(self.names)
         rows = {"encoder": self.config.model_type, "teacher": names, **facts}
         tag = "fill-mask" if self.predicts else "feature-extraction"
-        head = card_head(title, tag, card_config, self.paths[0], tags=["distillation"])
+        head = card_head(title, tag, card_config, self.card_values, tags=["distillation"])
         return model_card(title, "An encoder distilled with domainbert.", rows, load_code(), head)
 
     def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ from domainbert.corpus.config import CorpusConfig
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import Batch, Example
 from domainbert.distillation.batches import DistillationBatches
-from domainbert.distillation.config import LossConfig
+from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.prediction_config import (
@@ -32,19 +32,21 @@ from domainbert.distillation.soft_labels import SoftLabels
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
-from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs
+from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs, sizes_of
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.labelled.contents import Content
-from domainbert.models.folder import ModelFolder
+from domainbert.models.folder import open_model
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.finetuning import FineTuning, InitialModel
+from domainbert.tasks.finetuning import FineTuning, path_to_record
+from domainbert.tasks.initial_model import InitialModel, ModelSource, initial_model, task_of_settings
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
-from domainbert.training.hparams import from_plain
+from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.module import TrainedModule, seeded
 
 
 class TransferData(LabelledData):
@@ -62,16 +64,15 @@ class TransferData(LabelledData):
         unlabelled: corpus of the domain, which is split into sentences; or the texts themselves.
         max_unlabelled: largest number of sentences to draw from the corpus at random; None takes all.
         unlabelled_batch_size: unlabelled sentences per optimizer step.
-
-    Attributes:
-        logits: logits of all examples by each teacher; None if the teachers run during training.
+        teachers: fine-tuned model folders for the same labels, whose logits the batches contain if there is a `cache`.
+        cache: folder for teacher logits, so that each teacher runs once; None runs the teachers in every step.
+        top_k: number of logits per word or text that the cache keeps.
+        precision: precision of teachers that fill the cache.
     """
-
-    logits: Sequence[SoftLabels] | None = None
 
     def __init__(
         self,
-        task: TaskConfig,
+        task: TaskConfig | Task[Any, Any],
         train: Any = None,
         validation: Any = None,
         test: Any = None,
@@ -80,13 +81,17 @@ class TransferData(LabelledData):
         unlabelled: CorpusConfig | Sequence[Content] | None = None,
         max_unlabelled: int | None = 20_000,
         unlabelled_batch_size: int = 64,
-        model: Any = None,
+        teachers: Sequence[str | Path] | Teachers = (),
+        cache: str | Path | None = None,
+        top_k: int = 64,
+        precision: Precision = "auto",
+        tokenizer: Any = None,
         batch_size: int = 32,
         max_length: int | None = None,
-        seed: int | None = None,
+        seed: int = 1,
         num_workers: int | None = None,
     ) -> None:
-        options = {"model": model, "batch_size": batch_size, "max_length": max_length, "seed": seed}
+        options = {"tokenizer": tokenizer, "batch_size": batch_size, "max_length": max_length, "seed": seed}
         super().__init__(task, train, validation, test, predict, **options, num_workers=num_workers)
         check_value("unlabelled_batch_size", unlabelled_batch_size, BatchSize)
         if isinstance(unlabelled, (str, Path)):
@@ -94,19 +99,45 @@ class TransferData(LabelledData):
             raise DomainbertError(f"unlabelled: found {found}")
         self.unlabelled, self.max_unlabelled = unlabelled, max_unlabelled
         self.unlabelled_batch_size = unlabelled_batch_size
+        if isinstance(teachers, Teachers):
+            self.teachers = teachers
+        self._teachers = teachers
+        self._cache, self._top_k, self._precision = None if cache is None else Path(cache), top_k, precision
+
+    @cached_property
+    def teachers(self) -> Teachers | None:
+        """The teachers, loaded by the first call; None without teachers. Raise `DomainbertError` if a teacher has
+        another task or other labels."""
+        paths = [Path(path) for path in cast("Sequence[str | Path]", self._teachers)]
+        return load_teachers(paths, self.task, self._precision, self._cache, self._top_k) if paths else None
 
     @cached_property
     def text(self) -> TransferText:
         """Items of the training set, and the unlabelled sentences."""
         train, unlabelled = self.labelled("train"), self.unlabelled
         if unlabelled is None or isinstance(unlabelled, CorpusConfig):
-            return TransferText.read(train, unlabelled, self.max_unlabelled, self.resolved_task.word_splitting)
+            return TransferText.read(train, unlabelled, self.max_unlabelled, self.task.word_splitting)
         return TransferText(train, unlabelled)
+
+    def open(self, stage: str) -> None:
+        """Read the files of a stage; for `fit`, compute the logits of the teachers for the cache. If they run in each
+        step, compute only a few, so that a teacher that cannot predict is found at once."""
+        super().open(stage)
+        if stage == "fit" and self.teachers is not None and self.logits is None:
+            self.teachers.check(self.examples("train"))
+
+    @cached_property
+    def logits(self) -> Sequence[SoftLabels] | None:
+        """Logits of all examples by each teacher; None if the teachers run during training."""
+        if self.teachers is None or self.teachers.cache is None:
+            return None
+        sizes = [example.num_outputs for example in self.examples("train")]
+        return self.teachers.soft_labels(self.text, self.task, sizes)
 
     def examples(self, name: str) -> list[Example]:
         """Return the examples of a data set (`train`, ...). In `train` the unlabelled examples come last."""
         if name == "train" and name not in self._examples:
-            self._examples[name] = self.text.encode(self.resolved_task, self.tokenizer, self.window)
+            self._examples[name] = self.text.encode(self.task, self.tokenizer, self.window)
         return super().examples(name)
 
     @property
@@ -115,7 +146,7 @@ class TransferData(LabelledData):
         num_unlabelled = len(self.text.sentences)
         if not num_unlabelled:
             return [self.order]
-        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.order.seed)]
+        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.seed)]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""
@@ -125,137 +156,117 @@ class TransferData(LabelledData):
 class TaskDistillation(DistillationModule, FineTuning):
     """Distils fine-tuned models on labelled and unlabelled text of their task into a smaller one.
 
-        data = TransferData(Ner(), "train.conll", "dev.conll")
+        data = TransferData(Ner(), "train.conll", "dev.conll", tokenizer="runs/tagger")
         module = TaskDistillation(["runs/tagger"], data.task, [SoftTargets(), HardTargets()])
         lightning.Trainer(max_epochs=5).fit(module, data)
 
-    >>> from domainbert import Ner, SoftTargets, TaskDistillation
-    >>> TaskDistillation(["model"], Ner(), [SoftTargets()], cache="soft-labels").top_k
-    64
+    >>> from domainbert import Classification, SoftTargets, StudentConfig, TaskDistillation
+    >>> student = StudentConfig(first_layers=1)
+    >>> module = TaskDistillation(["classifier"], Classification(), [SoftTargets()], student=student)
+    student: embeddings, layers 0, head of the teacher; the rest starts at random
+    >>> module.task.labels
+    ('civil', 'criminal')
 
     It validates, tests, predicts and saves like `FineTuning`. Teachers do not run during training if the batches
-    contain their logits and no loss compares layers.
+    contain their logits (see `TransferData`) and no loss compares layers.
 
     Args:
         teachers: fine-tuned model folders for the same labels; several are an ensemble, whose logits are averaged.
-        task: the task, such as `Ner()`.
+        task: see `FineTuning`; without labels, the labels of the first teacher.
         losses: losses of the student; their weighted sum is minimised.
         model: model folder that the student starts from; None derives the student from the first teacher.
         student: architecture of a student derived from the first teacher, and the weights that it copies.
-        cache: folder for teacher logits, so that each teacher runs once; None runs the teachers in every step.
-        top_k: number of logits per word or text that the cache keeps.
         unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
-        precision: precision of teachers that run before the training to fill the cache.
+        max_length: window length in tokens; None takes the positions of the student, but at most the length with which
+            its teachers were trained.
         optim, schedule, seed, dropout, activation_checkpointing: see `FineTuning`.
     """
 
-    data_class = "TransferData"
     kind = "Distilled"
+    ensemble: Teachers | None
 
     def __init__(
         self,
         teachers: Sequence[str | Path] | Teachers,
-        task: TaskConfig,
+        task: Task[Any, Any] | TaskConfig,
         losses: Sequence[LossConfig],
         *,
-        model: str | Path | ModelFolder | None = None,
+        model: ModelSource | None = None,
         student: StudentConfig = StudentConfig(),
-        cache: str | Path | None = None,
-        top_k: int = 64,
         unfreeze_every: int = 0,
-        precision: Precision = "auto",
         optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
         schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
         seed: int = 1,
         dropout: float | None = None,
+        max_length: int | None = None,
         activation_checkpointing: bool = False,
     ) -> None:
-        self.given_teachers = teachers
+        TrainedModule.__init__(self, optim, schedule, seed)
         paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
-        self.set_loss_configs(losses, len(paths))
-        # without an own model, the student is built later from the first teacher
-        self.own_model, self.student = model, cast(StudentConfig, from_plain(StudentConfig, student))
-        FineTuning.__init__(
-            self,
-            paths[0] if model is None else model,
-            task,
-            optim=optim,
-            schedule=schedule,
-            seed=seed,
-            dropout=dropout,
-            activation_checkpointing=activation_checkpointing,
-        )
-        check_task_distillation(self.task_config, self.loss_configs, self.student, model is not None, cache is not None)
-        self.paths, self.cache, self.top_k = paths, None if cache is None else Path(cache), top_k
-        self.unfreeze_every, self.precision = unfreeze_every, precision
-        recorded_model = None if model is None else self.hparams["model"]  # `FineTuning` recorded the first teacher
+        student = cast(StudentConfig, from_plain(StudentConfig, student))
+        is_saved = isinstance(model, Mapping)  # the plain values of a checkpoint
+        self.set_loss_configs(losses, 1 if is_saved else len(paths))
+        self.unfreeze_every = unfreeze_every
+        task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
+        if not is_saved:
+            config = task.config if isinstance(task, Task) else task
+            assert config is not None
+            has_cache = isinstance(teachers, Teachers) and teachers.cache is not None
+            check_task_distillation(config, self.loss_configs, student, model is not None, has_cache)
+        self.ensemble = None if is_saved else _open_teachers(teachers, task)
+        with seeded(seed):
+            if model is None:
+                assert self.ensemble is not None
+                initial = _initial_student(self.ensemble, student, _task_of(task, self.ensemble), dropout)
+            else:
+                initial = initial_model(model, task, dropout=dropout)
+            if self.ensemble is None:
+                teacher_sizes = Sizes(*cast("Mapping[str, Any]", model)["teacher"])
+            else:
+                initial = replace(initial, teachers=tuple(map(model_name, paths)))
+                teacher_sizes = sizes_of(self.ensemble.predictors[0].model.encoder)
+                max_length = max_length or min(initial.config.max_length, self.ensemble.default_max_length)
+                if max_length > initial.config.max_length:
+                    raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
+            self.begin(initial, max_length, activation_checkpointing)
+            # the sizes of the teacher matter only to losses on layers, which require a single teacher
+            self._teacher_sizes = teacher_sizes
+            weighted = WeightedLosses(self.loss_configs, sizes_of(self.model.encoder), teacher_sizes)
+        self.set_losses(weighted)
+        if self.ensemble is not None:
+            check_losses(weighted, self, self.ensemble, self.max_length, has_model=model is not None)
+            runs = weighted.needs_hidden or (weighted.needs_teacher and self.ensemble.cache is None)  # in each step
+            self.set_teachers([teacher.model for teacher in self.ensemble.predictors] if runs else [])
+        self.start_facts = {"teachers": ", ".join(self.initial.teachers), "seed": seed}
         self.record_arguments(
             teachers=paths,
+            task=self.task.config,
             losses=self.loss_configs,
-            model=recorded_model,
-            student=self.student,
-            cache=self.cache,
-            top_k=top_k,
+            model=None if model is None else path_to_record(model),
+            student=student,
             unfreeze_every=unfreeze_every,
-            precision=precision,
+            optim=self.optim,
+            schedule=self.schedule,
+            seed=seed,
+            dropout=dropout,
+            max_length=max_length,
+            activation_checkpointing=activation_checkpointing,
         )
 
-    def ensemble(self, task: Task[Any, Any]) -> Teachers:
-        """Return the teachers, loaded once; raise `DomainbertError` if a teacher has another task or other labels."""
-        if not isinstance(self.given_teachers, Teachers):
-            precision = cast(Precision, self.precision)
-            self.given_teachers = load_teachers(self.paths, task, precision, self.cache, self.top_k)
-        return self.given_teachers
+    def setup(self, stage: str) -> None:
+        """Check the data and the strategy of the Trainer."""
+        super().setup(stage)
+        data = getattr(self.trainer, "datamodule", None)
+        if stage == "fit" and isinstance(data, LabelledData) and not isinstance(data, TransferData):
+            name = type(data).__name__
+            raise DomainbertError(f"trainer.fit: found {name} with TaskDistillation; expected TransferData")
 
-    def default_window(self, task: Task[Any, Any]) -> int:
-        """Return the default window in tokens: the positions of the student, but at most the length with which its
-        teachers were trained."""
-        teachers = self.ensemble(task)
-        config = self.open().config if self.own_model is not None else self._student_config(teachers)
-        return min(config.max_length, teachers.default_max_length)
-
-    def card_facts(self) -> dict[str, object]:
-        """Return rows of a model card on the start of the training."""
-        return {"teachers": ", ".join(map(str, self.paths)), "seed": self.seed}
-
-    def _student_config(self, teachers: Teachers) -> EncoderConfig:
-        return student_config(self.student, teachers.predictors[0].config)
-
-    def initial_model(self, task: Task[Any, Any]) -> InitialModel:
-        """Return the student at the start: the given `model`, or a student derived from the first teacher if the model
-        is None."""
-        teachers = self.ensemble(task)
-        names = tuple(map(model_name, teachers.paths))
-        if self.own_model is not None:
-            return replace(super().initial_model(task), teachers=names)
-        teacher = teachers.predictors[0]
-        config, tokenizer = self._student_config(teachers), teacher.tokenizer
-        student, copied = build_student(
-            config.with_dropout(self.dropout),  # only for the training: `config` is saved
-            self.student,
-            teacher.model,
-            head=task.head_config,
-            num_labels=len(task.labels),
-            vocabulary=VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, tokenizer.pad_id),
-        )
-        print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
-        return InitialModel(student, config, tokenizer, names)
-
-    def set_initial_model(self, initial: InitialModel, task: Task[Any, Any], max_length: int) -> None:
-        """Set the student to train, and build the losses that compare the student with its teachers.
-
-        Raise `DomainbertError` if `max_length` exceeds the positions of the student, or if the losses cannot compare
-        student and teachers.
-        """
-        if max_length > initial.config.max_length:
-            raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
-        super().set_initial_model(initial, task, max_length)
-        teachers = self.ensemble(task)
-        # the sizes of the teacher matter only to losses on layers, which require a single teacher
-        teacher_encoder = teachers.predictors[0].model.encoder
-        weighted = WeightedLosses(self.loss_configs, initial.model.encoder, teacher_encoder)
-        check_losses(weighted, self, initial, teachers, max_length)
-        self.set_losses(weighted)
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store the student, so that `load_from_checkpoint` needs no teacher."""
+        super().on_save_checkpoint(checkpoint)
+        arguments = checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY]
+        arguments["model"]["teacher"] = list(astuple(self._teacher_sizes))
+        arguments["teachers"] = []
 
     def set_losses(self, losses: WeightedLosses) -> None:
         """Set the losses. `SoftTargets` gets the divergence of the task, and the unit (a token or a text) that has a
@@ -266,33 +277,12 @@ class TaskDistillation(DistillationModule, FineTuning):
                 distillation_targets = require_distillation_targets(self.task)
                 loss.divergence, loss.unit = distillation_targets.divergence, distillation_targets.softmax_over
 
-    def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """Build the models like `FineTuning`. Before a training, compute the teacher logits if there is a cache for
-        them; also set the teachers if they run in each step."""
-        if not self.is_built:
-            self.ensemble(data.resolved_task)  # loads the teachers before random weights are drawn
-        super().resolve(data, stage)
-        if stage != "fit":
-            return
-        if not isinstance(data, TransferData):
-            name = type(data).__name__
-            raise DomainbertError(f"trainer.fit: found {name} with TaskDistillation; expected TransferData")
-        teachers, examples = self.ensemble(self.task), data.examples("train")
-        in_cache = teachers.cache is not None and "predicted" in self.losses.reads
-        data.logits = None  # another module may have set the logits of its teachers
-        if in_cache:
-            sizes = [example.num_outputs for example in examples]
-            data.logits = teachers.soft_labels(data.text, self.task, sizes)
-        runs_teachers = self.losses.needs_hidden or (self.losses.needs_teacher and not in_cache)  # in each step
-        if runs_teachers:
-            self.set_teachers([teacher.model for teacher in teachers.check(examples).predictors])
-
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
         positions = batch["positions"] if self.losses.reads else None  # None: no loss reads logits
         # the student may hold embeddings only for the ids in the data; teachers hold all
-        rows = self.row_of_entry
-        student_batch = batch if rows is None else batch | {"input_ids": rows[batch["input_ids"]]}
+        ids = batch["input_ids"] if self.entries is None else self.entries.rows_of(batch["input_ids"])
+        student_batch = batch | {"input_ids": ids}
         layers = self.losses.attention_layers(side="student")
         student = compute_outputs(self.model, student_batch, layers, positions)
         student = self._task_outputs(student, batch)
@@ -326,10 +316,19 @@ class TaskDistillation(DistillationModule, FineTuning):
         if cached_logits is not None and not self.losses.needs_hidden:
             return Outputs(hidden=[], projections={}, logits=cached_logits)
         needs_logits = "predicted" in self.losses.reads and cached_logits is None
+        self._check_teachers_can_run()
         positions = batch["positions"] if needs_logits else None
         with torch.no_grad():
             outputs = mean_outputs([self._teacher_outputs(teacher, batch, positions) for teacher in self.teachers])
         return replace(outputs, logits=cached_logits) if outputs.logits is None else outputs
+
+    def _check_teachers_can_run(self) -> None:
+        if self.teachers:
+            return
+        if self.ensemble is not None:
+            expected = "expected TransferData(..., teachers=...) with the same teachers"
+            raise DomainbertError(f"cache: the batches have no logits of the teachers; {expected}")
+        raise DomainbertError("teachers: found none, as in a loaded checkpoint; expected TaskDistillation(teachers)")
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Run one teacher on a batch, and return its outputs.
@@ -343,16 +342,54 @@ class TaskDistillation(DistillationModule, FineTuning):
         return replace(outputs, logits=logits)
 
 
+def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, Any] | TaskConfig) -> Teachers:
+    """Return the teachers, loaded from their folders if these are given."""
+    if isinstance(teachers, Teachers):
+        return teachers
+    paths = [Path(path) for path in teachers]
+    if not paths:
+        raise DomainbertError("teachers: found none; expected at least one fine-tuned model folder")
+    resolved = task if isinstance(task, Task) else task_of_settings(task, open_model(paths[0]))
+    return load_teachers(paths, resolved, "auto", cache=None, top_k=1)
+
+
+def _task_of(task: Task[Any, Any] | TaskConfig, teachers: Teachers) -> Task[Any, Any]:
+    """Return the task, with the labels of the first teacher if its settings have none."""
+    return task if isinstance(task, Task) else task_of_settings(task, open_model(teachers.paths[0]))
+
+
+def _initial_student(
+    teachers: Teachers, settings: StudentConfig, task: Task[Any, Any], dropout: float | None
+) -> InitialModel:
+    """Return a student derived from the first teacher."""
+    teacher = teachers.predictors[0]
+    config: EncoderConfig = student_config(settings, teacher.config)
+    student, copied = build_student(
+        config.with_dropout(dropout),  # only for the training: `config` is saved
+        settings,
+        teacher.model,
+        head=task.head_config,
+        num_labels=len(task.labels),
+        vocabulary=VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, teacher.tokenizer.pad_id),
+    )
+    print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
+    task.scaling.set_units(task, student.head)
+    return InitialModel(student, config, teacher.tokenizer, task)
+
+
 def check_losses(
-    weighted: WeightedLosses, module: TaskDistillation, start: InitialModel, teachers: Teachers, window: int
+    weighted: WeightedLosses, module: TaskDistillation, teachers: Teachers, window: int, has_model: bool
 ) -> None:
     """Raise `DomainbertError` if the losses cannot compare student and teachers.
 
-    `start` is the student before the training, and `window` the length of a training window in tokens.
+    `window` is the length of a training window in tokens. A student without a given model (`has_model`) has the
+    vocabulary of the first teacher.
     """
+    config = module.task.config
+    assert config is not None
     # logits of all labels
     task, has_cache = module.task, teachers.cache is not None
-    heads = [start.model.head, *(teacher.model.head for teacher in teachers.predictors)]
+    heads = [module.model.head, *(teacher.model.head for teacher in teachers.predictors)]
     have_crf = any(crf_of(head) is not None for head in heads)  # the logits of a CRF are log-marginals
     drops_logits = has_cache and teachers.drops_logits(task)
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
@@ -362,11 +399,10 @@ def check_losses(
         raise DomainbertError(f"losses: LogitMSE compares the logits of all labels, but {reason}; expected SoftTargets")
 
     # vocabularies
-    has_model = module.own_model is not None  # a student without a given model has the vocabulary of the first teacher
-    fingerprints = [start.tokenizer.fingerprint] if has_model else []
+    fingerprints = [module.tokenizer.fingerprint] if has_model else []
     fingerprints += [teacher.tokenizer.fingerprint for teacher in teachers.predictors]
-    check_one_vocabulary(module.task_config, module.loss_configs, has_model, fingerprints)
-    if any(fingerprint != start.tokenizer.fingerprint for fingerprint in fingerprints):
+    check_one_vocabulary(config, module.loss_configs, has_model, fingerprints)
+    if any(fingerprint != module.tokenizer.fingerprint for fingerprint in fingerprints):
         if weighted.needs_hidden:
             raise DomainbertError(
                 "losses: found losses on layers, but the student has another vocabulary than its teacher; "

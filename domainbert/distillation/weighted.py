@@ -45,13 +45,13 @@ class WeightedLosses(nn.Module):
         DomainbertError: losses cannot compare the models; the message names their indices.
     """
 
-    def __init__(self, configs: Sequence[LossConfig], student: Encoder, teacher: Encoder) -> None:
+    def __init__(self, configs: Sequence[LossConfig], student: Sizes, teacher: Sizes) -> None:
         super().__init__()
         problems = Problems("losses")
         self.terms: list[DistillationLoss] = []
         for index, config in enumerate(configs):
             with problems.collecting(f"losses[{index}]: "):
-                self.terms.append(config.build(sizes_of(student), sizes_of(teacher)))
+                self.terms.append(config.build(student, teacher))
         problems.raise_if_any()
         self.losses = nn.ModuleList(self.terms)
         self.names = _numbered_names([type(config).__name__ for config in configs])

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
 
 from domainbert.encoders.heads import EncoderWithHead
+
+Position = tuple[int, int]
+"""Index of an optimizer among all optimizers, and index of a parameter among its parameters."""
 
 
 class UsedEntries:
@@ -24,15 +30,23 @@ class UsedEntries:
     Attributes:
         row: (vocab_size,) row of each entry in the smaller table; -1 for an entry that does not occur.
         name: name of the word embeddings among the model's parameters.
+        vocab_size, num_excluded: number of all entries, and of entries that do not occur.
     """
 
     def __init__(self, model: EncoderWithHead, ids: Tensor) -> None:
         embeddings = model.encoder.input_embeddings
         self._all, self._ids = embeddings.weight.detach(), ids.unique()
+        self.vocab_size, self.num_excluded = len(self._all), len(self._all) - len(self._ids)
         self.name = next(name for name, parameter in model.named_parameters() if parameter is embeddings.weight)
         self.row = torch.full((len(self._all),), -1)
         self.row[self._ids] = torch.arange(len(self._ids))
         embeddings.weight = nn.Parameter(self._all[self._ids], embeddings.weight.requires_grad)
+
+    def rows_of(self, input_ids: Tensor) -> Tensor:
+        """Return the row of each id in the smaller table."""
+        if self.row.device != input_ids.device:
+            self.row = self.row.to(input_ids.device)
+        return self.row[input_ids]
 
     def all_embeddings(self, used: Tensor) -> Tensor:
         """Return the embeddings of all entries (vocab_size, D) on the CPU; `used` has the entries that occur."""
@@ -55,3 +69,64 @@ class UsedEntries:
         embeddings = model.encoder.input_embeddings
         weight = embeddings.weight
         embeddings.weight = nn.Parameter(self.all_embeddings(weight).to(weight.device), weight.requires_grad)
+
+    def expand_moments(self, positions: Sequence[Position], states: Sequence[dict[str, Any]]) -> None:
+        """Replace the moments of the word embeddings in the states of optimizers by moments of all entries, in place;
+        entries that do not occur have moments of 0."""
+
+        def expand(moment: Tensor) -> Tensor:
+            expanded = moment.new_zeros(self.vocab_size, *moment.shape[1:])
+            expanded[self._ids.to(moment.device)] = moment
+            return expanded
+
+        _replace_moments(positions, states, expand)
+
+    def reduce_moments(self, positions: Sequence[Position], states: Sequence[dict[str, Any]]) -> None:
+        """Invert `expand_moments`."""
+        _replace_moments(positions, states, lambda moment: moment[self._ids.to(moment.device)])
+
+
+def embedding_positions(model: EncoderWithHead, optimizers: Sequence[Optimizer]) -> list[Position]:
+    """Return the positions of the word embeddings of a model in its optimizers."""
+    weight = model.encoder.input_embeddings.weight
+    return [
+        (number, index)
+        for number, optimizer in enumerate(_parts(optimizers))
+        for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"])
+        if parameter is weight
+    ]
+
+
+def expand_saved_embeddings(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
+    """Expand the embeddings in a state dict of a module with `entries`, unless they are sharded, to all vocabulary
+    entries; a state-dict hook."""
+    if (entries := getattr(module, "entries", None)) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and not isinstance(state[name], DTensor):
+            state[name] = entries.all_embeddings(state[name])
+
+
+def reduce_loaded_embeddings(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Reduce the embeddings in a state dict to load to the entries in training; a state-dict hook."""
+    if (entries := getattr(module, "entries", None)) is not None:
+        name = f"{prefix}model.{entries.name}"
+        if name in state and len(state[name]) == len(entries.row):
+            state[name] = entries.used_embeddings(state[name])
+
+
+def _replace_moments(
+    positions: Sequence[Position], states: Sequence[dict[str, Any]], replaced: Callable[[Tensor], Tensor]
+) -> None:
+    parts = [*_parts(states)]
+    for number, index in positions:
+        states_of_part = parts[number]["state"]
+        if index in states_of_part:  # a new dictionary: the optimizer itself refers to the old one
+            state = states_of_part[index].items()
+            states_of_part[index] = {name: replaced(value) if value.ndim > 1 else value for name, value in state}
+
+
+def _parts(combined: Sequence[Any]) -> Iterator[Any]:
+    """Yield the optimizers, or their states, of which `CombinedOptimizer` has several."""
+    for part in combined:
+        inner = part.get("optimizers") if isinstance(part, dict) else getattr(part, "optimizers", None)
+        yield from [part] if inner is None else _parts(inner)

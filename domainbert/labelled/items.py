@@ -355,3 +355,19 @@ class SentenceFile(Labelled[AnySentence]):
         """Return the numbers of sentences, documents and words as text for the terminal."""
         grouped = f" in {self.num_documents:,} documents" if self.has_documents else ""
         return f"{counted(len(self.items), 'sentences')}{grouped}, {counted(self.num_words, 'words')}"
+
+
+class Sources:
+    """What the examples of a batch were made from: a value that Lightning neither moves to a device nor changes.
+
+    Attributes:
+        items: labelled items, or contents to predict, in the order of the batch.
+        name: file names of the set.
+        slice_values: for the batches of a validation set, the values of the slices of the whole set.
+        scoring: for the batches of a test set, the scoring of the whole set.
+    """
+
+    def __init__(
+        self, items: Sequence[Any], name: str = "", slice_values: Sequence[str] = (), scoring: Any = None
+    ) -> None:
+        self.items, self.name, self.slice_values, self.scoring = items, name, slice_values, scoring

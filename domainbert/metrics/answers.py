@@ -109,11 +109,13 @@ def midpoint_threshold(answered: int, margins: FloatArray) -> float:
 def validation_scores(rows: FloatArray) -> dict[str, Any]:
     """Return the mean `f1` and `exact` match (0 without questions), and the `threshold` if some have no answer.
 
-    `rows` (questions, 4) are exact match, F1, `answerable` and margin (see `best_threshold`). The threshold maximises
-    F1, and the scores are computed at this threshold.
+    `rows` (questions, 6) are exact match and F1 as in SQuAD 1.1, both as in SQuAD 2.0, which has questions without an
+    answer, `answerable` and margin (see `best_threshold`). The threshold maximises F1, and the scores are computed at
+    this threshold.
     """
-    exact, f1, answerable, margins = rows.T
+    *scores_1, exact, f1, answerable, margins = rows.T
     if answerable.all():
+        exact, f1 = scores_1
         return {"f1": f1.sum() / max(len(rows), 1), "exact": exact.sum() / max(len(rows), 1)}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
     is_answered = margins <= threshold

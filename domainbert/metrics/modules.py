@@ -216,27 +216,31 @@ class AnswerScores(StoredRows):
     scores = staticmethod(validation_scores)
 
     def __init__(self) -> None:
-        super().__init__(width=4)
+        super().__init__(width=6)
 
     def update(
         self,
         predicted: Sequence[str],
         gold: Sequence[Sequence[str]],
         margins: Sequence[float] | None = None,
-        version_2: bool = False,
     ) -> None:
         """Add questions: predicted answers and gold answers.
 
         `margins` are score of "no answer" - score of the predicted answer; by default 1 for an empty answer, and 0 for
-        other answers. If some questions have no gold answer, as in SQuAD 2.0 (`version_2`), the scores are computed at
-        the best threshold of the margins.
+        other answers. If some questions have no gold answer, the scores are computed as in SQuAD 2.0, at the best
+        threshold of the margins, otherwise as in SQuAD 1.1.
         """
         margins = [0.0 if answer else 1.0 for answer in predicted] if margins is None else margins
         rows = [
-            (*score_answer(answer, texts, version_2), float(bool(texts)), margin)
+            (
+                *score_answer(answer, texts, version_2=not texts),
+                *score_answer(answer, texts, version_2=True),
+                float(bool(texts)),
+                margin,
+            )
             for answer, texts, margin in zip(predicted, gold, margins, strict=True)
         ]
-        self.add(np.asarray(rows, dtype=np.float64).reshape(-1, 4))
+        self.add(np.asarray(rows, dtype=np.float64).reshape(-1, 6))
 
 
 class RegressionScores(StoredRows):

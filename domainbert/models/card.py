@@ -97,7 +97,7 @@ def card_head(
     name: str,
     pipeline_tag: str | None,
     card: CardConfig | None = None,
-    base: Path | None = None,
+    base: Path | Mapping[str, Any] | None = None,
     library: str | None = "transformers",
     tags: Sequence[str] = (),
     results: Sequence[Result] = (),
@@ -108,32 +108,43 @@ def card_head(
         name: name for the scores; not the name of the folder, because equal trainings write equal files.
         pipeline_tag: the hub's name of the task; None if the hub has none.
         card: values from the user.
-        base: the model that this one starts from, whose card may give licence, languages and base model.
+        base: the model that this one starts from, whose card may give licence, languages and base model; or the result
+            of `inherited_values` for it.
         library: library that loads the model.
         tags: further tags for the hub's search.
         results: scores; NaN and infinite ones are left out.
     """
-    from domainbert.models.folder import best_seed_folder  # imported here: it is too slow for `--help`
-
     card = card or CardConfig()
-    base_head: dict[str, Any] = {}
-    base_name = None
-    if base is not None:
-        base_folder = best_seed_folder(resolve_path(base))
-        base_head = read_head(base_folder)
-        # a model that is not on the hub is replaced by the model that it started from
-        base_name = _hub_name(base_folder) or base_head.get("base_model")
-    base_license = {key: base_head.get(key) for key in _LICENSE_KEYS}
+    inherited = dict(base) if isinstance(base, Mapping) else {} if base is None else inherited_values(base)
+    if card.license:
+        inherited = {key: value for key, value in inherited.items() if key not in _LICENSE_KEYS}
+        inherited["license"] = card.license
+    if card.language:
+        inherited["language"] = list(card.language)
+    order = (*_LICENSE_KEYS, "language", "base_model")
     head = {
-        **({"license": card.license} if card.license else base_license),
-        "language": list(card.language) or base_head.get("language"),
-        "base_model": base_name,
+        **{key: inherited.get(key) for key in order},
         "datasets": list(card.datasets),
         "pipeline_tag": pipeline_tag,
         "library_name": library,
         "tags": list(dict.fromkeys(["domainbert", *tags, *card.tags])),
     }
     return add_results({key: value for key, value in head.items() if value}, name, results)
+
+
+def inherited_values(base: Path) -> dict[str, Any]:
+    """Return the values of the header of a card that a model inherits from the model that it starts from."""
+    from domainbert.models.folder import best_seed_folder  # imported here: it is too slow for `--help`
+
+    folder = best_seed_folder(resolve_path(base))
+    head = read_head(folder)
+    # a model that is not on the hub is replaced by the model that it started from
+    values = {key: head.get(key) for key in (*_LICENSE_KEYS, "language")}
+    return {
+        key: value
+        for key, value in {**values, "base_model": _hub_name(folder) or head.get("base_model")}.items()
+        if value
+    }
 
 
 def add_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:

@@ -108,25 +108,38 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
 
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        config = families.config_class_of(fields).from_json(fields)
-        fields.setdefault("model_type", config.model_type)
-        read_field(fields, TEACHERS_KEY, list[str], [])
-        head = _head_kind(fields, config)
-        vocab_size = _vocab_size(fields, config)
-        if head is not None:
-            HeadConfig.from_json(head, fields)  # raises an error for an invalid value
-        labels = {int(index): name for index, name in _id2label(fields, head).items()}
-        if not all(isinstance(name, str) for name in labels.values()):
-            raise DomainbertError("id2label: found a label that is not text; expected text for every label")
-        if sorted(labels) != list(range(len(labels))):
-            raise DomainbertError(f"id2label: found keys {sorted(labels)!s:.80}; expected 0, 1, 2, ... without gaps")
+        return folder_of_fields(folder, fields, onnx or _onnx_without_weights(folder))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise DomainbertError(f"{file}: not the config.json of a model ({error!r})") from error
     except DomainbertError as error:
         raise DomainbertError(f"{file}: {error}") from error
 
+
+def folder_of_fields(
+    path: Path, fields: dict[str, Any], onnx: Path | None = None, tokenizer: DomainTokenizer | None = None
+) -> ModelFolder:
+    """Return the model folder with the `config.json` content `fields`; `path` need not exist if a `tokenizer` is given.
+
+    Raises:
+        DomainbertError: invalid content; other exceptions such as `TypeError` for values of another type.
+    """
+    config = families.config_class_of(fields).from_json(fields)
+    fields.setdefault("model_type", config.model_type)
+    read_field(fields, TEACHERS_KEY, list[str], [])
+    head = _head_kind(fields, config)
+    vocab_size = _vocab_size(fields, config)
+    if head is not None:
+        HeadConfig.from_json(head, fields)  # raises an error for an invalid value
+    labels = {int(index): name for index, name in _id2label(fields, head).items()}
+    if not all(isinstance(name, str) for name in labels.values()):
+        raise DomainbertError("id2label: found a label that is not text; expected text for every label")
+    if sorted(labels) != list(range(len(labels))):
+        raise DomainbertError(f"id2label: found keys {sorted(labels)!s:.80}; expected 0, 1, 2, ... without gaps")
     label_names = tuple(labels[index] for index in range(len(labels)))
-    return ModelFolder(folder, config, vocab_size, head, label_names, fields, onnx or _onnx_without_weights(folder))
+    folder = ModelFolder(path, config, vocab_size, head, label_names, fields, onnx)
+    if tokenizer is not None:
+        vars(folder)["_tokenizer"] = tokenizer  # sets the cached property
+    return folder
 
 
 def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:

@@ -15,7 +15,7 @@ from domainbert.data.packing import Batch
 from domainbert.data.parts import PartedPlan
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.pretraining.languages import RowLanguages
-from domainbert.pretraining.objective import Key, Objective
+from domainbert.pretraining.objective import Key, Objective, RowSources
 
 _VALIDATION_SEED = 0
 _ROWS_PER_CHECK = 64  # rows whose maskable tokens are counted at once
@@ -126,11 +126,14 @@ class TrainRows(Dataset[Batch]):
 
 
 class ValidationRows(Dataset[Batch]):
-    """Validation batches of `batch_size` rows: each row of a reader once over all ranks, the same in every run."""
+    """Validation batches of `batch_size` rows: each row of a reader once over all ranks, the same in every run. Batches
+    have the `sources`, if there are any."""
 
-    def __init__(self, reader: PackedRowsReader, batch_size: int, share: Share) -> None:
+    def __init__(
+        self, reader: PackedRowsReader, batch_size: int, share: Share, sources: RowSources | None = None
+    ) -> None:
         row_numbers = np.asarray(reader.rows[share.rank :: share.world_size], np.int64)  # of this rank
-        self.reader = reader
+        self.reader, self.sources = reader, sources
         self.batches = [row_numbers[start : start + batch_size] for start in range(0, len(row_numbers), batch_size)]
 
     def __len__(self) -> int:
@@ -139,4 +142,5 @@ class ValidationRows(Dataset[Batch]):
     def __getitem__(self, index: int) -> Batch:
         rows = self.batches[index]
         key = Key(_VALIDATION_SEED, step=0, epochs=np.zeros_like(rows), rows=rows)  # the same masks in every run
-        return self.reader.batch(key)
+        batch = self.reader.batch(key)
+        return batch if self.sources is None else batch | {"sources": self.sources}

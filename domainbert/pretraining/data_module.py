@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
@@ -18,17 +19,16 @@ from domainbert.data.packing import Batch
 from domainbert.data.prepared import open_prepared
 from domainbert.data.remote_files import CacheConfig
 from domainbert.data.splits import PreparedCorpus
-from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows, validation_reader
-from domainbert.pretraining.objective import Key, Objective, ValidationText
+from domainbert.pretraining.batches import PackedRowsReader, ValidationRows, validation_reader
+from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.objective import Key, Objective, RowSources, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
-from domainbert.pretraining.rows_module import RowsModule
-from domainbert.tokenization.load import load_tokenizer
+from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import LengthPhase, MaxLength, check_phases, phases_of
 from domainbert.training.data_module import Batches, TrainingData
-from domainbert.training.fit import phases_of_training
-from domainbert.training.hparams import from_plain
-from domainbert.training.module import TrainedModule
+from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.steps import phases_of_training
 
 PreparedInput = str | Path | list[str | Path] | PreparedCorpus
 """A prepared corpus: a folder, several folders read as one corpus, or an open corpus."""
@@ -45,10 +45,12 @@ class PretrainingData(TrainingData):
 
     A row holds several documents, or parts of long documents; attention never crosses document boundaries. A batch has
     `input_ids`, `position_ids` and `segment_ids` (rows, length), `positions` (N,) in the flattened tokens, and the
-    targets of the objective, such as `targets` (N,). `num_targets` counts the targets of the global batch.
+    targets of the objective, such as `targets` (N,). `num_targets` counts the targets of the global batch. Batches for
+    validation and test have `sources`, the texts that they belong to.
 
     Args:
         prepared: folder that `prepare` wrote, or several with the same tokenizer, read as one corpus.
+        objective: masks the rows, and sets the targets; the same as of the module. `Distillation` needs masked LM.
         max_length: tokens per row, including special tokens; or phases of increasing length (needs `max_steps`).
         batch_size: rows per optimizer step, over all devices and micro-batches; phases with shorter rows have
             more rows, so that the number of tokens is the same.
@@ -56,20 +58,14 @@ class PretrainingData(TrainingData):
         test: prepared folder whose validation split `trainer.test` reads.
         predict: texts for which `trainer.predict` returns vectors, see `RowsModule.predict_step`.
         cache: local cache for a corpus whose parts are at a URL.
-        seed: random seed of order and masks; None takes the seed of the module.
+        seed: random seed of order and masks.
         num_workers: see `TrainingData`.
-
-    Attributes:
-        corpus: the open corpus.
-        objective: the objective of the module, which masks the rows.
     """
-
-    corpus: PreparedCorpus
-    objective: Objective[Any]
 
     def __init__(
         self,
         prepared: PreparedInput,
+        objective: ObjectiveConfig = MaskedLM(),
         *,
         max_length: int | Sequence[LengthPhase] = 128,
         batch_size: int = 64,
@@ -77,80 +73,70 @@ class PretrainingData(TrainingData):
         test: str | Path | None = None,
         predict: Sequence[str] | None = None,
         cache: CacheConfig | None = None,
-        seed: int | None = None,
+        seed: int = 0,
         num_workers: int | None = None,
     ) -> None:
         super().__init__(batch_size, num_workers)
+        self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         plain_lengths = max_length if isinstance(max_length, int) else list(max_length)
         lengths: MaxLength = from_plain(MaxLength, plain_lengths)
         self.phases, self.seed, self.cache = phases_of(lengths), seed, cache
-        self._module_seed = 0  # used if `seed` is None
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
-        self._by_language = True
-        self._wrap: Callable[[TrainRows], Dataset[Batch]] | None = None
         self._planned: dict[int, list[RowPhase]] = {}
         # an open corpus, texts and the cache of this machine are not saved
         saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        saved |= {"max_length": lengths, "batch_size": batch_size, "held_out": held_out, "test": test}
-        plain = as_plain({**saved, "seed": seed, "num_workers": num_workers})
-        self.save_hyperparameters(plain, logger=False, ignore=["predict"])
+        saved |= {"objective": self.objective_config, "max_length": lengths, "batch_size": batch_size}
+        plain = as_plain({**saved, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers})
+        # not logged: some names are also arguments of the module
+        self.save_hyperparameters(plain, logger=False, ignore=["predict", "objective"])
 
     @property
     def row_length(self) -> int:
         """Tokens of a row in the last phase, and in validation."""
         return self.phases[-1].length
 
-    def resolve(self, module: TrainedModule | None, stage: str) -> None:
-        """Open the corpus, and use the objective of the module.
+    @cached_property
+    def corpus(self) -> PreparedCorpus:
+        """The open corpus."""
+        return self._open(self.prepared)
+
+    @cached_property
+    def tokenizer(self) -> DomainTokenizer:
+        """The tokenizer of the corpus."""
+        return load_tokenizer(self.corpus.tokenizer_folder)
+
+    @cached_property
+    def objective(self) -> Objective[Any]:
+        """The objective, which masks the rows."""
+        objective: Objective[Any] = self.objective_config.build(self.tokenizer)
+        return objective
+
+    def open(self, stage: str) -> None:
+        """Open the corpus, and the texts of a stage.
 
         Raises:
-            DomainbertError: invalid corpus; the vocabulary differs from the module's.
+            DomainbertError: invalid corpus; a missing set; two metrics of validation with the same name.
         """
         if stage == "test" and self.test is None:
             raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
         if stage == "predict" and self.predict is None:
             raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
-        if module is not None and not isinstance(module, RowsModule):
-            found = type(module).__name__
-            expected = "expected a module such as domainbert.Pretraining"
-            raise DomainbertError(f"trainer.{stage}: found {found} next to PretrainingData; {expected}")
-        self.open(None if module is None else module.fingerprint)
-        if module is not None:
-            self._use_objective(module.objective_for(self.corpus))
-            self._wrap, self._by_language = module.wrap, module.validates_by_language
-            self._module_seed = module.seed
-            self._planned.clear()  # depends on both
-            module.resolve(self, stage)
-        elif "objective" not in vars(self):  # no objective from an earlier call: masked LM
-            self.objective = MaskedLM().build(load_tokenizer(self.corpus.tokenizer_folder))
+        _ = self.corpus
+        if stage in ("fit", "validate"):
+            check_names(self.objective.for_validation(), self.validation_readers[1])
 
-    def _use_objective(self, objective: Objective[Any]) -> None:
-        """Set the objective; discard the readers of another one, which a different module or none has used."""
-        if vars(self).get("objective") is not objective:
-            self.objective = objective
-            for name in ("readers", "validation_readers", "test_readers"):
-                vars(self).pop(name, None)
-
-    def open(self, fingerprint: str | None = None) -> PreparedCorpus:
-        """Return the corpus, opened once. Raises `DomainbertError` if the fingerprint of its tokenizer is not
-        `fingerprint`; None accepts every tokenizer."""
-        if "corpus" not in vars(self):
-            self.corpus = self._open(self.prepared, fingerprint)
-        return self.corpus
-
-    def _open(
-        self, prepared: PreparedInput, fingerprint: str | None, is_training_corpus: bool = True
-    ) -> PreparedCorpus:
+    def _open(self, prepared: PreparedInput, is_training_corpus: bool = True) -> PreparedCorpus:
         if isinstance(prepared, PreparedCorpus):
             return prepared
         paths = prepared if isinstance(prepared, list) else [prepared]
         folders = [Path(path) for path in paths]
-        cache = self.cache
-        if cache is not None and not is_training_corpus:  # `url` is the changed URL of the training corpus
-            cache = replace(cache, url=None)
-        return open_prepared(folders, fingerprint, cache)
+        if is_training_corpus:
+            return open_prepared(folders, None, self.cache)
+        # `url` is the changed URL of the training corpus
+        cache = None if self.cache is None else replace(self.cache, url=None)
+        return open_prepared(folders, self.corpus.tokenizer_fingerprint, cache)
 
     @cached_property
     def readers(self) -> list[PackedRowsReader]:
@@ -176,13 +162,12 @@ class PretrainingData(TrainingData):
         """Return the phases of `num_steps` optimizer steps. Raises `DomainbertError` if a phase has no step."""
         if num_steps not in self._planned:  # only the last plan is kept
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
-            seed = self._module_seed if self.seed is None else self.seed
-            self._planned = {num_steps: row_phases(self.readers, phases, seed)}
+            self._planned = {num_steps: row_phases(self.readers, phases, self.seed)}
         return self._planned[num_steps]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return the micro-batches of a rank for a range of optimizer steps (from 0)."""
-        return PhasedRows(self.plan(steps.stop), share, steps, self._wrap)
+        return PhasedRows(self.plan(steps.stop), share, steps)
 
     def train_dataloader(self) -> Batches:
         """Return the training batches of an epoch. Raises `DomainbertError` for several phases without `max_steps`."""
@@ -201,13 +186,10 @@ class PretrainingData(TrainingData):
         Readers: the validation split of the corpus, or one for each of its languages; then the held-out texts. Texts:
         the whole validation split (name ""), its languages, the held-out texts.
         """
-        held_out = {
-            name: self._open(path, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
-            for name, path in self.held_out.items()
-        }
+        held_out = {name: self._open(path, is_training_corpus=False) for name, path in self.held_out.items()}
         # readers
         reader = validation_reader(self.corpus, self.objective, self.row_length)
-        languages = reader.by_language() if self._by_language else {}
+        languages = reader.by_language()
         if duplicates := sorted(languages.keys() & held_out.keys()):
             raise DomainbertError(f"held_out: a language of the corpus has the name {duplicates[0]!r}; rename the set")
         readers = [*(languages.values() or [reader])]
@@ -227,35 +209,37 @@ class PretrainingData(TrainingData):
     def test_readers(self) -> tuple[list[PackedRowsReader], list[ValidationText]]:
         """The reader of the test set, and its `ValidationText`: two lists with one item, like `validation_readers`."""
         assert self.test is not None
-        test = self._open(self.test, self.corpus.tokenizer_fingerprint, is_training_corpus=False)
+        test = self._open(self.test, is_training_corpus=False)
         text = ValidationText("", test.validation.tokens_per_character, self.objective.baselines(test))
         return [validation_reader(test, self.objective, self.row_length)], [text]
 
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of a rank for each of the `validation_readers`."""
-        readers, _ = self.validation_readers
-        return [self._validation_rows(reader, share) for reader in readers]
+        readers, texts = self.validation_readers
+        sources = [RowSources([texts[index] for index in indices]) for indices in texts_of_loaders(texts)]
+        return [self._validation_rows(*pair, share) for pair in zip(readers, sources, strict=True)]
 
     def test_dataloader(self) -> Batches:
         """Return the batches of the test set. Raises `DomainbertError` if a device has no row."""
-        (reader,), _ = self.test_readers
+        (reader,), texts = self.test_readers
         share = self._share
         if len(reader.rows) < share.world_size:
             found = f"fewer rows ({len(reader.rows)}) than devices ({share.world_size})"
             raise DomainbertError(f"test: found {found}; use fewer devices")
-        return self._batches(self._validation_rows(reader, share))
+        return self._batches(self._validation_rows(reader, RowSources(texts), share))
 
     def predict_dataloader(self) -> Batches:
         """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""
         assert self.predict is not None
-        share, tokenizer = self._share, load_tokenizer(self.corpus.tokenizer_folder)
+        share = self._share
         if len(self.predict) < share.world_size:
             found = f"fewer texts ({len(self.predict)}) than devices ({share.world_size})"
             raise DomainbertError(f"predict: found {found}; use fewer devices")
-        return self._batches(TextBatches(self.predict, tokenizer, self.row_length, self.batch_size, share))
+        batches = TextBatches(self.predict, self.tokenizer, self.row_length, self.batch_size, share)
+        return self._batches(batches, batches.batches)
 
-    def _validation_rows(self, reader: PackedRowsReader, share: Share) -> ValidationRows:
-        return ValidationRows(reader, share.micro_batch_size(self.batch_size), share)
+    def _validation_rows(self, reader: PackedRowsReader, sources: RowSources, share: Share) -> ValidationRows:
+        return ValidationRows(reader, share.micro_batch_size(self.batch_size), share, sources)
 
     def describe(self, step: int) -> dict[str, Any]:
         """Return the numbers of the `rows` and `documents` that a step reads, as lists that JSON can store."""
@@ -266,6 +250,29 @@ class PretrainingData(TrainingData):
     def heaviest(self) -> Sequence[int]:  # type: ignore[override]
         """Steps that need the most memory: one for each row length, the longest last."""
         return [phase.reader.objective.heaviest_step(phase.steps) for phase in self.plan(self.num_steps)]
+
+
+def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
+    """Return, for each validation loader, the indices of the texts whose metrics include its batches.
+
+    The loader of a language counts for the whole validation split (text 0) and for the language.
+    """
+    indices = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
+    return indices[1:] if any(text.is_language for text in texts) else indices
+
+
+def check_names(objective: Objective[Any], texts: Sequence[ValidationText]) -> None:
+    """Raise `DomainbertError` if a metric would be logged under the same name for two texts."""
+    dummy_sums = dict.fromkeys(objective.measured, torch.ones(()))  # only the names matter
+    owners: dict[str, str] = {}  # name of the text by metric
+    for text in texts:
+        for name in objective.report(dummy_sums, text):
+            metric = f"{text.name}_{name}" if text.name else name
+            if owners.setdefault(metric, text.name) != text.name:
+                held_out = text.name or owners[metric]
+                raise DomainbertError(
+                    f"held_out: found {held_out!r}, but the metric {metric} exists already; expected another name"
+                )
 
 
 def _check_texts(texts: Sequence[str] | None) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
 
+from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.data.splits import PreparedCorpus
 from domainbert.encoders.config import EncoderConfig, check_length
@@ -24,15 +26,16 @@ from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.objective import MODEL, BuiltModel, InitialModels, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import summary_lines
-from domainbert.pretraining.rows_module import RowsModule
+from domainbert.pretraining.rows_module import RowsModule, tokenizer_of
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import OptimConfig, ScheduleConfig, Training
 from domainbert.training.data_module import SPARE
-from domainbert.training.fit import Steps, TrainingResult, fit
+from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
 from domainbert.training.module import seeded
+from domainbert.training.steps import Steps
 from domainbert.training.throughput import throughput_callback
 
 
@@ -52,21 +55,21 @@ class Pretraining(RowsModule):
 
     Args:
         encoder: architecture of a new encoder with random weights; None to continue from `init_from`.
-        tokenizer: see `RowsModule`.
+        tokenizer: tokenizer of the corpus, or its folder; None takes the tokenizer of `init_from`.
         objective: losses and metrics.
         init_from: model folder to continue from; a missing head is initialised.
         optim, schedule: see `OptimConfig`, `ScheduleConfig`; the schedule covers all steps of the Trainer.
-        seed: random seed of new weights and dropout, and the default seed of the data's order and masks.
+        seed: random seed of new weights and dropout.
         dropout: dropout of the encoder during training; None does not override it.
-        static_embeddings: initialise the word embeddings of a new encoder from contexts in the corpus.
+        static_embeddings: corpus from whose contexts the word embeddings of a new encoder are initialised; None draws
+            random numbers.
         embedding_steps: number of first steps that train only the embeddings and the heads.
         compile: run the forward and backward pass through `torch.compile`.
         activation_checkpointing: recompute each layer in the backward pass, which saves memory.
+        architectures: architectures of the further models, by name; None takes the architectures of the objective.
 
     Attributes:
         built: models by name, with the metadata of their folders.
-        texts: validation texts: the corpus' own validation split, its languages, then the held-out texts. Each has a
-            loader, except the first if there are languages: it is the union of their rows.
     """
 
     built: Mapping[str, BuiltModel]
@@ -74,7 +77,7 @@ class Pretraining(RowsModule):
     def __init__(
         self,
         encoder: EncoderConfig | None = None,
-        tokenizer: str | Path | DomainTokenizer | None = None,
+        tokenizer: str | Path | DomainTokenizer | Mapping[str, Any] | None = None,
         objective: ObjectiveConfig = MaskedLM(),
         *,
         init_from: str | Path | None = None,
@@ -82,32 +85,43 @@ class Pretraining(RowsModule):
         schedule: ScheduleConfig = ScheduleConfig(),
         seed: int = 0,
         dropout: float | None = None,
-        static_embeddings: bool = False,
+        static_embeddings: PreparedCorpus | None = None,
         embedding_steps: int = 0,
         compile: bool = False,
         activation_checkpointing: bool = False,
+        architectures: Mapping[str, EncoderConfig] = MappingProxyType({}),
     ) -> None:
+        super().__init__(optim, schedule, seed)
         check_one_given(encoder=encoder, init_from=init_from)
-        if tokenizer is None and init_from is not None:
-            tokenizer = open_model(Path(init_from)).tokenizer()
-        super().__init__(tokenizer, objective, optim, schedule, seed)
+        if tokenizer is None and init_from is None:
+            raise DomainbertError("tokenizer: found none; expected Pretraining(encoder, tokenizer)")
         self.encoder: EncoderConfig | None = (
             None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
         )
-        self.init_from, self.dropout = None if init_from is None else Path(init_from), dropout
-        self.static_embeddings, self.embedding_steps = static_embeddings, embedding_steps
-        self.compiles, self.activation_checkpointing = compile, activation_checkpointing
-        self.texts: list[ValidationText] = []
+        self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
+        self.init_from = None if init_from is None else Path(init_from)
+        if tokenizer is None:
+            assert self.init_from is not None
+            self.tokenizer = open_model(self.init_from).tokenizer()
+        else:
+            self.tokenizer = tokenizer_of(tokenizer)
+        self.embedding_steps, self.compiles = embedding_steps, compile
+        self.activation_checkpointing = activation_checkpointing
+        vectors = None if static_embeddings is None else _static_embeddings(static_embeddings, seed)
+        others = {name: read_argument(name, EncoderConfig, other) for name, other in architectures.items()}
+        with seeded(seed):
+            start = InitialModels(self.tokenizer, self.encoder, self.init_from, dropout, vectors, others)
+            built_objective: Objective[Any] = self.objective_config.build(self.tokenizer)
+            self.set_objective(built_objective, built_objective.build(start))
         self.record_arguments(
             encoder=self.encoder,
-            tokenizer=None if isinstance(tokenizer, DomainTokenizer) else tokenizer,
+            tokenizer=tokenizer if isinstance(tokenizer, (str, Path)) else None,
             objective=self.objective_config,
             init_from=self.init_from,
             optim=self.optim,
             schedule=self.schedule,
             seed=seed,
             dropout=dropout,
-            static_embeddings=static_embeddings,
             embedding_steps=embedding_steps,
             compile=compile,
             activation_checkpointing=activation_checkpointing,
@@ -120,29 +134,14 @@ class Pretraining(RowsModule):
         """Return a module that continues training from a model folder; `arguments` as in the constructor."""
         return cls(encoder=None, tokenizer=None, objective=objective, init_from=model, **arguments)
 
-    def resolve(self, data: PretrainingData, stage: str) -> None:  # type: ignore[override]
-        """Build the models unless they exist; see `TrainedModule.resolve`.
-
-        Raises:
-            DomainbertError: rows exceed the positions of a model; two metrics have the same name.
-        """
-        if not self.is_built:
-            self.build(data.corpus)
-        else:  # `objective` may be new: of a corpus, after a checkpoint or another corpus
-            self.set_objective(self.objective, self.built)
+    def check_rows(self, data: PretrainingData) -> None:
+        """Raise `DomainbertError` if rows exceed the positions of a model, or the data has another objective."""
+        if data.objective_config != self.objective_config:
+            names = [type(config).__name__ for config in (data.objective_config, self.objective_config)]
+            found = f"{names[0]} in the data and {names[1]} in the module, or other settings"
+            raise DomainbertError(f"objective: found {found}; expected the same")
         for built in self.built.values():
             check_length(data.row_length, built.config)
-        if stage != "predict":
-            _, texts = data.test_readers if stage == "test" else data.validation_readers
-            self.validate_on(texts)
-
-    def build(self, corpus: PreparedCorpus | None) -> None:
-        """Build the models of the objective; `corpus` is only needed for `static_embeddings`."""
-        assert self.tokenizer is not None
-        vectors = _static_embeddings(corpus, self.seed) if self.static_embeddings and corpus is not None else None
-        with seeded(self.seed):
-            start = InitialModels(self.tokenizer, self.encoder, self.init_from, self.dropout, vectors)
-            self.set_objective(self.objective, self.objective.build(start))
 
     def set_objective(self, objective: Objective[Any], built: Mapping[str, BuiltModel]) -> None:
         """Train `built`, the models of an objective, with its losses."""
@@ -153,23 +152,8 @@ class Pretraining(RowsModule):
         self.set_models(models[MODEL], {name: model for name, model in models.items() if name != MODEL})
         self.summed_losses = objective.losses
         if self.compiles:
-            self.compile_losses()
-
-    def compile_losses(self) -> None:
-        """Compile the losses, and so the forward and backward pass, with `torch.compile`, now and whenever they are
-        set."""
-        self.compiles = True
-        self.summed_losses = torch.compile(self.objective.losses, dynamic=False)
-
-    def validate_on(self, texts: Sequence[ValidationText]) -> None:
-        """Set the texts whose metrics are logged (see `texts`), and create the sums of their metrics."""
-        self.texts = list(texts)
-        self._check_names()
-        names = self.objective.measured
-        self.sums = nn.ModuleList(
-            MetricCollection({name: SumMetric(nan_strategy="disable") for name in names}) for _ in texts
-        )
-        self.texts_of_loader = texts_of_loaders(texts)
+            self.summed_losses = torch.compile(objective.losses, dynamic=False)
+        self.sums: dict[str, tuple[ValidationText, MetricCollection]] = {}  # of this validation, by name of the text
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
@@ -187,23 +171,29 @@ class Pretraining(RowsModule):
                 for parameter in model.encoder.non_embedding_parameters():
                     parameter.grad = None
 
+    def on_validation_epoch_start(self) -> None:
+        """Begin new sums."""
+        self.sums = {}
+
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add the metrics of a batch to the sums of its texts; a spare batch is computed, but not added."""
         measured = self.validation_objective.measure(self.models, self._inputs(batch))
-        if SPARE in batch:  # it only keeps this process in step with the others
-            return
-        for index in self.texts_of_loader[dataloader_idx]:
-            sums = cast(MetricCollection, self.sums[index])
-            for name in self.objective.measured:
-                sums[name].update(measured[name])
+        names = self.objective.measured
+        for text in batch["sources"].texts:
+            if text.name not in self.sums:
+                sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
+                self.sums[text.name] = text, sums.to(self.device)
+            if SPARE in batch:  # it only keeps this process in step with the others
+                continue
+            for name in names:
+                self.sums[text.name][1][name].update(measured[name])
 
     @override
     def report(self, stage: str) -> None:
-        for text, sums in zip(self.texts, cast("Iterable[MetricCollection]", self.sums), strict=True):
+        for text, sums in self.sums.values():
             metrics = self.validation_objective.report(sums.compute(), text)
-            prefix = f"{stage}/{text.name}_" if text.name else f"{stage}/"
-            self.log_dict({f"{prefix}{name}": value for name, value in metrics.items()})
-            sums.reset()
+            prefix = f"{text.name}_" if text.name else ""
+            self.log_scores(stage, {f"{prefix}{name}": value for name, value in metrics.items()}, "loss")
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
         """Write the model folder, with further models in subfolders. Call it in every process.
@@ -213,11 +203,8 @@ class Pretraining(RowsModule):
             card: returns the text of the model card for a model name; None writes a default card.
 
         Raises:
-            DomainbertError: the model is not built yet; a weight is not finite.
+            DomainbertError: a weight is not finite.
         """
-        if not self.is_built:
-            raise DomainbertError("save_pretrained: the model is not built yet; expected trainer.fit before it")
-        assert self.tokenizer is not None
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
             with self.writing() as writes:
@@ -240,18 +227,13 @@ class Pretraining(RowsModule):
         head = card_head(title, texts.pipeline_tag, values, self.init_from)
         return model_card(title, texts.summary, {**rows, **training}, texts.usage, head)
 
-    def _check_names(self) -> None:
-        """Raise `DomainbertError` if a metric would be logged under the same name for two texts."""
-        dummy_sums = dict.fromkeys(self.validation_objective.measured, torch.ones(()))  # only the names matter
-        owners: dict[str, str] = {}  # name of the text by metric
-        for text in self.texts:
-            for name in self.validation_objective.report(dummy_sums, text):
-                metric = f"{text.name}_{name}" if text.name else name
-                if owners.setdefault(metric, text.name) != text.name:
-                    held_out = text.name or owners[metric]
-                    raise DomainbertError(
-                        f"held_out: found {held_out!r}, but the metric {metric} exists already; expected another name"
-                    )
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store architectures and tokenizer, so that `load_from_checkpoint` needs no other file."""
+        super().on_save_checkpoint(checkpoint)
+        arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        plain = {name: as_plain(built.config) for name, built in self.built.items()}
+        arguments |= {"encoder": plain.pop(MODEL), "architectures": plain, "init_from": None}
+        arguments["tokenizer"] = self.tokenizer.as_plain()
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}
@@ -260,15 +242,6 @@ class Pretraining(RowsModule):
 def _summary(built: BuiltModel) -> str:
     count = sum(parameter.numel() for parameter in built.model.parameters())
     return f"{built.config.model_type}, {count:,} parameters with its head"
-
-
-def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
-    """Return, for each validation loader, the indices of the texts whose metrics include its batches.
-
-    The loader of a language counts for the whole validation split (text 0) and for the language.
-    """
-    indices = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
-    return indices[1:] if any(text.is_language for text in texts) else indices
 
 
 def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
@@ -284,7 +257,7 @@ def fit_rows(
 ) -> tuple[TrainingResult, Throughput]:
     """Train on the rows of a corpus; keep the newest checkpoints and the checkpoint with the lowest validation loss.
 
-    Data and module must be resolved; see `fit`. Return the result of the training, and its throughput.
+    See `fit`. Return the result of the training, and its throughput.
     """
     phases = data.plan(steps.total)
     readers = {phase.steps.start: phase.reader for phase in phases}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -43,6 +43,9 @@ class InitialModels:
     folder: Path | None  # contains the main model, and further models in subfolders
     dropout: float | None = None  # overrides the encoder's dropout during training
     static_embeddings: Tensor | None = None  # (vocab_size, D), initial word embeddings of a new encoder
+    architectures: Mapping[str, EncoderConfig] = field(
+        default_factory=dict
+    )  # of further models, by name, in a checkpoint
 
     @property
     def config(self) -> EncoderConfig:
@@ -132,6 +135,13 @@ class ValidationText:
     tokens_per_character: float
     baselines: Mapping[str, float]  # from `Objective.baselines`; empty for a held-out text
     is_language: bool = False  # whether it is the part of the validation split in one language
+
+
+class RowSources:
+    """Texts that validation rows belong to: a value that Lightning neither moves to a device nor changes."""
+
+    def __init__(self, texts: Sequence[ValidationText]) -> None:
+        self.texts = texts
 
 
 class Objective(ABC, Generic[Config]):

@@ -20,7 +20,7 @@ from domainbert.data.formatting import INDENT, format_pieces
 from domainbert.data.packing import Batch, Ints
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Key
-from domainbert.training.fit import Phase
+from domainbert.training.steps import Phase
 
 
 class RowPhase(NamedTuple):
@@ -82,7 +82,7 @@ class PhasedRows(Dataset[Batch]):
     Args:
         phases: all phases of the training.
         share, steps: as in `TrainRows`.
-        wrap: converts the micro-batches of a phase to the inputs of the module; None keeps them.
+        wrap: adds to the micro-batches of a phase; None keeps them.
     """
 
     def __init__(

@@ -18,8 +18,7 @@ from domainbert.stages.warnings import distillation_warnings, print_warnings
 from domainbert.training.config import CorpusTraining
 
 if TYPE_CHECKING:
-    from domainbert.distillation.corpus_distillation import Distillation
-    from domainbert.pretraining.data_module import PretrainingData
+    from domainbert.distillation.corpus_distillation import Distillation, DistillationData
     from domainbert.stages.early_checks import StageArguments
 
 
@@ -77,15 +76,15 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     from domainbert.pretraining.module import fit_rows
     from domainbert.pretraining.phases import tokens_seen
     from domainbert.training.checkpoint_files import check_same_training
-    from domainbert.training.fit import Steps
+    from domainbert.training.steps import Steps
 
     if process_rank() == 0:
         check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
     module, data = _module_and_data(settings, inputs)
-    data.resolve(module, "fit")
+    data.open("fit")
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
-    train, masked_lm, weighted = data.plan(steps.total), module.objective, module.losses
+    train, masked_lm, weighted = data.plan(steps.total), data.objective, module.losses
     languages, language_warnings = passes_by_language(train)
     print_warnings(language_warnings)
     models = (module.model, *module.teachers)
@@ -120,16 +119,14 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
     return metrics
 
 
-def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, PretrainingData]:
+def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, DistillationData]:
     from domainbert.data.prepared import open_prepared
-    from domainbert.distillation.corpus_distillation import Distillation
-    from domainbert.pretraining.data_module import PretrainingData
+    from domainbert.distillation.corpus_distillation import Distillation, DistillationData
 
     module = Distillation(
         [inputs.model(path) for path in settings.teachers],
         settings.losses,
         student=settings.student,
-        masking=settings.masking,
         optim=settings.optim,
         schedule=settings.schedule,
         seed=settings.seed,
@@ -137,10 +134,12 @@ def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, P
         dropout=settings.dropout,
         activation_checkpointing=settings.activation_checkpointing,
     )
-    data = PretrainingData(
-        open_prepared(settings.prepared, cache=settings.cache),
+    data = DistillationData(
+        open_prepared(settings.prepared, module.tokenizer.fingerprint, settings.cache),
+        settings.masking,
         max_length=settings.max_length,
         batch_size=settings.batch_size,
+        seed=settings.seed,
         num_workers=settings.num_workers,
     )
     return module, data

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from domainbert.distillation.teachers import Teachers, TransferText
     from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import StageArguments
+    from domainbert.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.read(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
-    train_seed = partial(_train_seed, settings, inputs, teachers, text, validation)
+    train_seed = partial(_train_seed, settings, inputs, teachers, text, validation, task)
     return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
@@ -145,6 +146,7 @@ def _train_seed(
     teachers: Teachers,
     text: TransferText,
     validation: Labelled[Any],
+    task: Task[Any, Any],
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
@@ -154,7 +156,7 @@ def _train_seed(
     model = None if settings.model is None else inputs.model(settings.model)
     module = TaskDistillation(
         teachers,
-        settings.task,
+        task,
         settings.losses,
         model=model,
         student=settings.student,
@@ -163,20 +165,21 @@ def _train_seed(
         schedule=settings.schedule,
         seed=seed,
         dropout=settings.dropout,
+        max_length=settings.max_length,
         activation_checkpointing=settings.activation_checkpointing,
     )
     data = TransferData(
-        settings.task,
+        task,
         text.labelled,
         validation,
         unlabelled=text.sentences,
         unlabelled_batch_size=settings.unlabelled_batch_size,
-        model=teachers.predictors[0].tokenizer if model is None else model,
+        teachers=teachers,
+        tokenizer=module.tokenizer,
         batch_size=settings.batch_size,
-        max_length=settings.max_length,
+        seed=seed,
         num_workers=settings.num_workers,
     )
-    data.resolve(module, "fit")
     predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
     result = fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)
     save_seed(folder, module, settings, result)

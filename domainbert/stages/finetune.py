@@ -17,6 +17,7 @@ from domainbert.stages.stage import Inputs, stage
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import StageArguments
+    from domainbert.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,8 +66,8 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
     """
     from domainbert.tasks.task import read_task
 
-    train, validation, _ = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    train_seed = partial(_train_seed, settings, inputs, train, validation)
+    train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
+    train_seed = partial(_train_seed, settings, inputs, train, validation, task)
     return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
@@ -108,6 +109,7 @@ def _train_seed(
     inputs: Inputs,
     train: Labelled[Any],
     validation: Labelled[Any],
+    task: Task[Any, Any],
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
@@ -115,11 +117,10 @@ def _train_seed(
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
 
-    tokenizer = None if settings.encoder is None else inputs.tokenizer(settings.model)  # `model` is then its folder
-    model = inputs.model(settings.model) if settings.encoder is None else settings.model
+    start = inputs.model(settings.model) if settings.encoder is None else inputs.tokenizer(settings.model)
     module = FineTuning(
-        model,
-        settings.task,
+        start,
+        task,
         optim=settings.optim,
         schedule=settings.schedule,
         seed=seed,
@@ -127,15 +128,16 @@ def _train_seed(
         encoder=settings.encoder,
         dropout=settings.dropout,
         frozen_layers=settings.frozen_layers,
+        max_length=settings.max_length or (settings.encoder or inputs.model(settings.model).config).max_length,
         activation_checkpointing=settings.activation_checkpointing,
     )
     data = LabelledData(
-        settings.task,
+        task,
         train,
         validation,
-        model=model if tokenizer is None else tokenizer,
+        tokenizer=module.tokenizer,
         batch_size=settings.batch_size,
-        max_length=settings.max_length,
+        seed=seed,
         num_workers=settings.num_workers,
     )
     result = fit_labelled(f"finetune seed {seed}", module, data, settings, folder)

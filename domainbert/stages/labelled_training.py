@@ -207,12 +207,16 @@ def fit_labelled(
     Raises:
         TrainingFailed: the logits of the kept epoch are not finite.
     """
+    import torch
+
     from domainbert.training.callbacks import KeepBest
-    from domainbert.training.fit import Steps, fit
+    from domainbert.training.fit import fit
+    from domainbert.training.steps import Steps
 
     headline = settings.selection_metric
     module.measures_loss = headline == LOSS
-    data.resolve(module, "fit")
+    data.open("fit")
+    module.exclude_unused_embeddings(torch.from_numpy(data.entry_ids))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, data.num_items)
     best = KeepBest(headline, settings.patience) if keeps_best else None
     fitted = fit(label, module, data, steps, settings, out, best, watch=settings.averages(steps.total))
@@ -222,7 +226,7 @@ def fit_labelled(
     choice = f"{'last' if best is None else 'best'} of {len(fitted.history)} epochs"
     print(f"{label}: {choice}: validation {headline.name} {scores[headline.key]:.4f} at step {scores['step']}")
     task = module.task
-    warnings = [] if best is None else task.training_hooks.warnings(task, module.validation, scores)
+    warnings = [] if best is None else task.training_hooks.warnings(task, data.items("validation"), scores)
     if best is not None:
         print("".join(f"{label}: {remark}\n" for remark in task.training_hooks.remarks(task, scores)), end="")
     print_warnings(warnings)
@@ -231,7 +235,9 @@ def fit_labelled(
 
 def save_seed(folder: Path, module: FineTuning, settings: LabelledTraining, result: dict[str, Any]) -> None:
     """Write the model folder of a seed, given the `result` of `fit_labelled`; every process must call it."""
+    from domainbert.tasks.saving import task_card
+
     facts = {"best epoch": result["best_epoch"]}
     facts |= {"warning": "; ".join(result["warnings"])} if result["warnings"] else {}
     scores = result["validation"]
-    module.save_pretrained(folder, module.card(scores, settings.card, settings.selection_metric, facts), scores)
+    module.save_pretrained(folder, task_card(module, scores, settings.card, settings.selection_metric, facts), scores)

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from domainbert.pretraining.data_module import PretrainingData
     from domainbert.pretraining.module import Pretraining
     from domainbert.stages.early_checks import StageArguments
-    from domainbert.tokenization.load import DomainTokenizer
     from domainbert.training.fit import TrainingResult
 
 
@@ -100,29 +99,29 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
     from domainbert.pretraining.module import Pretraining, fit_rows
     from domainbert.pretraining.phases import tokens_seen
     from domainbert.training.checkpoint_files import check_same_training, holds_progress
-    from domainbert.training.fit import Steps
+    from domainbert.training.steps import Steps
 
     if process_rank() == 0:
         check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
-    data, tokenizer = _open_corpus(settings, inputs)
+    data = _open_corpus(settings, inputs)
+    data.open("fit")
+    steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass, settings.init_from is not None)
+    contexts = settings.static_embeddings and not holds_progress(out)  # a checkpoint overwrites the embeddings
     module = Pretraining(
         settings.encoder,
-        tokenizer,
-        settings.objective or MaskedLM(settings.masking),
+        data.tokenizer,
+        data.objective_config,
         init_from=settings.init_from,
         optim=settings.optim,
         schedule=settings.schedule,
         seed=settings.seed,
         dropout=settings.dropout,
-        static_embeddings=settings.static_embeddings and not holds_progress(out),  # a checkpoint overwrites the weights
+        static_embeddings=data.corpus if contexts else None,
         embedding_steps=settings.embedding_steps,
+        compile=_compiles(settings, steps.total),
         activation_checkpointing=settings.activation_checkpointing,
     )
-    data.resolve(module, "fit")
-    steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass, settings.init_from is not None)
-    if _compiles(settings, steps.total):
-        module.compile_losses()
     train, objective = data.plan(steps.total), module.objective
     languages, language_warnings = passes_by_language(train)
     print_warnings(language_warnings)
@@ -150,11 +149,9 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
 def show_examples(settings: Pretrain, count: int, inputs: Inputs) -> list[str]:
     """Return the lines of the first `count` training rows as the model reads them, for `--show`; write nothing."""
     from domainbert.pretraining.phases import format_rows
-    from domainbert.training.fit import Steps
+    from domainbert.training.steps import Steps
 
-    data, tokenizer = _open_corpus(settings, inputs)
-    data.open()
-    data.objective = (settings.objective or MaskedLM(settings.masking)).build(tokenizer)
+    data = _open_corpus(settings, inputs)
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     return format_rows(data.plan(steps.total), count)
 
@@ -169,8 +166,8 @@ def check_arguments(arguments: StageArguments) -> None:
             arguments["objective"].check(encoder)
 
 
-def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, DomainTokenizer]:
-    """Return the data of the corpus and its tokenizer; raise `DomainbertError` if `init_from` has another tokenizer."""
+def _open_corpus(settings: Pretrain, inputs: Inputs) -> PretrainingData:
+    """Return the data of the corpus; raise `DomainbertError` if `init_from` has another tokenizer."""
     from domainbert.data.prepared import open_prepared
     from domainbert.pretraining.data_module import PretrainingData
 
@@ -179,6 +176,7 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, D
     corpus = open_prepared(settings.prepared, fingerprint, settings.cache)
     data = PretrainingData(
         corpus,
+        settings.objective or MaskedLM(settings.masking),
         max_length=settings.max_length,
         batch_size=settings.batch_size,
         held_out=settings.held_out,
@@ -186,7 +184,8 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> tuple[PretrainingData, D
         seed=settings.seed,
         num_workers=settings.num_workers,
     )
-    return data, inputs.tokenizer(corpus.tokenizer_folder)
+    data.tokenizer = inputs.tokenizer(corpus.tokenizer_folder)
+    return data
 
 
 def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:

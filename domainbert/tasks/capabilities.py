@@ -120,11 +120,15 @@ class Scaling(Generic[AnyTask]):
         """Return (shift, factor) from training outputs to outputs of a model folder; None (default) if equal."""
         return None
 
+    def set_units(self, task: AnyTask, head: nn.Module) -> None:
+        """Register the units of training as buffers of a head to train; by default do nothing."""
+
     def init_head(self, task: AnyTask, head: nn.Module) -> None:
         """Rescale the head of a finished model in place to the units of training; by default do nothing."""
 
-    def folder_weights(self, task: AnyTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights of a trained model in units of its folder, by default unchanged; inverts `init_head`."""
+    def folder_weights(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights of a trained model in units of its folder, without the buffers of `set_units`; by default
+        unchanged."""
         return weights
 
 

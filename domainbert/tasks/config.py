@@ -110,12 +110,21 @@ class NullLabelEvaluation(Evaluation):
 class TaskConfig(ABC):
     """Settings of a task: labels to predict and format of the labelled files."""
 
+    labels: tuple[str, ...] | None = field(default=None, kw_only=True)
+    """Labels that the model predicts (entity types, classes); null takes the labels of the training set."""
+
     # no annotations, so no fields
     entry_point_group = "domainbert.tasks"
     """Entry point group in which installed packages register tasks."""
 
     title = "Fine-tuned model"
     """Title of a model card."""
+
+    no_labels: ClassVar[str] = "no item has a label; expected at least one label"
+    """Problem with a training set without labels, for an error message."""
+
+    fixed_outputs: ClassVar[bool] = False
+    """Whether the outputs do not depend on the labels of a training set."""
 
     pipeline_tag: ClassVar[str | None] = None
     """`pipeline_tag` of the Hugging Face hub for model cards; None if the hub has no matching tag."""
@@ -129,9 +138,19 @@ class TaskConfig(ABC):
     """Optional parts of a task."""
 
     def __post_init__(self) -> None:
+        if self.labels is not None:
+            self._check_given_labels(tuple(self.labels))
         format = getattr(self, "format", None)
         if isinstance(format, Mapping):  # given in Python as in a YAML
             object.__setattr__(self, "format", from_plain(field_types(type(self))["format"], format))
+
+    def _check_given_labels(self, labels: tuple[str, ...]) -> None:
+        """Store `labels` as a tuple; raise `DomainbertError` for labels that are empty, repeated or not used."""
+        if self.fixed_outputs:
+            raise DomainbertError(f"labels: found {format_names(labels)}; expected null, as the task has no labels")
+        if not labels or len(set(labels)) < len(labels) or not all(isinstance(label, str) for label in labels):
+            raise DomainbertError(f"labels: found {labels!r:.80}; expected at least one name, each once")
+        object.__setattr__(self, "labels", labels)
 
     @property
     @abstractmethod

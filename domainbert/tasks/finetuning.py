@@ -2,81 +2,107 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torchmetrics import SumMetric
+from typing_extensions import Self
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.data.examples import entry_ids
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, check_length
-from domainbert.encoders.families import build_model
+from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.encoders.packed import Packed
+from domainbert.encoders.used_entries import (
+    UsedEntries,
+    embedding_positions,
+    expand_saved_embeddings,
+    reduce_loaded_embeddings,
+)
+from domainbert.labelled.contents import located_errors
+from domainbert.labelled.items import Sources
 from domainbert.metrics.headline import LOSS
-from domainbert.models.added_tokens import add_tokens
-from domainbert.models.folder import ModelFolder, open_model
-from domainbert.models.loading import load_model
-from domainbert.tasks.config import TaskConfig
-from domainbert.tasks.task import Task
-from domainbert.tasks.task_module import InitialModel, TaskModule
-from domainbert.tokenization.load import load_tokenizer
+from domainbert.models.card import CardConfig
+from domainbert.models.folder import ModelFolder
+from domainbert.models.saving import folder_fields
+from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.data_checks import check_data
+from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
+from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime
+from domainbert.tasks.packed_logits import logits_of_rows
+from domainbert.tasks.saving import gather_by_item, save_folder
+from domainbert.tasks.scoring import Scoring, flatten_scores
+from domainbert.tasks.slices import SlicedMetric
+from domainbert.tasks.task import Task, task_from_fields
+from domainbert.tokenization.load import DomainTokenizer
+from domainbert.tokenization.splitting import SPLITTING_KEY
+from domainbert.training.checkpoints import is_sharded
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import seeded
+from domainbert.training.module import TrainedModule, seeded
+from domainbert.training.weights_sum import equal_sums, sums_of_weights
 
-if TYPE_CHECKING:
-    from domainbert.tasks.labelled_data import LabelledData
+_CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels, scores and `config.json` entries
+_MAX_TOKENS = 16_384  # computed at once outside of training
 
 
-class FineTuning(TaskModule):
+class FineTuning(TrainedModule):
     """Train an encoder with a head on a labelled task; validate, test and predict with it.
 
-        data = LabelledData(Ner(), train="train.conll", validation="dev.conll", model="models/minilm")
+        data = LabelledData(Ner(), train="train.conll", validation="dev.conll", tokenizer="models/minilm")
         module = FineTuning.from_pretrained("models/minilm", data.task)
         lightning.Trainer(max_epochs=5).fit(module, data)
         module.save_pretrained("runs/tagger")
 
     >>> from domainbert import FineTuning, Ner
-    >>> module = FineTuning.from_pretrained("model", Ner(), seed=2)
-    >>> module.hparams["seed"], module.lr
-    (2, 0.0001)
+    >>> module = FineTuning.from_pretrained("model", Ner(labels=["law"]), seed=2)
+    >>> module.task.labels, module.lr
+    (('O', 'B-law', 'I-law'), 0.0001)
 
-    `setup` takes the labels from the training set and builds a model with a head for them. A batch contains the packed
-    windows of whole examples: `input_ids`, `position_ids` and `segment_ids` (rows, length); the head returns logits
-    (N, labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the global batch.
+    A batch contains the packed windows of whole examples: `input_ids`, `position_ids` and `segment_ids` (rows, length);
+    the head returns logits (N, labels) at the `positions` (N,) of the flattened tokens. The loss is a mean over the
+    global batch.
 
     Logged: `train/loss`, `validation/NAME` of each metric of the task and `validation/loss`, `test/NAME` of each score
     that `domainbert evaluate` reports.
 
     Args:
-        model: model folder to start from; with `init="random"` and an `encoder`, a tokenizer folder.
-        task: the task, such as `Ner()`.
+        model: model folder to start from; with `init="random"` and an `encoder`, a tokenizer or its folder.
+        task: the task with its labels: `Ner(labels=[...])`, or `task` of `LabelledData`; or `Ner()` with a model that
+            has a head for it.
         optim, schedule: optimizer and learning-rate schedule, which covers all steps of the Trainer.
-        seed: random seed of new weights, dropout, and the data order if the data has no seed.
+        seed: random seed of new weights and dropout.
         init: `pretrained` starts from the weights of the folder, `random` from new weights.
         encoder: architecture for `init="random"`; None takes the architecture of the folder.
         dropout: dropout of the encoder in training; None keeps the value of the folder.
         frozen_layers: freeze the embeddings and this number of lowest layers; None freezes nothing.
+        max_length: window length in tokens; None takes the length of the tokenizer, but at most all positions.
         activation_checkpointing: recompute each layer in the backward pass, which saves memory.
 
     Attributes:
-        validation: labelled items; the validation batches contain their indices.
+        task: the task with its labels.
+        config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
         measures_loss: whether validation also computes the task's loss.
-        entries: vocabulary entries that occur in the data, during training.
-        row_of_entry: (vocab_size,) row of each entry in the embedding matrix, see `UsedEntries`; None if it is the id.
+        entries: vocabulary entries that training computes, see `exclude_unused_embeddings`.
         scores: metrics of the last validation.
         unusable: steps whose validation had non-finite logits, so that its scores are invalid.
+        validation_name: file names of the validation set, for the model card.
+        start_facts: rows of the model card on the start of the training.
     """
 
     measures_loss = True
+    kind = "Fine-tuned"
+    validation_name = ""
 
     def __init__(
         self,
-        model: str | Path | ModelFolder,
-        task: TaskConfig,
+        model: ModelSource | DomainTokenizer,
+        task: Task[Any, Any] | TaskConfig,
         *,
         optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
         schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
@@ -85,105 +111,90 @@ class FineTuning(TaskModule):
         encoder: EncoderConfig | None = None,
         dropout: float | None = None,
         frozen_layers: int | None = None,
+        max_length: int | None = None,
         activation_checkpointing: bool = False,
     ) -> None:
-        super().__init__(task, optim, schedule, seed)
-        self.folder, self.init, self.dropout, self.frozen_layers = model, init, dropout, frozen_layers
-        self.encoder: EncoderConfig | None = (
-            None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
-        )
-        self.activation_checkpointing = activation_checkpointing
+        super().__init__(optim, schedule, seed)
+        if encoder is not None:
+            encoder = read_argument("encoder", EncoderConfig, encoder)
+        task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
+        self.start_facts: dict[str, object] = {"started from": f"{init} weights, seed {seed}"}
+        with seeded(seed):
+            initial = initial_model(model, task, init, encoder, dropout)
+        self.begin(initial, max_length, activation_checkpointing)
+        if frozen_layers is not None:
+            self.model.encoder.freeze(frozen_layers)
         self.record_arguments(
-            model=model.path if isinstance(model, ModelFolder) else Path(model),
-            task=self.task_config,
+            model=path_to_record(model),
+            task=self.task.config,
             optim=self.optim,
             schedule=self.schedule,
             seed=seed,
             init=init,
-            encoder=self.encoder,
+            encoder=encoder,
             dropout=dropout,
             frozen_layers=frozen_layers,
+            max_length=max_length,
             activation_checkpointing=activation_checkpointing,
         )
-        self.unusable: list[int] = []
-        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with non-finite logits
-        # not MeanMetric: with nan_strategy="disable" it ignores its weights
-        self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
 
     @classmethod
-    def from_pretrained(cls, model: str | Path, task: TaskConfig, **arguments: Any) -> FineTuning:
+    def from_pretrained(cls, model: str | Path, task: Task[Any, Any] | TaskConfig, **arguments: Any) -> Self:
         """Return a module that starts from a model folder; takes the arguments of the constructor.
 
         Raise `DomainbertError` if there is no model folder.
         """
-        open_model(Path(model))  # raises the error
         return cls(model=model, task=task, **arguments)  # by name: a subclass may have other arguments first
 
-    def open(self) -> ModelFolder:
-        """Return the opened model folder; later calls return the same object."""
-        if not isinstance(self.folder, ModelFolder):
-            self.folder = open_model(Path(self.folder))
-        return self.folder
+    def begin(self, initial: InitialModel, max_length: int | None, activation_checkpointing: bool) -> None:
+        """Set the model to train, its task and its metrics; windows have at most `max_length` tokens."""
+        check_length(max_length, initial.config)
+        self.config, self.tokenizer = initial.config, copy(initial.tokenizer)
+        self.task = copy(initial.task)  # each module attaches its head to its own task
+        positions = initial.config.max_length
+        self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
+        self.tokenizer.model_max_length = self.max_length
+        self.task.tokenizer = self.tokenizer
+        initial.model.encoder.activation_checkpointing = activation_checkpointing
+        self.set_models(initial.model)
+        self.task.attach_head(self.model.head)
+        self.initial = replace(initial, tokenizer=self.tokenizer)
+        self.task_fields = dict(initial.fields) or self._new_task_fields({})
+        self.has_new_head = not initial.fields
+        self.scores: dict[str, float] = {}
+        self.validated_weights: Tensor | None = None  # sums of the weights in the last validation
+        self._is_stale = False  # whether the weights had changed before the last validation
+        self.entries: UsedEntries | None = None
+        self.register_state_dict_post_hook(expand_saved_embeddings)
+        self.register_load_state_dict_pre_hook(reduce_loaded_embeddings)
 
-    def default_window(self, task: Task[Any, Any]) -> int | None:
-        """Return the default window in tokens; None if the tokenizer folder has none. A distillation reads `task`."""
-        if self.encoder is not None:
-            return self.encoder.max_length
-        return self.open().config.max_length
+        self.metric = self.task.metric()
+        self.slices: SlicedMetric | None = None  # created in the first validation
+        self.unusable: list[int] = []
+        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with non-finite logits
+        # not MeanMetric: with nan_strategy="disable" it ignores its weights
+        self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
+        self._tested: dict[int, tuple[Any, Any]] = {}  # test items and predictions, by index
+        self._scoring: Scoring | None = None
 
-    def initial_model(self, task: Task[Any, Any]) -> InitialModel:
-        """Return the initial model with a head for a task; raise `DomainbertError` if the folder has no model."""
-        teachers: tuple[str, ...] = ()
-        if self.init == "pretrained":
-            model, folder, new_weights = load_model(self.open(), task.head_config, task.labels, self.dropout)
-            config, tokenizer, teachers = folder.config, folder.tokenizer(), folder.teachers
-            has_new_head = bool(new_weights)
-            if not has_new_head:  # the head of the folder may have other units than training
-                task.scaling.init_head(task, model.head)
-        else:
-            has_new_head = True
-            config = self.encoder or self.open().config
-            tokenizer = load_tokenizer(Path(self._folder_name))
-            vocabulary = VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id)
-            model = build_model(config.with_dropout(self.dropout), vocabulary, task.head_config, len(task.labels))
-        tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
-        return InitialModel(model, config, tokenizer, teachers, has_new_head)
-
-    def resolve(self, data: LabelledData, stage: str) -> None:  # type: ignore[override]
-        """Build the model for the labels of the data if it is not built yet; see `TrainedModule.resolve`.
-
-        Raises:
-            DomainbertError: the data has another vocabulary; the stage is not `fit` and the folder has no head.
-        """
-        self.exclude_unused_embeddings(None)  # restore all entries, as other data may need other entries
-        if not self.is_built:
-            self._build(data, stage)
-        if data.tokenizer.fingerprint != self.tokenizer.fingerprint:  # of vocabulary and normalisation
-            found = f"{data.tokenizer_name} in LabelledData has another vocabulary than {self._folder_name}"
-            raise DomainbertError(f"model: {found}; expected LabelledData(..., model={self._folder_name!r})")
-        if stage in ("fit", "validate"):  # other stages read windows of the module's `max_length`
-            check_length(data.window, self.config)
-
+    def setup(self, stage: str) -> None:
+        """Check the data, and forget the scores of an earlier training. Raise `DomainbertError` if the data has another
+        task, other labels, another vocabulary, or longer windows than the model."""
+        super().setup(stage)
+        check_data(self, getattr(self.trainer, "datamodule", None), stage)
         if stage == "fit":
-            self.replace_task(data.resolved_task)
-            examples = [*data.examples("train"), *data.examples("validation")]
-            self.exclude_unused_embeddings(torch.from_numpy(entry_ids(examples, self.tokenizer)))
-        if stage in ("fit", "validate"):
-            self.validate_on(data.items("validation"))
-            self.validation_name = data.file_names("validation")
-        else:
-            self._rebuild_predictor()
+            self.scores, self.validated_weights, self.task_fields = {}, None, self._new_task_fields({})
+            self.has_new_head = False
         self._tested.clear()
 
-    def _build(self, data: LabelledData, stage: str) -> None:
-        """Build the model for the labels of the data."""
-        with seeded(self.seed):
-            initial = self.initial_model(data.resolved_task)
-            if initial.has_new_head and stage != "fit":
-                raise DomainbertError(f"trainer.{stage}: {self._folder_name} has {NO_TASK_HEAD}, or trainer.fit first")
-            self.set_initial_model(initial, data.resolved_task, data.window)
-        if stage != "fit":  # `save_pretrained` then keeps the entries of the folder's `config.json`
-            self._facts = dict(self.open().fields)
+    def forward(self, batch: Mapping[str, Any]) -> Tensor:
+        """Return the logits (N, labels) at the positions of a batch, in the units of training."""
+        if self.entries is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
+            batch = {**batch, "input_ids": self.entries.rows_of(batch["input_ids"])}
+        if not self.training:
+            return logits_of_rows(self.model, batch, _MAX_TOKENS, self.task.scaling.full_precision)
+        logits: Tensor = self.model(Packed.of(batch), batch["positions"])
+        return logits
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the loss of a micro-batch, scaled so that gradients are means over the global batch."""
@@ -192,12 +203,16 @@ class FineTuning(TaskModule):
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
-        logits = self(batch)
+        logits, sources = self(batch), batch["sources"]
+        if self.slices is None:
+            self.validation_name, self._is_stale = sources.name, self.is_changed
+            self.validated_weights = sums_of_weights(self.model)  # now: a callback may swap weights at the end
+            self.slices = SlicedMetric(self.task, sources.slice_values).to(self.device)
         if SPARE in batch:  # computed only because processes of a sharded model compute together
             return
         self.not_finite.update((~logits.isfinite()).any())
-        self.task.update(self.metric, logits, batch, self.validation)
-        self.slices.update(logits, batch)
+        self.task.update(self.metric, logits, batch, sources.items)
+        self.slices.update(logits, batch, sources.items)
         if self.measures_loss:
             self.loss_sum.update(self.task.loss(logits, batch))
             counted = "items" if self.task.loss_divisor == "num_examples" else "targets"
@@ -206,23 +221,168 @@ class FineTuning(TaskModule):
     def on_validation_epoch_end(self) -> None:
         """Log the validation metrics, reset them, and record the step in `unusable` if logits were not finite."""
         whole = self.metric.compute()
-        scores = {**whole, **self.slices.compute(whole)}
-        self.metric.reset()
+        scores = {**whole, **(self.slices.compute(whole) if self.slices is not None else {})}
+        self.slices = None
         if self.measures_loss:
             scores = {**scores, LOSS.key: self.loss_sum.compute() / self.loss_count.compute()}
-            self.loss_sum.reset()
-            self.loss_count.reset()
         if self.not_finite.compute():
             self.unusable.append(self.global_step)
-        self.not_finite.reset()
         self.scores = {name: float(value) for name, value in scores.items()}
-        self._saved_task = None  # `predictor` reads the new threshold or temperature
-        self.log_dict({f"validation/{name}": value for name, value in self.scores.items()})
+        if (
+            self._is_stale or self.trainer.state.fn == TrainerFn.FITTING
+        ):  # otherwise the fields of the model folder remain
+            self.task_fields = self._new_task_fields(self.scores)
+        self.log_scores("validation", self.scores, self._headline_key)
 
-    def forward(self, batch: dict[str, Any]) -> Tensor:
-        """Return the logits (N, labels) at the positions of a batch, in the units of training."""
-        tokens = Packed.of(batch)
-        if self.row_of_entry is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
-            tokens = tokens._replace(input_ids=self.row_of_entry[tokens.input_ids])
-        logits: Tensor = self.model(tokens, batch["positions"])
-        return logits
+    def on_test_start(self) -> None:
+        """Print a warning if the head has never been trained."""
+        if self.has_new_head and self.trainer.is_global_zero:
+            print(f"warning: {NO_TASK_HEAD}; the scores are of random weights", flush=True)
+
+    on_predict_start = on_test_start
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
+        sources: Sources = batch["sources"]
+        assert sources.scoring is not None
+        self._scoring = sources.scoring
+        scoring, indices, test = copy(sources.scoring), batch["items"].tolist(), sources.scoring.test
+        scoring.test = replace(test, items=list(sources.items))  # a shallow copy has only the items of the batch
+        predictor = self.build_predictor(BatchRuntime(self, batch, self(batch)))
+        with located_errors(lambda position: test.location(indices[position])):
+            predictions = scoring.predict(predictor)
+        self._tested.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
+
+    def on_test_epoch_end(self) -> None:
+        """Log the scores of the predicted test items."""
+        tested = gather_by_item(self._tested)
+        items, predictions = zip(*(tested[index] for index in sorted(tested)), strict=True)
+        assert self._scoring is not None
+        scoring, self._scoring = self._scoring, None
+        self._tested.clear()
+        if len(items) != len(scoring.test.items):  # limit_test_batches
+            scoring = type(scoring)(scoring.config, replace(scoring.test, items=list(items)), scoring.train)
+        scores = scoring.scores_of(list(predictions), self.predictor)
+        self.log_scores("test", flatten_scores(scores), self._headline_key)
+
+    def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
+        """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
+        predictor = self.build_predictor(BatchRuntime(self, batch, self(batch)))
+        return [predictor.as_json(prediction) for prediction in predictor.predict(batch["sources"].items)]
+
+    @property
+    def predictor(self) -> Any:
+        """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
+        return self.build_predictor(ModuleRuntime(self))
+
+    def build_predictor(self, runtime: ModuleRuntime) -> Any:
+        """Return a predictor with the task that would be read from the saved `config.json`."""
+        task = task_from_fields(type(self.task.config), self.task.labels, self._config_fields())  # type: ignore[arg-type]
+        task.headline, task.config = self.task.headline, self.task.config
+        with torch.inference_mode(False):  # a CRF sets buffers of the head
+            task.attach_head(self.model.head)
+        return task.predictor(task, runtime)
+
+    def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
+        """Reduce the embedding matrix to the vocabulary entries `ids` until the end of `fit`, which is faster; None
+        restores all entries. The data must have no other entries, see `LabelledData.entry_ids`."""
+        if self.entries is not None:
+            self.entries.restore(self.model)
+        self.entries, self.num_excluded = None, 0
+        if ids is not None:
+            self.entries = UsedEntries(self.model, ids)
+            self.num_excluded = self.entries.num_excluded * self.model.encoder.input_embeddings.embedding_dim
+
+    def teardown(self, stage: str) -> None:
+        """Restore all vocabulary entries after training; a sharded model keeps its reduced embedding matrix."""
+        if stage == "fit" and not is_sharded(self):
+            self.exclude_unused_embeddings(None)
+
+    def save_pretrained(
+        self, folder: str | Path, card: str | CardConfig | None = None, scores: Mapping[str, float] | None = None
+    ) -> None:
+        """Write a model folder that `load_predictor`, `transformers` and all stages read; call it in every process.
+
+        Args:
+            folder: created if it does not exist.
+            card: text of the model card, or values for the header of the default card, such as its licence.
+            scores: validation scores of the model; None takes the last validation, unless the weights have changed
+                since then, as by an average of weights at the end of the training.
+
+        Raises:
+            DomainbertError: a weight is not finite.
+        """
+        fields = self.task_fields if scores is None else self._new_task_fields(scores)
+        if scores is None and self.is_changed:
+            print(
+                "save_pretrained: no scores, as the weights have changed since the last validation; call validate first"
+            )
+            scores, fields = {}, self._new_task_fields({})
+        save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the weights have changed since the last validation; False without a validation."""
+        return self.validated_weights is not None and not equal_sums(
+            sums_of_weights(self.model), self.validated_weights
+        )
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""
+        super().on_save_checkpoint(checkpoint)
+        arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
+        arguments["model"] = plain_model(replace(self.initial, fields=self.task_fields), self._config_fields())
+        arguments |= {"init": "pretrained", "encoder": None}
+        positions, states = (
+            embedding_positions(self.model, self.trainer.optimizers),
+            checkpoint.get("optimizer_states", []),
+        )
+        if self.entries is not None and states:
+            self.entries.expand_moments(positions, states)
+        checkpoint[_CHECKPOINT_KEY] = {
+            "embeddings": positions,
+            "labels": list(self.task.labels),
+            "scores": self.scores,
+            "validated_weights": self.validated_weights,
+            "validation": self.validation_name,
+            "start": self.start_facts,
+            "fields": self.task_fields,
+        }
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the scores. Raise `DomainbertError` if labels or tokenizer of the checkpoint differ."""
+        saved = checkpoint.get(_CHECKPOINT_KEY)
+        if saved is None:
+            raise DomainbertError(f"ckpt_path: the file has no labels; expected a checkpoint of {type(self).__name__}")
+        check_same_labels(saved["labels"], self.task.labels, "ckpt_path")
+        super().on_load_checkpoint(checkpoint)
+        self.scores, self.validation_name, self.has_new_head = dict(saved["scores"]), saved["validation"], False
+        self.validated_weights, self.task_fields = saved["validated_weights"], dict(saved["fields"])
+        self.start_facts = dict(saved["start"])
+        if self.entries is not None and "optimizer_states" in checkpoint:
+            self.entries.reduce_moments(saved["embeddings"], checkpoint["optimizer_states"])
+
+    @property
+    def _headline_key(self) -> str | None:
+        return None if self.task.headline is None else self.task.headline.key
+
+    def _new_task_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """Return the entries of the task in `config.json` for a model with these validation scores."""
+        facts = {TASK_KEY: self.task.name, **self.task.model_config_fields(scores)}
+        splitting = self.task.word_splitting
+        return facts if splitting is None else {**facts, SPLITTING_KEY: splitting}
+
+    def _config_fields(self) -> dict[str, Any]:
+        """Return the content of the `config.json` of the model."""
+        task, teachers = self.task, self.initial.teachers
+        fields = folder_fields(
+            self.model, self.config, self.tokenizer, task.head, task.labels, teachers, self.task_fields
+        )
+        return fields if self.entries is None else {**fields, "vocab_size": self.entries.vocab_size}
+
+
+def path_to_record(model: ModelSource | DomainTokenizer) -> Path | None:
+    """Return the path of a model for the hyperparameters; None if it has none."""
+    if isinstance(model, ModelFolder):
+        return model.path
+    return Path(model) if isinstance(model, (str, Path)) else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -54,6 +55,37 @@ def compute_in_parts(
     *fields, all_logits = outputs
     # `items` are equal in all parts
     return {"items": batch["items"], **dict(zip(_OUTPUT_FIELDS, fields, strict=True))}, all_logits
+
+
+def logits_of_rows(
+    model: EncoderWithHead, batch: Mapping[str, Any], max_tokens: int, full_precision: bool = False
+) -> Tensor:
+    """Return the logits (N, C) at the positions of a batch, computed in parts of at most `max_tokens` tokens, but at
+    least one row: a long text needs no more memory than short texts.
+
+    Logits have full precision, and with `full_precision` also the encoder, inside `torch.autocast`.
+    """
+    tokens, positions = Packed.of(batch), batch["positions"]
+    num_rows, length = tokens.input_ids.shape
+    step = max(max_tokens // max(length, 1), 1)
+    ends = torch.arange(0, num_rows + step, step, device=positions.device).clamp(max=num_rows) * length
+    bounds = torch.searchsorted(positions, ends).tolist() if num_rows > step else [0, len(positions)]
+    parts = []
+    device = positions.device.type
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        rows = slice(number * step, (number + 1) * step)
+        part = tokens if num_rows <= step else _rows_of(tokens, rows)
+        with torch.autocast(device, enabled=not full_precision and torch.is_autocast_enabled(device)):
+            states = model.head_input(part, positions[start:end] - number * step * length)
+        with torch.autocast(device, enabled=False):
+            parts.append(model.logits(states.float()))
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def _rows_of(tokens: Packed, rows: slice) -> Packed:
+    types = tokens.token_type_ids
+    fields = (tokens.input_ids[rows], tokens.position_ids[rows], tokens.segment_ids[rows])
+    return Packed(*fields, None if types is None else types[rows])
 
 
 def packed_logits(

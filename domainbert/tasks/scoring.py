@@ -49,7 +49,7 @@ class Scoring(ABC):
     def __init__(self, config: TaskConfig, test: Labelled[Any], train: Labelled[Any] | None = None) -> None:
         if process_rank() == 0:
             print(test.describe())
-        self.config, self.headline, self.test = config, config.headline, test
+        self.config, self.headline, self.test, self.train = config, config.headline, test, train
         self.predictions: dict[str, dict[str, list[Any]]] = {}  # by system and seed
         self.labels: set[str] = set()  # of all models
 
@@ -356,11 +356,19 @@ class NullLabelScoring(CountedScoring):
 
 
 def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers in nested scores by path, such as `f1` or `per_type/GENE/f1`; other values are omitted."""
+    """Return the numbers in nested scores by path, such as `f1` or `seen/f1`; scores by group begin with the
+    score, such as `f1/GENE`. Undefined scores (None) are 0, as in validation; other values are omitted."""
     numbers: dict[str, float] = {}
     for name, value in scores.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and name.startswith("per_"):
+            groups = {group: flatten_scores(inner) for group, inner in value.items()}
+            numbers |= {
+                f"{prefix}{key}/{group}": score for group, inner in groups.items() for key, score in inner.items()
+            }
+        elif isinstance(value, Mapping):
             numbers |= flatten_scores(value, f"{prefix}{name}/")
+        elif value is None:
+            numbers[f"{prefix}{name}"] = 0.0
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             numbers[f"{prefix}{name}"] = float(value)
     return numbers

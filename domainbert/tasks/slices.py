@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torchmetrics import SumMetric
@@ -18,28 +17,28 @@ class SlicedMetric(nn.Module):
 
     Args:
         task: task with its `headline`.
-        items: validation set; batches contain indices of its items.
+        values: values of the key in the whole validation set, which are equal in all processes.
     """
 
-    def __init__(self, task: Task[Any, Any], items: Sequence[Any]) -> None:
+    def __init__(self, task: Task[Any, Any], values: Sequence[str]) -> None:
         super().__init__()
-        self.task, self.items, self.headline = task, items, task.headline
-        # without a headline that is the mean over the slices of a key, there are no slices and no metrics
-        key = None if task.headline is None else task.headline.over
-        value_of_item = [item.slices[key] for item in items] if key else []
-        values, self.slice_of = np.unique(value_of_item, return_inverse=True)  # index of the value of each item
+        self.task, self.headline, self.values = task, task.headline, tuple(values)
         self.metrics = [task.training_hooks.metric_of_slice(task) for _ in values]
         self.counts = [SumMetric(nan_strategy="disable") for _ in values]  # of the items, over all ranks
         self.modules_of_slices = nn.ModuleList([*self.metrics, *self.counts])  # moves them to the device of the module
 
-    def update(self, logits: Tensor, batch: Batch) -> None:
-        """Add each example of a batch to the metric of its slice."""
-        for index, metric in enumerate(self.metrics):
-            is_in_slice = torch.from_numpy(self.slice_of[batch["items"].cpu().numpy()] == index)
-            self.counts[index].update(int(is_in_slice.sum()))
+    def update(self, logits: Tensor, batch: Batch, items: Sequence[Any]) -> None:
+        """Add each example of a batch, with the labelled items of the batch, to the metric of its slice."""
+        if self.headline is None or not self.metrics:
+            return
+        values = [item.slices[self.headline.over] for item in items]
+        for value, metric, count in zip(self.values, self.metrics, self.counts, strict=True):
+            is_in_slice = torch.tensor([other == value for other in values])
+            count.update(int(is_in_slice.sum()))
             if is_in_slice.any():
                 slice_logits, slice_batch = select_examples(logits, batch, is_in_slice.to(logits.device))
-                self.task.update(metric, slice_logits, slice_batch, self.items)
+                selected = [item for item, other in zip(items, values, strict=True) if other == value]
+                self.task.update(metric, slice_logits, slice_batch, selected)
 
     def compute(self, whole: Mapping[str, Any]) -> dict[str, float]:
         """Return {headline key: mean of the scores of the slices}, or {} without slices, and reset the metrics.
@@ -58,6 +57,12 @@ class SlicedMetric(nn.Module):
         for metric in (*self.metrics, *self.counts):
             metric.reset()
         return {self.headline.key: sum(slice_scores) / len(slice_scores)}
+
+
+def slice_values(task: Task[Any, Any], items: Sequence[Any]) -> tuple[str, ...]:
+    """Return the values of the key `headline.over` in labelled items, sorted; () if the headline has no such key."""
+    key = None if task.headline is None else task.headline.over
+    return tuple(sorted({item.slices[key] for item in items})) if key else ()
 
 
 def select_examples(logits: Tensor, batch: Batch, is_selected: Tensor) -> tuple[Tensor, Batch]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -20,7 +21,7 @@ from domainbert.data.formatting import INDENT, format_pieces, format_window, wit
 from domainbert.data.packing import Example
 from domainbert.encoders.config import HeadConfig
 from domainbert.labelled.contents import Content, located_errors
-from domainbert.labelled.items import Labelled, find_labels, label_set
+from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.capabilities import (
@@ -65,6 +66,9 @@ class Task(ABC, Generic[Item, Prediction]):
         scoring: class that scores a test set, or None; takes configuration, test set and training set.
         headline: the main validation metric; None for a task that only predicts.
         word_splitting: how raw text is split into words to match the training words; None means `punctuation`.
+        tokenizer: tokenizer of the model, which the metric of a task may need; `encode` and a module set it.
+        config: the settings of the task; None for a task whose model folder does not record all of them.
+        learned: names of the attributes with plain values from the training set, which a checkpoint contains.
         training_hooks, inputs, scaling, example_formatter, distillation_targets:
             see `capabilities`.
     """
@@ -72,6 +76,7 @@ class Task(ABC, Generic[Item, Prediction]):
     head: ClassVar[str]
     loss_divisor: ClassVar[Literal["num_targets", "num_examples"]]
     outputs: ClassVar[Sequence[str]] = ()
+    learned: ClassVar[tuple[str, ...]] = ("word_splitting",)
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
     training_hooks: ClassVar[TrainingHooks[Any]] = TrainingHooks()
@@ -85,6 +90,8 @@ class Task(ABC, Generic[Item, Prediction]):
         self.head_config = HeadConfig(self.head)
         self.headline: Headline | None = None
         self.word_splitting: WordSplitting | None = None
+        self.config: TaskConfig | None = None
+        self.tokenizer: DomainTokenizer | None = None
 
     @property
     def name(self) -> str:
@@ -92,15 +99,16 @@ class Task(ABC, Generic[Item, Prediction]):
         return folder_name(type(self))
 
     @classmethod
-    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Return the task with the labels of a training set, or with `outputs` as labels if the class defines them.
+    def from_labels(cls, config: Any, labels: Sequence[str]) -> Self:
+        """Return a task with new outputs for the labels of a training set; by default one for each, or `outputs`."""
+        return cls(cls.outputs or labels)
 
-        Raise `DomainbertError` if there are no labels.
-        """
-        labels = cls.outputs or label_set(train.items)
-        if not labels:
-            raise DomainbertError(f"{train.path}: no item has a label; expected at least one label")
-        return cls(labels)
+    def learn_from(self, train: Labelled[Any]) -> None:
+        """Set what depends on the items of a training set, such as weights of classes; by default the splitting that
+        matches its words."""
+        sentences = [content for content in train.contents if isinstance(content, list)]  # lists of words
+        if sentences:
+            self.word_splitting = infer_splitting(sentences)
 
     @classmethod
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
@@ -141,7 +149,7 @@ class Task(ABC, Generic[Item, Prediction]):
 
     @abstractmethod
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Item]) -> None:
-        """Add a batch to `metric`; `batch["items"]` are indices into `items`."""
+        """Add a batch to `metric`; `items` are the labelled items of the batch, in its order."""
 
     @abstractmethod
     def decode(self, logits: Tensor, batch: Batch) -> Sequence[Any]:
@@ -184,17 +192,36 @@ def read_task(
     return train_set, validation_set, task
 
 
-def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
-    """Return the task with the labels of a training set and the splitting that matches its words.
+def has_fixed_outputs(config: TaskConfig) -> bool:
+    """Return whether the outputs of a task do not depend on the labels of a training set."""
+    return config.fixed_outputs or bool(task_class(type(config)).outputs)
 
-    Raise `DomainbertError` if the settings of the task name other labels.
+
+def task_from_labels(config: TaskConfig, labels: Sequence[str]) -> Task[Any, Any]:
+    """Return a task with new outputs for the labels of a training set; raise `DomainbertError` if the settings of the
+    task name other labels."""
+    config.check_labels(labels)
+    task = task_class(type(config)).from_labels(config, labels)
+    task.headline, task.config = (
+        config.headline,
+        replace(config, labels=None if has_fixed_outputs(config) else tuple(labels)),
+    )
+    return task
+
+
+def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any, Any]:
+    """Return the task with the labels of the settings or of a training set, and with values from its items.
+
+    Raise `DomainbertError` if the training set has no labels, or labels that the settings do not have.
     """
-    config.check_labels(tuple(find_labels(train.items)))
-    task = task_class(type(config)).from_training_set(config, train)
-    task.headline = config.headline
-    sentences = [content for content in train.contents if isinstance(content, list)]  # lists of words
-    if sentences:
-        task.word_splitting = infer_splitting(sentences)
+    labels = config.labels or tuple(label_set(train.items))
+    config.check_labels(labels)
+    if not labels and not has_fixed_outputs(config):
+        raise DomainbertError(f"{train.path}: {config.no_labels}")
+    task = task_from_labels(config, labels)
+    if config.labels is not None:
+        check_set_known(train, config.labels)
+    task.learn_from(train)
     return task
 
 

@@ -19,7 +19,6 @@ from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
 from domainbert.encoders.config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, map_contents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
-from domainbert.labelled.items import Labelled
 from domainbert.tasks.capabilities import Inputs
 from domainbert.tasks.config import TASK_KEY
 from domainbert.tasks.task import Batch, Prediction, Task
@@ -79,8 +78,8 @@ class TextTask(Task[Item, Prediction]):
 
     @classmethod
     @override
-    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        task = super().from_training_set(config, train)
+    def from_labels(cls, config: Any, labels: Sequence[str]) -> Self:
+        task = super().from_labels(config, labels)
         # both settings are None in tasks without them
         task.pair_key = getattr(config.reading, "text_pair_key", None)
         task.head_config = HeadConfig(cls.head, pooling=getattr(config, "pooling", None))

@@ -19,7 +19,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Range, check_value
 from domainbert.base.files import read_json, replaced_files
 from domainbert.base.manifests import check_outputs_unchanged
-from domainbert.base.paths import check_regular
+from domainbert.base.paths import check_regular, resolve_path
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
 from domainbert.tokenization.words import check_size, check_unicode
@@ -115,6 +115,16 @@ class DomainTokenizer:
         facts = [state["model"], state["normalizer"], state["pre_tokenizer"], added, self.special_tokens]
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
+    def as_plain(self) -> dict[str, Any]:
+        """Return the tokenizer as plain values for a checkpoint; `from_plain` inverts it."""
+        facts = {"special_tokens": dict(self.special_tokens), "max_length": self.model_max_length}
+        return {"backend": self.copy_backend().to_str(), **facts}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> DomainTokenizer:
+        """Return the tokenizer of a result of `as_plain`."""
+        return cls(Tokenizer.from_str(values["backend"]), values["special_tokens"], values["max_length"])
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the ids of each text, without special tokens and without truncation."""
         return [encoding.ids for encoding in self._encode_fast(texts)]
@@ -196,14 +206,16 @@ def _match_flags(token: Mapping[str, Any]) -> list[str]:
     return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if token[name] and not token["special"]]
 
 
-def load_tokenizer(folder: Path) -> DomainTokenizer:
-    """Return the tokenizer of a Hugging Face folder. Raise `DomainbertError` if its files have no tokenizer of a known
-    kind with all special tokens.
+def load_tokenizer(path: str | Path) -> DomainTokenizer:
+    """Return the tokenizer of a Hugging Face folder, `package:NAME/folder` or `hub:NAME[@REVISION]`.
+
+    Raise `DomainbertError` if its files have no tokenizer of a known kind with all special tokens.
 
     >>> from domainbert import load_tokenizer
     >>> load_tokenizer("model").special_tokens["mask_token"]
     '[MASK]'
     """
+    folder = resolve_path(path)
     backend, special_tokens, length = read_backend(folder)
     try:
         return DomainTokenizer(backend, special_tokens, length)

@@ -25,8 +25,7 @@ from domainbert.base.process import ignore_stop_signals
 from domainbert.data.batches import Share
 from domainbert.data.packing import Batch
 from domainbert.encoders.layers import segment_boundaries
-from domainbert.training.lightning_internals import batches_of_epoch
-from domainbert.training.module import TrainedModule
+from domainbert.training.lightning_internals import batch_indices, batches_of_epoch
 
 SPARE = "spare"  # marks a validation batch that must not be counted
 _NUM_PREFETCHED = 2  # batches that a thread prepares ahead
@@ -78,21 +77,13 @@ class TrainingData(lightning.LightningDataModule):
         default."""
         return {}
 
-    def resolve(self, module: TrainedModule | None, stage: str) -> None:
-        """Open the data for a stage of Lightning (`fit`, `validate`, `test`, `predict`) and build the module's models.
-
-        Data that is already open is kept.
-        """
+    def open(self, stage: str) -> None:
+        """Read the files for a stage of Lightning (`fit`, `validate`, `test`, `predict`). Open files are kept."""
         raise NotImplementedError
 
     def setup(self, stage: str) -> None:
-        """Call `resolve`; without a Trainer only the data is opened."""
-        stage = TrainerFn(stage).value  # as a plain string
-        module = None if self.trainer is None else self.trainer.lightning_module
-        if module is not None and not isinstance(module, TrainedModule):
-            found = f"{type(module).__name__} next to {type(self).__name__}"
-            raise DomainbertError(f"trainer.{stage}: found {found}; expected a module such as domainbert.FineTuning")
-        self.resolve(module, stage)
+        """Call `open`."""
+        self.open(TrainerFn(stage).value)  # as a plain string
 
     @property
     def num_steps(self) -> int:
@@ -123,8 +114,11 @@ class TrainingData(lightning.LightningDataModule):
         if self.trainer is not None and not batches_of_epoch(self.trainer):
             # a stage resumes within an epoch, of which Lightning does not know the earlier batches
             first_step = self.trainer.global_step % self._steps_of_epoch
-        num_batches = (self._steps_of_epoch - first_step) * share.accumulation
-        return Batches(lambda: self._last_batches(num_batches), num_batches)
+
+        def length() -> int:  # callbacks may change the accumulation
+            return (self._steps_of_epoch - first_step) * self._share.accumulation
+
+        return Batches(lambda: self._last_batches(length()), length)
 
     def val_dataloader(self) -> list[Batches]:
         """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.
@@ -141,10 +135,10 @@ class TrainingData(lightning.LightningDataModule):
         sets = zip(of_this_rank, of_first_rank, strict=True)
         return [self._batches(EqualLengthBatches(local, longest)) for local, longest in sets]
 
-    def _batches(self, batches: Dataset[Batch]) -> Batches:
-        """Return all batches of a dataset, in order."""
+    def _batches(self, batches: Dataset[Batch], indices: Sequence[list[int]] = ()) -> Batches:
+        """Return all batches of a dataset, in order; `indices` are the indices of the items of each batch."""
         loader = self._loader(batches)
-        return Batches(lambda: loader, len(loader))
+        return Batches(lambda: loader, lambda: len(loader), indices)
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
         """Return the batches: for a GPU with segment boundaries added, for a CPU unchanged."""
@@ -188,14 +182,18 @@ class Batches(Iterable[Batch]):
     """Batches of an epoch. Not a DataLoader, whose sampler Lightning would replace: the batches are already divided.
 
     `loader` is called when the iteration begins: a resumed training does not know its step earlier. The position of an
-    iteration needs no state in checkpoints, as it follows from the optimizer step.
+    iteration needs no state in checkpoints, as it follows from the optimizer step. `indices` are the indices of the
+    items of each batch, which Lightning passes to a `BasePredictionWriter`.
     """
 
-    def __init__(self, loader: Callable[[], DataLoader[Batch]], length: int) -> None:
+    def __init__(
+        self, loader: Callable[[], DataLoader[Batch]], length: Callable[[], int], indices: Sequence[list[int]] = ()
+    ) -> None:
         self.loader, self.length = loader, length
+        self.batch_sampler = batch_indices(indices) if indices else None
 
     def __len__(self) -> int:
-        return self.length
+        return self.length()
 
     def __iter__(self) -> Iterator[Batch]:
         loader = self.loader()  # created now: a resumed training does not know its step earlier

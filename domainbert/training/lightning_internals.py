@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
 import lightning
 import torch
 from lightning import LightningModule, Trainer
+from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.overrides.distributed import _IndexBatchSamplerWrapper
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from lightning.pytorch.trainer.connectors.data_connector import _parse_num_batches
+from lightning.pytorch.trainer.states import RunningStage
 from torch import Tensor
+from torch.utils.data import BatchSampler
 
 # Parts of warnings of Lightning that do not apply to batches that are already collated and metrics that are exact.
 _IRRELEVANT_WARNINGS = (
@@ -56,6 +61,27 @@ def set_progress(trainer: lightning.Trainer, step: int) -> None:
     loop.batch_progress.total.increment_by(step * trainer.accumulate_grad_batches)
     loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
     loop._batches_that_stepped = step
+
+
+def batch_indices(indices: Sequence[list[int]]) -> Any:
+    """Return the value of `batch_sampler` from which Lightning's prediction loop reads the indices of each batch."""
+    sampler = _IndexBatchSamplerWrapper(BatchSampler(range(0), batch_size=1, drop_last=False))
+    sampler.seen_batch_indices = list(indices)
+    return sampler
+
+
+def update_epoch_length(trainer: lightning.Trainer) -> None:
+    """Set the number of batches of the epoch that begins: Lightning computes it only once, but a
+    `GradientAccumulationScheduler` changes the number of micro-batches."""
+    loop, interval, loaders = trainer.fit_loop, trainer.val_check_interval, trainer.fit_loop._combined_loader
+    lengths = [None] if loaders is None else [sized_len(loader) for loader in loaders.flattened]
+    if loaders is None or None in lengths or loaders.limits is None:
+        return
+    limit = trainer.limit_train_batches
+    loaders.limits = [_parse_num_batches(RunningStage.TRAINING, cast(int, length), limit) for length in lengths]
+    loop.max_batches = max(loaders.limits)
+    if isinstance(interval, float):
+        trainer.val_check_batch = max(1, int(loop.max_batches * interval))
 
 
 def batches_of_epoch(trainer: lightning.Trainer) -> int:

@@ -13,13 +13,12 @@ import lightning
 import numpy as np
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
-from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
+from torchmetrics import Metric
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
@@ -27,14 +26,14 @@ from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import draw_from
 from domainbert.encoders.torch_internals import DrawsFrom
-from domainbert.training.config import OptimConfig, ScheduleConfig
+from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
-from domainbert.training.lightning_internals import convert_progress, log_step
-from domainbert.training.optimisers import build_optimizer, build_schedule
+from domainbert.training.lightning_internals import convert_progress, log_step, update_epoch_length
+from domainbert.training.optimisers import build_optimizer, build_schedule, skips_steps_itself
+from domainbert.training.sharding import shard_models
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
-    from domainbert.training.data_module import TrainingData
 
 _ACCUMULATION_KEY = "accumulate_grad_batches"  # checkpoint key of the micro-batches per optimizer step
 _FINGERPRINT_KEY = "tokenizer_fingerprint"  # checkpoint key
@@ -64,16 +63,15 @@ class TrainedModule(lightning.LightningModule):
     """
 
     model: EncoderWithHead
-    tokenizer: DomainTokenizer | None = None
+    others: nn.ModuleDict
+    tokenizer: DomainTokenizer
     num_excluded: int = 0
-    data_class = "TrainingData"
-    """Name of the expected data module, for messages."""
 
     def __init__(self, optim: OptimConfig, schedule: ScheduleConfig, seed: int) -> None:
         super().__init__()
         self.optim: OptimConfig = read_argument("optim", OptimConfig, optim)
         self.schedule: ScheduleConfig = read_argument("schedule", ScheduleConfig, schedule)
-        self.seed, self.others = seed, nn.ModuleDict()
+        self.seed = seed
         self.step_loss = torch.zeros(())
         self.step_parts: dict[str, Tensor] = {}
         self.last_parts: dict[str, Tensor | float] = {}
@@ -87,36 +85,13 @@ class TrainedModule(lightning.LightningModule):
         """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
         self.save_hyperparameters(as_plain(arguments))
 
-    @property
-    def is_built(self) -> bool:
-        """Whether the models are built."""
-        return "model" in self._modules
-
     def set_models(self, model: EncoderWithHead, others: Mapping[str, EncoderWithHead] = MappingProxyType({})) -> None:
         """Set the models to train."""
-        del self.others  # registered again after the model, so that the parameters of the model come first
         self.model, self.others = model, nn.ModuleDict(dict(others))
 
-    def resolve(self, data: TrainingData, stage: str) -> None:
-        """Build the models, unless they exist, from the open data; each subclass must override it.
-
-        The data module calls it before `setup` of the callbacks, where some of Lightning's callbacks copy the module.
-        `stage` is as in `setup`.
-        """
-        raise DomainbertError(f"{type(self).__name__}: found no method `resolve`; expected one to build the models")
-
     def setup(self, stage: str) -> None:
-        """Check the data module and the arguments of the Trainer.
-
-        Raises:
-            DomainbertError: no data module, or an unsupported argument of the Trainer.
-        """
+        """Check the arguments of the Trainer; raise `DomainbertError` if one is not supported."""
         self._all_parameters = []
-        if not self.is_built:  # a data module builds the models in its own `setup`, which Lightning calls first
-            data = getattr(self.trainer, "datamodule", None)
-            found = "no data module" if data is None else type(data).__name__
-            name = f"trainer.{TrainerFn(stage).value}"
-            raise DomainbertError(f"{name}: found {found}; expected datamodule={self.data_class}(...)")
         if self.trainer.precision not in _PRECISIONS:
             expected = ", ".join(_PRECISIONS)
             raise DomainbertError(f"trainer.precision: found {self.trainer.precision}; expected one of {expected}")
@@ -124,6 +99,11 @@ class TrainedModule(lightning.LightningModule):
         if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
             found = type(strategy).__name__
             raise DomainbertError(f"trainer.strategy: found {found}; expected auto, ddp or fsdp (FullySharded())")
+
+    @property
+    def precision(self) -> Precision:
+        """Precision of the Trainer; 32-true without a Trainer."""
+        return "32-true" if self._trainer is None else cast(Precision, self.trainer.precision)
 
     @property
     def lr(self) -> float:
@@ -144,18 +124,11 @@ class TrainedModule(lightning.LightningModule):
     def configure_model(self) -> None:
         """Shard each layer's weights over the processes if the strategy is `fsdp`. Raises `DomainbertError` if models
         share parameters, which cannot be sharded twice."""
-        if self._trainer is None or not self.is_built or self.device_mesh is None:  # no Trainer: load_from_checkpoint
+        if self._trainer is None or self.device_mesh is None:  # no Trainer: load_from_checkpoint
             return
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):
             return
-        models, mesh = self.models.values(), self.device_mesh["data_parallel"]
-        parameters = [parameter for model in models for parameter in (*model.parameters(), *model.shared_parameters)]
-        if len(set(parameters)) < len(parameters):
-            raise DomainbertError("trainer.strategy: found fsdp; expected ddp, because the models share parameters")
-        for model in models:
-            for block in dict.fromkeys(model.encoder.blocks()):  # a repeated block is sharded once
-                fully_shard(block, mesh=mesh)
-            fully_shard(model, mesh=mesh)
+        shard_models([*self.models.values()], self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return the optimizer and its schedule, which covers all steps of the Trainer and advances at each step.
@@ -189,17 +162,20 @@ class TrainedModule(lightning.LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the number of micro-batches per optimizer step, in which Lightning counts, and the tokenizer's hash."""
         checkpoint[_ACCUMULATION_KEY] = self.trainer.accumulate_grad_batches
-        checkpoint[_FINGERPRINT_KEY] = self.tokenizer and self.tokenizer.fingerprint
+        checkpoint[_FINGERPRINT_KEY] = self.tokenizer.fingerprint
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Resume at the same optimizer step with any number of micro-batches per step. Raise `DomainbertError` if the
         checkpoint has another tokenizer than the built models."""
-        found, tokenizer = checkpoint.get(_FINGERPRINT_KEY), self.tokenizer if self.is_built else None
-        if tokenizer is not None and found not in (None, tokenizer.fingerprint):
+        if checkpoint.get(_FINGERPRINT_KEY) not in (None, self.tokenizer.fingerprint):
             raise DomainbertError("ckpt_path: the tokenizer of the module has changed since the checkpoint was written")
         if self._trainer is not None and "loops" in checkpoint:
             saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
             convert_progress(self.trainer, checkpoint["loops"], saved)
+
+    def on_train_epoch_start(self) -> None:
+        """Adapt the length of the epoch to the micro-batches of its steps."""
+        update_epoch_length(self.trainer)
 
     def configure_callbacks(self) -> list[lightning.Callback]:
         """Return a callback that restores the global generators if an exception ends a training step."""
@@ -266,18 +242,20 @@ class TrainedModule(lightning.LightningModule):
         loss = torch.stack(self._losses).sum()
         self._losses.clear()
         self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
+        # a progress bar reads the loss in each step, which waits for a GPU
+        self.log("train/loss", self.step_loss, prog_bar=self.trainer.progress_bar_callback is not None)
         # skip the step if a value is not finite; with 16-mixed, gradients also overflow while the GradScaler searches
         # its scale, and the GradScaler skips these steps itself
         checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
         self.step_skipped = ~torch.isfinite(checked)
-        if _skips_steps_itself(optimizer):
+        if skips_steps_itself(optimizer):
             optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
         elif bool(self.step_skipped):
             optimizer.zero_grad(set_to_none=True)
         # log
         self.step_parts = self._sum_parts()
         self.last_parts |= self.step_parts
-        values = {**self.last_parts, "loss": self.step_loss, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
+        values = {**self.last_parts, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
         log_step(self, {f"train/{name}": value for name, value in values.items()})
 
     def _sum_parts(self) -> dict[str, Tensor]:
@@ -301,17 +279,39 @@ class TrainedModule(lightning.LightningModule):
 
     def discard_losses(self) -> None:
         """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""
-        self._losses.clear()
         self._parts.clear()
 
+    def on_before_backward(self, loss: Tensor) -> None:
+        """Record the share of a micro-batch in the mean over ranks and micro-batches, for any loss."""
+        scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # with 16-mixed, `loss` is scaled already
+        share = loss.detach() / self.trainer.world_size
+        self._losses.append(share if scaler is None else share / scaler.get_scale())
+
+    def on_validation_epoch_start(self) -> None:
+        """Reset all metrics, outside of inference mode, so that the next stage can update them."""
+        with torch.inference_mode(False):
+            for module in self.modules():
+                if isinstance(module, Metric):
+                    module.reset()
+
+    def on_test_epoch_start(self) -> None:
+        """Reset all metrics."""
+        self.on_validation_epoch_start()
+
+    def log_scores(self, stage: str, scores: Mapping[str, float | Tensor], main: str | None) -> None:
+        """Log scores that are equal in all processes as `stage`/NAME, the score `main` also in the progress bar."""
+        for name, score in scores.items():
+            # the maximum of equal values is exact; without `sync_dist`, Lightning would print a warning
+            self.log(f"{stage}/{name}", score, prog_bar=name == main, sync_dist=True, reduce_fx="max")
+
     def record_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
-        """Record the loss of a micro-batch, and its terms by name, for logging; return it scaled to undo the averaging
-        over ranks (by DDP) and micro-batches (by Lightning).
+        """Record the terms of the loss of a micro-batch by name, for logging; return the loss scaled to undo the
+        averaging over ranks (by DDP) and micro-batches (by Lightning).
 
         `loss` is a sum over a micro-batch, divided by a count over the *global* batch. Its sum over ranks and
-        micro-batches is the exact mean, even if the counted tokens are distributed unevenly.
+        micro-batches is the exact mean, even if the counted tokens are distributed unevenly. Another loss that
+        `training_step` returns, without this method, has Lightning's meaning: a mean over its micro-batch.
         """
-        self._losses.append(loss.detach())
         if parts:
             self._parts.append({name: value.detach() for name, value in parts.items()})
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
@@ -329,20 +329,3 @@ class _EndStep(lightning.Callback):
         """Restore the global generators."""
         if isinstance(pl_module, TrainedModule):  # the Trainer may fit another module later
             pl_module.restore_random_numbers()
-
-
-def _skips_steps_itself(optimizer: Optimizer) -> bool:
-    """Return whether an optimiser itself skips a step if its attribute `found_inf` is 1.
-
-    Fused AdamW with unsharded parameters on a GPU does so: weights, moments and step counts stay unchanged, and the
-    caller need not wait for the GPU to know whether the gradients are finite.
-    """
-    if not isinstance(optimizer, AdamW):
-        return False
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    fused = all(group["fused"] for group in optimizer.param_groups)
-    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
-
-
-def _on_one_gpu(parameter: Tensor) -> bool:
-    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -198,3 +199,20 @@ def build_schedule(optimizer: Optimizer, config: ScheduleConfig, num_steps: int)
     """Return a torch scheduler; step it after every optimiser step."""
     # torch also asks for the rate after the last step
     return LambdaLR(optimizer, lambda step: lr_factor(min(step, num_steps - 1), num_steps, config))
+
+
+def skips_steps_itself(optimizer: Optimizer) -> bool:
+    """Return whether an optimiser itself skips a step if its attribute `found_inf` is 1.
+
+    Fused AdamW with unsharded parameters on a GPU does so: weights, moments and step counts stay unchanged, and the
+    caller need not wait for the GPU to know whether the gradients are finite.
+    """
+    if not isinstance(optimizer, AdamW):
+        return False
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    fused = all(group["fused"] for group in optimizer.param_groups)
+    return fused and all(_on_one_gpu(parameter) for parameter in parameters)
+
+
+def _on_one_gpu(parameter: Tensor) -> bool:
+    return parameter.device.type == "cuda" and not isinstance(parameter, DTensor)

@@ -18,7 +18,7 @@ from domainbert.distillation.losses import Outputs
 from domainbert.distillation.module import frozen_parameters
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.task_distillation import TaskDistillation
-from domainbert.distillation.weighted import WeightedLosses, mean_outputs
+from domainbert.distillation.weighted import WeightedLosses, mean_outputs, sizes_of
 from domainbert.encoders.layers import Dropout
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.tasks.ner.config import Ner
@@ -37,7 +37,7 @@ def make_module(make_model, configs=CONFIGS) -> CorpusDistillation:
         for parameter in teacher.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.1)
     torch.manual_seed(2)
-    losses = WeightedLosses(configs, student.encoder, teacher.encoder)
+    losses = WeightedLosses(configs, sizes_of(student.encoder), sizes_of(teacher.encoder))
     return CorpusDistillation(student, [teacher.train()], losses)
 
 
@@ -88,10 +88,10 @@ def test_padding_is_left_out_of_every_loss(reader, make_model):
 def test_each_validation_starts_from_nothing(reader, make_model, monkeypatch):
     """Two validations of one training, over different rows and with other weights: each has its own means."""
     module, logged = make_module(make_model).eval(), {}
-    monkeypatch.setattr(module, "log_dict", logged.update)
-    monkeypatch.setattr(module, "log", logged.__setitem__)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: value}))
     batches = [tensors(ValidationRows(reader, 5, Share())[index]) for index in range(3)]
     for chosen in (batches[:2], batches[2:]):
+        module.on_validation_epoch_start()
         with torch.no_grad():
             for index, batch in enumerate(chosen):
                 module.validation_step(batch, index)

@@ -14,14 +14,14 @@ from domainbert.data.examples import encode_words, text_example
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import HardTargets, LogitMSE, SoftTargets
-from domainbert.distillation.weighted import WeightedLosses
+from domainbert.distillation.weighted import WeightedLosses, sizes_of
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
 from domainbert.tokenization.align import align_text
-from tests.ready_made import task_distillation
+from tests.ready_made import ReadyTaskDistillation
 
 CLASSES, TAGS = ("x", "y", "z"), ("O", "B-p", "I-p")
 LETTERS = "abcdefgh"
@@ -134,8 +134,8 @@ def make_module(case, make_model):
     with torch.no_grad():
         for parameter in teacher.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.3)
-    losses = WeightedLosses(LOSSES, student.encoder, teacher.encoder)
-    module = task_distillation(student, [teacher], losses, case.task)
+    losses = WeightedLosses(LOSSES, sizes_of(student.encoder), sizes_of(teacher.encoder))
+    module = ReadyTaskDistillation(student, [teacher], losses, case.task)
     return module.eval()
 
 
@@ -204,8 +204,8 @@ def test_a_student_with_a_random_field_learns_marginals(tokenizer, make_model):
         for parameter in [*student.head.parameters(), *teacher.parameters()]:
             parameter.add_(torch.randn(parameter.shape, generator=generator) * 0.4)
     teacher.head.crf.constrain(TAGS)
-    losses = WeightedLosses([SoftTargets(temperature=1.0)], student.encoder, teacher.encoder)
-    module = task_distillation(student, [teacher], losses, task).eval()
+    losses = WeightedLosses([SoftTargets(temperature=1.0)], sizes_of(student.encoder), sizes_of(teacher.encoder))
+    module = ReadyTaskDistillation(student, [teacher], losses, task).eval()
     module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=1)
     both = [GlobalOrder(1, 1, seed=0), GlobalOrder(3, 3, seed=0)]
     batch = tensors(DistillationBatches(examples, tokenizer, both, Share(), range(1))[0])

@@ -13,7 +13,7 @@ from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import Example
 from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.prediction_config import SoftTargets
-from domainbert.distillation.weighted import WeightedLosses
+from domainbert.distillation.weighted import WeightedLosses, sizes_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.tasks.parsing.task import ParsingTask
@@ -27,7 +27,7 @@ from domainbert.tasks.relations.marked import find_markers
 from domainbert.tasks.relations.reading import MarkerReading
 from domainbert.tasks.relations.task import StartsRelationsTask
 from domainbert.tasks.task import Task
-from tests.ready_made import task_distillation
+from tests.ready_made import ReadyTaskDistillation
 from tests.tasks.test_parsing import LABELS, tree
 
 TEMPERATURE = 2.0
@@ -69,8 +69,10 @@ def batch_of(examples: list[Example], labelled: int, tokenizer: Any) -> dict[str
 def trained(task: Task[Any, Any], models: list[EncoderWithHead], batch: dict[str, Any]) -> dict[str, float]:
     """The losses of a step, after its gradients, which reach all of the student's head but for a bias of all scores."""
     student, teacher = models
-    losses = WeightedLosses([SoftTargets(temperature=TEMPERATURE)], student.encoder, teacher.encoder)
-    module = task_distillation(student, [teacher], losses, task).eval()
+    losses = WeightedLosses(
+        [SoftTargets(temperature=TEMPERATURE)], sizes_of(student.encoder), sizes_of(teacher.encoder)
+    )
+    module = ReadyTaskDistillation(student, [teacher], losses, task).eval()
     module.trainer = type("One", (), {"world_size": 1, "accumulate_grad_batches": 1})()
     module.training_step(batch, 0).backward()
     moved = {name: float(value.grad.abs().sum()) for name, value in student.head.named_parameters()}

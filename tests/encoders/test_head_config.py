@@ -19,7 +19,7 @@ from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
-from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.tasks.task import task_from_training_set
 from tests.encoders.test_hugging_face import batch, make_tokenizer
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 0], [1, 1, 2, 2, 2, 2]])
@@ -73,6 +73,6 @@ def test_a_task_asks_for_the_pooling_of_its_settings() -> None:
     texts = [LabelledText("a", label="x", line=1), LabelledText("b", label="y", line=2)]
     train = Labelled(Path("train.jsonl"), texts, "jsonl")
     for pooling in (None, "mean"):
-        task = ClassificationTask.from_training_set(Classification(pooling=pooling), train)
+        task = task_from_training_set(Classification(pooling=pooling), train)
         assert task.head_config == HeadConfig("sequence", pooling=pooling)
     assert HeadConfig("sequence").to_json() == {} == HeadConfig("tokens").to_json()

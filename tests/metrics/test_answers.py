@@ -145,20 +145,21 @@ def test_the_best_threshold_is_the_official_one(seed: int) -> None:
 
 def test_scores_of_a_validation() -> None:
     """Of SQuAD 1.1 every question is answered; of 2.0 those whose margin is not above the threshold."""
-    rows = np.asarray([[1, 1, 1, -3.0], [0, 0.5, 1, -1.0], [0, 0, 0, 2.0], [0, 0, 1, 4.0]])
-    assert validation_scores(rows[[0, 1, 3]]) == {"f1": 0.5, "exact": pytest.approx(1 / 3)}
+    scored = [[1, 1, 1, -3.0], [0, 0.5, 1, -1.0], [0, 0, 0, 2.0], [0, 0, 1, 4.0]]
+    rows = np.asarray([[0.25, 0.75, *row] for row in scored])  # exact match and F1 as in SQuAD 1.1 come first
+    assert validation_scores(rows[[0, 1, 3]]) == {"f1": 0.75, "exact": 0.25}
     found = validation_scores(rows)
     assert found == {"f1": 2.5 / 4, "exact": 0.5, "threshold": 0.5}
-    nothing = validation_scores(rows * [1, 1, 0, 1])
+    nothing = validation_scores(rows * [1, 1, 1, 1, 0, 1])
     assert (nothing["f1"], nothing["exact"]) == (1.0, 1.0) and nothing["threshold"] < -3
-    assert midpoint_threshold(4, rows[:, 3]) == 5.0 and midpoint_threshold(0, rows[:0, 3]) == 0.0
+    assert midpoint_threshold(4, rows[:, 5]) == 5.0 and midpoint_threshold(0, rows[:0, 5]) == 0.0
     assert midpoint_threshold(2, np.asarray([1.0, 2.0, np.inf])) == 3.0
 
 
 def test_rows_of_batches_and_ranks_are_put_together() -> None:
     """A rank without any has numbers of the same type, so that they can be gathered."""
-    rows = np.asarray([[1, 1, 1, -3.0], [0, 0.5, 1, -1.0], [0, 0, 0, 2.0], [0, 0, 1, 4.0]])
-    metric, alone = (RowScores(validation_scores, 4) for _ in range(2))
+    rows = np.asarray([[1, 1, 1, 1, 1, -3.0], [0, 0, 0, 0.5, 1, -1.0], [0, 0, 0, 0, 0, 2.0], [0, 0, 0, 0, 1, 4.0]])
+    metric, alone = (RowScores(validation_scores, 6) for _ in range(2))
     metric.update(rows[:1])
     metric.update(rows[1:3])
     metric._sync_dist(lambda numbers, group=None: [numbers, torch.from_numpy(rows[3:].ravel())])

@@ -186,6 +186,6 @@ def test_a_column_of_names_is_a_list_of_names() -> None:
 
 def test_questions_without_an_answer_are_scored_at_the_best_threshold() -> None:
     metric = AnswerScores()
-    metric.update(["x", "y", "z"], [["x"], [], ["w"]], margins=np.array([-3.0, 2.0, 4.0]), version_2=True)
+    metric.update(["x", "y", "z"], [["x"], [], ["w"]], margins=np.array([-3.0, 2.0, 4.0]))
     found = {name: float(score) for name, score in metric.compute().items()}
     assert found == {"f1": pytest.approx(2 / 3), "exact": pytest.approx(2 / 3), "threshold": -0.5}

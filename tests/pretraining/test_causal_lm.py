@@ -41,7 +41,7 @@ def micro_batch(reader: Any, share: Share = WHOLE, number: int = 0) -> dict[str,
 def fit(module: Pretraining, corpus: Any, num_steps: int, out: Path) -> tuple[list[float], dict[str, float]]:
     """Train, and return the loss of each step and the metrics of the last validation."""
     losses = Losses()
-    data = PretrainingData(corpus, max_length=LENGTH, batch_size=BATCH, num_workers=0)
+    data = PretrainingData(corpus, module.objective_config, max_length=LENGTH, batch_size=BATCH, num_workers=0)
     trainer = lightning.Trainer(
         max_steps=num_steps,
         val_check_interval=num_steps,
@@ -107,8 +107,7 @@ def test_ten_steps_and_masked_lm_after_them(toy_corpus: Any, toy_tokenizer: Any,
     )
 
 
-def test_families_without_causal_attention_are_refused(toy_corpus: Any, toy_tokenizer: Any, tmp_path: Path) -> None:
+def test_families_without_causal_attention_are_refused(toy_tokenizer: Any) -> None:
     config = DebertaV2Config(32, 2, 2, 48, max_position_embeddings=32)
-    module = Pretraining(config, toy_tokenizer, CausalLM())
     with pytest.raises(DomainbertError, match="CausalLM with DebertaV2Config"):
-        fit(module, toy_corpus, 1, tmp_path)
+        Pretraining(config, toy_tokenizer, CausalLM())

@@ -132,11 +132,12 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
     texts = [ValidationText("", 0.25, {"unigram_entropy": 3.0}), ValidationText("other", 0.5, {})]
     module = masked_lm_module(reader, make_model("masked_lm"), texts=texts)
     logged = {}
-    monkeypatch.setattr(module, "log_dict", logged.update)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
     whole = tensors(ValidationRows(reader, 10_000, Share())[0])
     batches = ValidationRows(reader, 7, Share())  # the last batch is smaller
     last, first = len(batches) - 1, 0
     for chosen in ({"": range(len(batches)), "other": [first]}, {"": [last], "other": range(1, len(batches))}):
+        module.on_validation_epoch_start()
         with torch.inference_mode():
             for text, indices in enumerate(chosen.values()):
                 for index in indices:
@@ -162,7 +163,7 @@ def test_each_validation_is_the_mean_over_all_its_masked_tokens(reader, make_mod
 def test_a_loss_that_is_no_number_stays_none_over_a_validation(reader, make_model, monkeypatch):
     module = masked_lm_module(reader, make_model("masked_lm"))
     logged = {}
-    monkeypatch.setattr(module, "log_dict", logged.update)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
     batches = ValidationRows(reader, 7, Share())
     losses, count = iter([torch.tensor(float("nan"))]), torch.tensor(3)
     measure = lambda *inputs: {"loss": next(losses, torch.tensor(1.0)), "targets": count}  # noqa: E731

@@ -19,7 +19,7 @@ from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, format_rows, phase_of, row_phases, summary_lines, tokens_seen
 from domainbert.training.config import Budget, CorpusTraining, LengthPhase
-from domainbert.training.fit import Steps
+from domainbert.training.steps import Steps
 from tests.tiny_training import CONFIG, masked_lm_module
 
 LENGTHS = (LengthPhase(8, until=0.5), LengthPhase(16, until=0.75), LengthPhase(32))

@@ -32,6 +32,7 @@ from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from domainbert.models.static_embeddings import initialise_table
 from domainbert.pretraining.batches import PackedRowsReader, TrainRows, ValidationRows
+from domainbert.pretraining.data_module import check_names
 from domainbert.pretraining.losses import base_rate_warnings, entropy
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objective import InitialModels, Key, ValidationText
@@ -45,7 +46,7 @@ from domainbert.pretraining.objectives.replaced_tokens.sharing import DeltaEmbed
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.throughput import flops_per_token
 from domainbert.training.trainer import build_trainer
-from tests.ready_made import ReadyBatches, pretraining
+from tests.ready_made import ReadyBatches, ReadyPretraining
 from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
@@ -287,7 +288,7 @@ def test_losses_are_means_over_the_global_batch_in_their_weights(made: Any, monk
     def gradients(world_size: int, accumulation: int) -> list[Tensor]:
         reader, models = made(settings, ELECTRA)
         how = OptimConfig(), ScheduleConfig(), [ValidationText("", 1.0, {})]
-        module = pretraining(reader.objective, models, *how)
+        module = ReadyPretraining(reader.objective, models, *how)
         module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
         order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
         for rank in range(world_size):
@@ -323,21 +324,21 @@ def test_validation_draws_at_the_temperature_that_runs_are_compared_at(made: Any
     for temperature in (1.0, 50.0):
         reader, models = made(dataclasses.replace(AS_ELECTRA, temperature=temperature), ELECTRA)
         texts = [ValidationText("", 1.0, {})]
-        module = pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
+        module = ReadyPretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
         module.validation_step(tensors(batch_of(reader, seed=0)), 0)
-        found.append({name: float(value) for name, value in module.sums[0].compute().items()})
+        found.append({name: float(value) for name, value in module.sums[""][1].compute().items()})
     assert found[0] == found[1] and found[0]["replaced"] > 0
 
 
 @pytest.mark.parametrize("name", ["generator", "discriminator"])
 def test_a_held_out_text_is_not_called_as_a_model(made: Any, name: str) -> None:
-    reader, models = made(AS_ELECTRA, ELECTRA)
+    reader, _ = made(AS_ELECTRA, ELECTRA)
     texts = [ValidationText("", 1.0, {}), ValidationText(name, 1.0, {})]
     with pytest.raises(
         DomainbertError,
         match=f"held_out: found '{name}', but the metric {name}_loss exists already; expected",
     ):
-        pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), texts)
+        check_names(reader.objective, texts)
 
 
 @pytest.mark.slow  # a minute to compile
@@ -364,7 +365,7 @@ def test_golden_loss_curves(made: Any, tmp_path: Path, settings: ReplacedTokens,
     """Ten steps in fp32 on one thread, without dropout; what moves them is another mask, sample, order or step."""
     reader, models = made(settings, encoder)
     how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
-    module = pretraining(reader.objective, models, *how)
+    module = ReadyPretraining(reader.objective, models, *how)
     losses = Losses()
     trainer = build_trainer(cpu_training(), tmp_path, 10, 8, 10, [losses])
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)

@@ -49,7 +49,7 @@ from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_ba
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
-from tests.ready_made import ReadyBatches, pretraining
+from tests.ready_made import ReadyBatches, ReadyPretraining
 from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
@@ -461,7 +461,7 @@ def test_losses_are_means_over_the_global_batch(made: Any, monkeypatch: Any) -> 
     def gradients(world_size: int, accumulation: int) -> list[Tensor]:
         reader, model = made(NEXT)
         how = OptimConfig(), ScheduleConfig(), [ValidationText("", 1.0, {})]
-        module = pretraining(reader.objective, {"model": model}, *how)
+        module = ReadyPretraining(reader.objective, {"model": model}, *how)
         module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
         order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
         for rank in range(world_size):
@@ -502,7 +502,7 @@ def test_golden_loss_curves(made: Any, corpus: Any, tmp_path: Path, settings: Se
     reader, model = made(settings, encoder)
     held = PackedRowsReader(corpus.validation, reader.objective.for_validation(), LENGTH)
     how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
-    module = pretraining(reader.objective, {"model": model}, *how)
+    module = ReadyPretraining(reader.objective, {"model": model}, *how)
     losses = Losses()
     trainer = build_trainer(cpu_training(), tmp_path, 10, 8, 10, [losses])
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)

@@ -27,7 +27,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
-from tests.ready_made import ReadyBatches, pretraining
+from tests.ready_made import ReadyBatches, ReadyPretraining
 from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
@@ -66,7 +66,7 @@ def batch_of(reader: PackedRowsReader, step: int, share: Share = WHOLE, micro_ba
 def stepping(
     reader: PackedRowsReader, models: Any, monkeypatch: pytest.MonkeyPatch, world_size: int = 1, accumulation: int = 1
 ) -> Pretraining:
-    module = pretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), [ValidationText("", 1.0, {})])
+    module = ReadyPretraining(reader.objective, models, OptimConfig(), ScheduleConfig(), [ValidationText("", 1.0, {})])
     module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
     monkeypatch.setattr(Pretraining, "log", lambda *_, **__: None)
     return module
@@ -77,7 +77,7 @@ def trained(
 ) -> tuple[list[float], float]:
     """The losses of all steps, and the last validation's."""
     how = OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=2), [ValidationText("", 0.5, {})]
-    module = pretraining(reader.objective, models, *how)
+    module = ReadyPretraining(reader.objective, models, *how)
     losses = Losses()
     trainer = build_trainer(cpu_training(), out, num_steps, BATCH, num_steps, [losses])
     order = GlobalOrder(reader.plan.num_rows, BATCH, seed=0)

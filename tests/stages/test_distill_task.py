@@ -25,7 +25,7 @@ from domainbert.serving.predictor import load_predictor
 from domainbert.stages.distill_task import _check_vocabularies, distill_task
 from domainbert.stages.early_checks import StageArguments
 from domainbert.tasks.parsing.config import Parsing
-from domainbert.tasks.task import task_class
+from domainbert.tasks.task import task_from_training_set
 from domainbert.training.config import OptimConfig
 
 BOTH = (SoftTargets(), HardTargets())
@@ -356,7 +356,7 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
     from domainbert.distillation.teachers import TransferText, load_teachers
 
     file = runs.tasks[task].read(runs.labelled(task, "train"))
-    items, fitted = file.items, task_class(type(runs.tasks[task])).from_training_set(runs.tasks[task], file)
+    items, fitted = file.items, task_from_training_set(runs.tasks[task], file)
     words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
     sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
     text = TransferText(replace(file, items=items[:9]), sentences)

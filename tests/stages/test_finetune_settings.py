@@ -108,7 +108,7 @@ def loss_of_classifier(runs: Any, folder: Path) -> float:
 @pytest.mark.parametrize(("metric", "direction"), [("accuracy", "maximize"), ("loss", "minimize")])
 def test_epoch_and_seed_are_chosen_by_the_metric_that_is_asked_for(runs: Any, metric: str, direction: str) -> None:
     choose = max if direction == "maximize" else min
-    optim = OptimConfig(lr=5e-3, head_lr=5e-3)
+    optim = OptimConfig(lr=1e-2, head_lr=1e-2)
     folder = runs.finetune(f"by-{metric}", "classification", max_epochs=4, optim=optim, select_by=metric)
     rows = runs.results[f"by-{metric}"]["seeds"]
     values = {f"seed-{row['seed']}": [one[metric] for one in row["history"]] for row in rows}

@@ -25,8 +25,7 @@ from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.multi_label.files import LabelledText as TextWithLabels
 from domainbert.tasks.multi_label.files import MultiLabelFile
-from domainbert.tasks.multi_label.task import MultiLabelTask
-from domainbert.tasks.task import read_task
+from domainbert.tasks.task import read_task, task_from_training_set
 
 LABELS = ["dove"] * 14 + ["hawk"] * 7 + ["neutral"] * 3
 TEXTS = [
@@ -38,7 +37,7 @@ WEIGHTS = {"hawk": 3.0, "neutral": 0.5}
 
 
 def task_with(**settings: Any) -> ClassificationTask:
-    return ClassificationTask.from_training_set(Classification(**settings), FILE)
+    return task_from_training_set(Classification(**settings), FILE)
 
 
 def whole_batch(task: Any, texts: Any, tokenizer: Any) -> dict[str, torch.Tensor]:
@@ -168,7 +167,7 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
         TextWithLabels("d", ("x",), 4),
     ]
     file = MultiLabelFile(Path("train.jsonl"), texts, "jsonl")
-    task = MultiLabelTask.from_training_set(MultiLabel(pos_weight="balanced"), file)
+    task = task_from_training_set(MultiLabel(pos_weight="balanced"), file)
     assert task.pos_weight == pytest.approx([1 / 3, 3])
     batch = whole_batch(task, texts, tokenizer)
     logits = torch.randn(len(batch["positions"]), 2, generator=torch.Generator().manual_seed(0))
@@ -178,8 +177,6 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
     with pytest.raises(
         DomainbertError, match=r"pos_weight: found 'balanced', but every text of train\.jsonl has the la"
     ):
-        MultiLabelTask.from_training_set(
-            MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl")
-        )
+        task_from_training_set(MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl"))
     with pytest.raises(DomainbertError, match="pos_weight: found 'z'"):
         MultiLabel(pos_weight={"z": 2.0}).check_labels(["x", "y"])

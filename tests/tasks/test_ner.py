@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from domainbert.encoders.crf import word_marginals
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.items import label_set
+from domainbert.labelled.items import Sources, label_set
 from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
 from domainbert.tasks.decoding import decode_labels, decode_words, uniform_crf
 from domainbert.tasks.ner.config import Ner
@@ -26,7 +27,7 @@ from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_words
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from tests.ready_made import fine_tuning
+from tests.ready_made import ReadyFineTuning
 
 LABELS = ("O", "B-cell", "I-cell", "B-B-part", "I-B-part")
 
@@ -191,9 +192,10 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
         make_sentence(["a"] * 30, ["O", "B-cell", "I-cell"] * 10),
     ]
     task = NerTask(LABELS)
-    module = fine_tuning(make_model("tokens", 5), task, validation=sentences)
+    module = ReadyFineTuning(make_model("tokens", 5), task)
     logged = {}
-    monkeypatch.setattr(module, "log_dict", logged.update)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: value}))
+    module.trainer = SimpleNamespace(state=SimpleNamespace(fn="validate"), global_step=0)
 
     def validate(last_label):
         """The scores when all words but the last of sentence 2 get their gold label."""
@@ -204,8 +206,10 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
             return torch.nn.functional.one_hot(labels.masked_fill(last, last_label), 5).float()
 
         monkeypatch.setattr(module, "forward", answer)
+        module.on_validation_epoch_start()
         for batch in batch_of(task.encode(sentences, tokenizer, 12), tokenizer, max_tokens=40):
-            module.validation_step(batch, 0)
+            items = [sentences[item] for item in batch["items"].tolist()]
+            module.validation_step(batch | {"sources": Sources(items)}, 0)
         module.on_validation_epoch_end()
         return {name.removeprefix("validation/"): value for name, value in logged.items()}
 
@@ -227,7 +231,7 @@ def test_every_gold_entity_of_econ_ie_is_scored(econ_data):
     metric = task.metric()
     for batch in batch_of(examples, tokenizer, max_tokens=50_000):
         logits = torch.nn.functional.one_hot(batch["targets"], len(task.labels)).float()
-        task.update(metric, logits, batch, file.sentences)
+        task.update(metric, logits, batch, [file.sentences[item] for item in batch["items"].tolist()])
     assert metric.counts[0].sum(dim=0).tolist() == [4_956, 0, 0]
 
 

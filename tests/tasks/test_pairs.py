@@ -31,7 +31,7 @@ from domainbert.tasks.multi_label.files import read as read_multi_label
 from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import read as read_numbers
-from domainbert.tasks.task import encode_file
+from domainbert.tasks.task import encode_file, task_from_training_set
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from tests.tasks.tiny_folders import FAMILIES, PAIRS, Folders, tiny_model
 
@@ -137,7 +137,7 @@ def test_a_first_text_that_leaves_too_little_room_is_told_with_its_line(
 ) -> None:
     rows = [*PAIRED, {"text": "a b c d", "text_pair": "e f g h", "label": "no"}]
     file = read_classification(Classification(format=FORMAT), jsonl(tmp_path / "a.jsonl", rows))
-    task = ClassificationTask.from_training_set(Classification(FORMAT), file)
+    task = task_from_training_set(Classification(FORMAT), file)
     assert len(encode_file(task, file, tokenizer, 11)) == 3
     with pytest.raises(
         DomainbertError,

@@ -19,6 +19,7 @@ from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import Sentence, Treebank
 from domainbert.tasks.parsing.task import ParsingTask
 from domainbert.tasks.parsing.trees import is_tree
+from domainbert.tasks.task import task_from_training_set
 
 LABELS = ("amod", "det", "root")
 
@@ -107,7 +108,7 @@ def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTas
         batch = batch_of(task, tokenizer, items)
         with torch.inference_mode():
             logits = model(Packed.of(batch), batch["positions"])
-            task.update(metric, logits, batch, items)
+            task.update(metric, logits, batch, [items[item] for item in batch["items"].tolist()])
             trees = task.decode(logits, batch)
         for place, tree in zip(batch["items"].tolist(), trees, strict=True):
             right += sum(a[0] == b[0] for a, b in zip(tree.arcs, items[place].arcs, strict=True))
@@ -120,7 +121,7 @@ def test_validation_counts_the_trees_of_all_batches(model: Any, task: ParsingTas
 
 def test_the_settings_of_a_training_reach_the_task(tmp_path: Path) -> None:
     config = Parsing(decode="greedy", arc_size=8, label_size=4)
-    task = ParsingTask.from_training_set(config, Treebank(tmp_path, ITEMS, "conll", False))
+    task = task_from_training_set(config, Treebank(tmp_path, ITEMS, "conll", False))
     assert (task.labels, task.decoding, task.head_config.sizes) == (LABELS, "greedy", {"arc_size": 8, "label_size": 4})
 
 

@@ -32,6 +32,7 @@ from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.regression.files import read as read_numbers
 from domainbert.tasks.regression.task import OUTPUT, RegressionTask, squared_difference
+from domainbert.tasks.task import task_from_training_set
 from domainbert.tuning.search import read_search
 from tests.tasks.tiny_folders import FAMILIES, TEXTS, Folders, tiny_model
 
@@ -40,7 +41,7 @@ MEAN, DEVIATION = 2000.0, 8.0
 
 def of_numbers(*numbers: float) -> RegressionTask:
     items = [NumberedText("a", number=number, line=line) for line, number in enumerate(numbers, 1)]
-    return RegressionTask.from_training_set(Regression(), Labelled(Path("train.jsonl"), items, "jsonl"))
+    return task_from_training_set(Regression(), Labelled(Path("train.jsonl"), items, "jsonl"))
 
 
 def test_numbers_of_json_and_of_columns(tmp_path: Path) -> None:
@@ -124,7 +125,8 @@ def test_transformers_gives_the_units_of_the_files(family: str, vocabularies: Fo
     model, tokenizer = tiny_model(family, vocabularies, 1)
     task = RegressionTask([OUTPUT])
     task.mean, task.deviation = MEAN, DEVIATION
-    weights = task.scaling.folder_weights(task, model.state_dict())
+    task.scaling.set_units(task, model.head)
+    weights = task.scaling.folder_weights(model.state_dict())
     facts = {TASK_KEY: task.name, **task.model_config_fields({})}
     save_model(tmp_path, model, FAMILIES[family][1], tokenizer, "sequence", "", task.labels, 64, weights, facts=facts)
     fields = json.loads((tmp_path / "config.json").read_text())

@@ -38,7 +38,7 @@ from domainbert.tasks.relations.marked import find_markers, insert_markers, mark
 from domainbert.tasks.relations.reading import ADDED_MARKERS, MarkerReading, centred_window
 from domainbert.tasks.relations.scoring import Relation, RelationScoring
 from domainbert.tasks.relations.task import RelationsTask, StartsRelationsTask
-from domainbert.tasks.task import encode_file
+from domainbert.tasks.task import encode_file, task_from_training_set
 from domainbert.tokenization.align import align_text, basic_words
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
@@ -235,7 +235,7 @@ def vocabulary() -> DomainTokenizer:
 def task_of(markers: Any = "text", head: str = "cls", **more: Any) -> RelationsTask:
     config = Relations(markers=markers, head=head, **more)
     items = [RelatedEntities(find_markers("<< a >> [[ b ]]", MARKERS), label, 1) for label in CLASSES]
-    task = RelationsTask.from_training_set(config, RelationFile(Path("a.jsonl"), items, "jsonl"))
+    task = task_from_training_set(config, RelationFile(Path("a.jsonl"), items, "jsonl"))
     assert task.classes == CLASSES
     return task
 

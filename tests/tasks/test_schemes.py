@@ -219,7 +219,7 @@ def test_validation_omits_the_entities_that_prediction_omits(tokenizer):
         predicted = {item.line: found for item, found in zip(items, spans, strict=True)}
         gold = [replace(one, tags=tags_from_spans(predicted.get(one.line, []), 4)) for one in sentences]
         metric = LikelyEntityF1(["x"], (0.4,))
-        task.update(metric, logits, batch, gold)
+        task.update(metric, logits, batch, [gold[item] for item in batch["items"].tolist()])
         pairs.append((metric.counts[0].sum(dim=0).tolist(), sum(map(len, spans))))
     assert [counts for counts, _ in pairs] == [[size, 0, 0] for _, size in pairs]
     assert sum(size for _, size in pairs) > 30
@@ -244,8 +244,9 @@ def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_mode
     for number in range(len(batches)):
         batch = {name: torch.from_numpy(value) for name, value in batches[number].items()}
         logits = 20 * torch.nn.functional.one_hot(batch["targets"], len(task.labels)).float()
-        task.update(metric, logits, batch, sentences)
-        task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, sentences)
+        gold = [sentences[item] for item in batch["items"].tolist()]
+        task.update(metric, logits, batch, gold)
+        task.update(wrong, torch.zeros_like(logits).index_fill_(1, torch.tensor([0]), 9.0), batch, gold)
     gold = sum(len(sentence.spans) for sentence in sentences)
     assert metric.counts[0].sum(dim=0).tolist() == [gold, 0, 0]
     assert wrong.counts[0].sum(dim=0).tolist()[0] == 0

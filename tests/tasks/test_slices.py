@@ -21,7 +21,7 @@ from domainbert.tasks.multi_label.task import MultiLabelTask
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.regression.task import RegressionTask
-from domainbert.tasks.slices import SlicedMetric
+from domainbert.tasks.slices import SlicedMetric, slice_values
 
 LABELS = ("dove", "hawk", "neutral")
 GENERATOR = np.random.default_rng(0)
@@ -32,14 +32,15 @@ LANGUAGES = GENERATOR.choice(["arabic", "french"], p=[0.8, 0.2], size=60).tolist
 def scored(task: Any, items: list[Any], tokenizer: Any, scores: np.ndarray) -> dict[str, float]:
     """The scores of a validation in batches of 60 tokens, where each window of a text has the logits of the text."""
     examples = task.encode(items, tokenizer, 10)
-    metric, slices = task.metric(), SlicedMetric(task, items)
+    metric, slices = task.metric(), SlicedMetric(task, slice_values(task, items))
     batches = LabelledBatches(examples, tokenizer, 60, Share())
     assert len(batches) > 5 and any(len(example.windows) > 1 for example in examples)
     for number in range(len(batches)):
         batch = {name: torch.from_numpy(value) for name, value in batches[number].items()}
         logits = torch.from_numpy(scores[batch["items"][batch["example"]].numpy()]).float()
-        task.update(metric, logits, batch, items)
-        slices.update(logits, batch)
+        here = [items[item] for item in batch["items"].tolist()]
+        task.update(metric, logits, batch, here)
+        slices.update(logits, batch, here)
     whole = metric.compute()
     first = {**whole, **slices.compute(whole)}
     return {name: float(value) for name, value in first.items()}
@@ -120,14 +121,15 @@ def test_a_slice_that_no_batch_has_is_left_out(tokenizer: Any, kind: str) -> Non
         items = [LabelledText(f"a {i}", LABELS[i % 2], i, slices={"language": "ab"[i == 5]}) for i in range(6)]
         logits, expected = torch.eye(3)[[0, 1, 0, 1, 1]], 0.8  # both classes: 2 right, 1 wrong or missed
     task.headline = config.headline
-    metric, slices = task.metric(), SlicedMetric(task, items)
+    metric, slices = task.metric(), SlicedMetric(task, slice_values(task, items))
     # the one text of the second slice is wrong, or has no correlation
     for numbers, mean in ((range(5), expected), (range(6), expected / 2)):
         examples = task.encode([items[number] for number in numbers], tokenizer, 10)
         batch = {name: torch.from_numpy(value) for name, value in collate(examples, numbers, tokenizer).items()}
         outputs = torch.cat([logits, logits[:1]])[batch["items"][batch["example"]]]
-        task.update(metric, outputs, batch, items)
-        slices.update(outputs, batch)
+        here = [items[number] for number in numbers]
+        task.update(metric, outputs, batch, here)
+        slices.update(outputs, batch, here)
         assert slices.compute(metric.compute()) == {config.headline.key: pytest.approx(mean)}
 
 

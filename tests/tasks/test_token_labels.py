@@ -110,7 +110,7 @@ def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
     assert read({}) == {} and read(TokenLabelsTask(("A",)).model_config_fields({})) == {"outside": None}
     fields = TokenLabelsTask(("O", "X"), "O").model_config_fields({})
     assert TokenLabelsTask.from_model_folder(("O", "X"), fields).null_label == "O"
-    task = TokenLabelsTask.from_training_set(TokenLabels(outside=None, head="crf"), train)
+    task = task_from_training_set(TokenLabels(outside=None, head="crf"), train)
     assert task.labels == ("NN", "VB") and isinstance(task, CrfTokenLabelsTask)
 
 

@@ -15,7 +15,8 @@ from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.averaging import Averaging, averaging_coefficient
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import AveragingConfig, OptimConfig
-from domainbert.training.fit import Phase, Steps, fit
+from domainbert.training.fit import fit
+from domainbert.training.steps import Phase, Steps
 from tests.ready_made import ReadyBatches
 from tests.tiny_training import cpu_training, masked_lm_module
 

@@ -12,7 +12,7 @@ import torch
 from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.distillation.batches import CountedRows
 from domainbert.distillation.prediction_config import SoftTargets
-from domainbert.distillation.weighted import WeightedLosses
+from domainbert.distillation.weighted import WeightedLosses, sizes_of
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
@@ -21,7 +21,7 @@ from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from tests.ready_made import CorpusDistillation, fine_tuning
+from tests.ready_made import CorpusDistillation, ReadyFineTuning
 from tests.tiny_training import masked_lm_module
 
 RATE, STEPS = 0.5, 4
@@ -49,8 +49,8 @@ def dropped(reader, tokenizer):
         if kind == "masked_lm":
             return masked_lm_module(reader, model, *settings, seed=seed)
         if kind == "classification":
-            return fine_tuning(model, task, *settings, [], seed)
-        losses = WeightedLosses([SoftTargets()], model.encoder, model.encoder)
+            return ReadyFineTuning(model, task, *settings, seed)
+        losses = WeightedLosses([SoftTargets()], sizes_of(model.encoder), sizes_of(model.encoder))
         teacher = build_model(config, vocabulary, head)
         return CorpusDistillation(model, [teacher], losses, *settings, seed)
 

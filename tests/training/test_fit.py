@@ -10,7 +10,8 @@ from domainbert.metrics.headline import LOSS
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.training.callbacks import KeepBest
 from domainbert.training.config import Budget, CorpusTraining, OptimConfig
-from domainbert.training.fit import Phase, Steps, fit
+from domainbert.training.fit import fit
+from domainbert.training.steps import Phase, Steps
 from tests.ready_made import ReadyBatches
 from tests.tiny_training import cpu_training, masked_lm_module
 

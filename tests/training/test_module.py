@@ -10,21 +10,21 @@ import torch
 from lightning.pytorch.utilities import GradClipAlgorithmType
 from torch.nn import functional
 
-import domainbert.training.module as training_module
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, LabelledTrainBatches, Share
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.distillation.batches import CountedRows
 from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets
-from domainbert.distillation.weighted import WeightedLosses
+from domainbert.distillation.weighted import WeightedLosses, sizes_of
 from domainbert.encoders.packed import Packed
 from domainbert.pretraining.batches import TrainRows
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.task import ClassificationTask
+from domainbert.training import optimisers
 from domainbert.training.config import OptimConfig
 from domainbert.training.optimisers import build_optimizer
-from tests.ready_made import CorpusDistillation, fine_tuning
+from tests.ready_made import CorpusDistillation, ReadyFineTuning
 from tests.tiny_training import logs_each_step, masked_lm_module
 
 DIVISIONS = [(1, 1), (1, 4), (2, 1), (2, 2)]  # ranks, micro-batches of each
@@ -65,10 +65,12 @@ def step(make_module, make_batches, world_size: int, accumulation: int):
             **{"strategy": ranks, "precision": "32-true", "global_step": 0},
             **logs_each_step(),
         )
-        module.log = logged.__setitem__
+        module.log = lambda name, value, **_: logged.update({name: value})
         batches = make_batches(Share(rank, world_size, accumulation))
         for index in range(accumulation):
-            (module.training_step(tensors(batches[index]), index) / accumulation).backward()
+            loss = module.training_step(tensors(batches[index]), index) / accumulation
+            module.on_before_backward(loss)
+            loss.backward()
         found = {name: p.grad / world_size for name, p in module.model.named_parameters() if p.grad is not None}
         gradients.append(found)
         ranks.begin()
@@ -103,9 +105,8 @@ def test_the_losses_of_distillation_too(reader, make_model, world_size, accumula
         with torch.no_grad():
             for parameter in teacher.parameters():
                 parameter.mul_(1.2)
-        losses = WeightedLosses(
-            [HardTargets(weight=2.0), HiddenMSE(projection="none")], student.encoder, teacher.encoder
-        )
+        sizes = sizes_of(student.encoder), sizes_of(teacher.encoder)
+        losses = WeightedLosses([HardTargets(weight=2.0), HiddenMSE(projection="none")], *sizes)
         return CorpusDistillation(student, [teacher], losses)
 
     def logged_by(*division):
@@ -124,16 +125,17 @@ def test_each_step_logs_its_own_losses(reader, make_model):
     """The second step of a training, with other rows and micro-batches, carries nothing over from the first."""
     order = GlobalOrder(reader.plan.num_rows, 8, seed=0)
     student, teacher = make_model("masked_lm"), make_model("masked_lm")
-    losses = WeightedLosses([HardTargets()], student.encoder, teacher.encoder)
+    losses = WeightedLosses([HardTargets()], sizes_of(student.encoder), sizes_of(teacher.encoder))
     module = CorpusDistillation(student, [], losses)
     logged: dict[str, torch.Tensor] = {}
-    module.log = logged.__setitem__
+    module.log = lambda name, value, **_: logged.update({name: value})
     for number, accumulation in enumerate((4, 2)):
         settings = {"world_size": 1, "accumulate_grad_batches": accumulation, "global_rank": 0, "global_step": number}
         module.trainer = SimpleNamespace(**settings, strategy=Ranks(), precision="32-true", **logs_each_step())
         batches = CountedRows(TrainRows(reader, order, Share(0, 1, accumulation), range(number, 10)))
         for index in range(accumulation):
-            module.training_step(tensors(batches[index]), index).backward()
+            module.on_before_backward(loss := module.training_step(tensors(batches[index]), index) / accumulation)
+            loss.backward()
         module.configure_gradient_clipping(torch.optim.SGD(module.parameters(), 0.1))
         whole = tensors(TrainRows(reader, order, Share(), range(number, 10))[0])
         inputs = Packed.of(whole), whole["positions"]
@@ -157,7 +159,7 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
 
     def divided(*division):
         return step(
-            lambda: fine_tuning(make_model("sequence", 3), task),
+            lambda: ReadyFineTuning(make_model("sequence", 3), task),
             lambda share: LabelledTrainBatches(examples, tokenizer, order, share, range(first, first + 1)),
             *division,
         )
@@ -177,10 +179,10 @@ def test_a_pass_that_ends_within_a_batch_of_texts_changes_neither_loss_nor_gradi
 
 def test_only_fused_adamw_on_a_gpu_skips_a_step_by_itself(make_model, monkeypatch):
     def skips(name, fused):
-        return training_module._skips_steps_itself(build_optimizer([make_model("masked_lm")], OptimConfig(name), fused))
+        return optimisers.skips_steps_itself(build_optimizer([make_model("masked_lm")], OptimConfig(name), fused))
 
     assert not skips("adamw", True), "on a CPU"
-    monkeypatch.setattr(training_module, "_on_one_gpu", lambda parameter: True)
+    monkeypatch.setattr(optimisers, "_on_one_gpu", lambda parameter: True)
     assert skips("adamw", True) and not skips("adamw", False) and not skips("muon", True)
 
 
@@ -192,10 +194,11 @@ def test_the_trainer_says_how_gradients_are_clipped(reader, make_model, given, w
         world_size=1, accumulate_grad_batches=1, global_rank=0, global_step=0, estimated_stepping_batches=10
     )
     vars(module.trainer).update(strategy=Ranks(), precision="32-true", **logs_each_step())
-    module.log = lambda *_: None
+    module.log = lambda *_, **__: None
     optimizer = module.configure_optimizers()["optimizer"]
     batch = TrainRows(reader, GlobalOrder(reader.plan.num_rows, 8, seed=0), Share(), range(1))[0]
-    module.training_step(tensors(batch), 0).backward()
+    module.on_before_backward(loss := module.training_step(tensors(batch), 0))
+    loss.backward()
     whole = float(torch.nn.utils.get_total_norm([one.grad for one in module.parameters() if one.grad is not None]))
     assert whole > 0.1
     module.configure_gradient_clipping(optimizer, given, "norm")

@@ -71,7 +71,7 @@ def test_pretraining_names_rows_and_documents(
     settings = pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 8}, validate_every=2)
     spoil(Pretraining, {3, 4, 5}, monkeypatch)
     assert work.run("pretrain", "out", settings) == 2
-    said = f"was not finite 3 times in a row (gradient); {work / 'out/non_finite.json'} lists the texts of these steps"
+    said = f"was not finite 3 times in a row (loss); {work / 'out/non_finite.json'} lists the texts of these steps"
     assert f"steps 4 to 6: loss or gradient {said}" in capsys.readouterr().err
     steps = failed(work / "out")
     order = GlobalOrder(569, 8, seed=0)

@@ -161,7 +161,7 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The optimiser is told on the device what to skip, and numbers are not read between logged steps."""
-    monkeypatch.setattr("domainbert.training.module._on_one_gpu", lambda parameter: True)
+    monkeypatch.setattr("domainbert.training.optimisers._on_one_gpu", lambda parameter: True)
     monkeypatch.setattr("domainbert.training.number_watch.can_read_without_waiting", lambda trainer, value: False)
 
 

@@ -96,6 +96,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         weights: weight of each class in the loss; None without weights.
     """
 
+    learned = (*TextTask.learned, "weights")
     predictor = Classifier
     scoring = ClassScoring
     training_hooks = ClassTrainingHooks()
@@ -109,11 +110,15 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @classmethod
     @override
-    def from_training_set(cls, config: Classification, train: Labelled[LabelledText]) -> Self:
-        task = super().from_training_set(config, train)
+    def from_labels(cls, config: Classification, labels: Sequence[str]) -> Self:
+        task = super().from_labels(config, labels)
         task.learning = config
-        task.weights = _class_weights(config, task.labels, label_counts(train.items))
         return task
+
+    @override
+    def learn_from(self, train: Labelled[LabelledText]) -> None:
+        super().learn_from(train)
+        self.weights = _class_weights(self.learning, self.labels, label_counts(train.items))
 
     @classmethod
     @override
@@ -155,7 +160,7 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
-        gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
+        gold = np.array([self.target(item) for item in items])
         means = mean_over_windows(logits, batch).float().cpu().numpy()
         if self.learning.calibrate:
             metric.update(np.column_stack([gold, means]).astype(np.float64))  # the rows of `calibrated_scores`
@@ -179,6 +184,7 @@ def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapp
     The weighted losses of a batch are then divided by its number of texts, where torch's `cross_entropy(weight=...)`
     divides by its sum of weights: the loss of a text does not depend on the rest of its batch.
     """
+    counts = {label: max(counts.get(label, 0), 1) for label in labels}
     total = sum(counts.values())
     weights = resolve_weights(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
     if weights is None:

@@ -99,6 +99,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         pos_weight: weight of positive texts of each label in the loss; None without weights.
     """
 
+    learned = (*TextTask.learned, "pos_weight")
     predictor = MultiLabeller
     scoring = MultiLabelScoring
     training_hooks = LabelsTrainingHooks()
@@ -113,19 +114,21 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         super().__init__(labels)
         self.threshold, self.pos_weight = threshold, pos_weight
 
-    @classmethod
     @override
-    def from_training_set(cls, config: MultiLabel, train: Labelled[LabelledText]) -> Self:
-        """Return the task; raise `DomainbertError` for balanced weights if a label is in every text."""
-        task = super().from_training_set(config, train)
+    def learn_from(self, train: Labelled[LabelledText]) -> None:
+        """Set the weights; raise `DomainbertError` for balanced weights if a label is in every text."""
+        super().learn_from(train)
+        config = self.config
+        assert isinstance(config, MultiLabel)
         counts, num_texts = label_counts(train.items), len(train.items)
         constant_labels = [label for label in counts if counts[label] == num_texts]
         if config.pos_weight == "balanced" and constant_labels:
             found = f"found 'balanced', but every text of {train.path} has the label {constant_labels[0]!r}"
             raise DomainbertError(f"pos_weight: {found}; expected a number for each label, or texts without this label")
         # for "balanced": number of negative texts divided by the number of positive texts
-        task.pos_weight = resolve_weights(config.pos_weight, task.labels, lambda label: num_texts / counts[label] - 1)
-        return task
+        self.pos_weight = resolve_weights(
+            config.pos_weight, self.labels, lambda label: num_texts / max(counts.get(label, 0), 1) - 1
+        )
 
     @classmethod
     @override
@@ -179,7 +182,7 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[LabelledText]) -> None:
-        gold = np.stack([self.target(items[item]) for item in batch["items"].tolist()])
+        gold = np.stack([self.target(item) for item in items])
         metric.update(torch.sigmoid(mean_over_windows(logits, batch)), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:

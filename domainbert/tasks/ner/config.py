@@ -74,6 +74,7 @@ class Ner(TaskConfig):
     pipeline_tag = "token-classification"
     format_detector = NerDetector()
     evaluation = Evaluation(uses_training_set=True)
+    no_labels = "no entities; expected at least one (format.tag_column selects the column of the tags)"
     headline = Headline("f1", "entity F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 

@@ -15,13 +15,11 @@ import numpy as np
 from torch import Tensor, nn
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Range, read_field
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import Example
 from domainbert.encoders.crf import Crf, WordGrid, crf_of, word_marginals
 from domainbert.labelled.entities import Sentence
-from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.tag_schemes import (
     ModelScheme,
     Span,
@@ -99,18 +97,12 @@ class NerTask(WordTask[Sentence, Entity]):
     def __init__(self, labels: Sequence[str]) -> None:
         super().__init__(labels)
         self.scheme, self.valid = scheme_of_labels(labels) or "IOB2", uniform_crf(self.labels)
-        self.tokenizer: DomainTokenizer | None = None
 
     @classmethod
-    def from_training_set(cls, config: Ner, train: Labelled[Sentence]) -> NerTask:
-        """Return the task with tags for the entity types of a training set; `config.head` selects the class."""
-        types = label_set(train.items)
-        if not types:
-            raise DomainbertError(
-                f"{train.path}: no entities; expected at least one (format.tag_column selects the column of the tags)"
-            )
-        labels = labels_of_types(types, config.scheme)
-        return (CrfNerTask if config.head == "crf" else cls)(labels)
+    @override
+    def from_labels(cls, config: Ner, labels: Sequence[str]) -> NerTask:
+        """Return the task with tags for entity types; `config.head` selects the class."""
+        return (CrfNerTask if config.head == "crf" else cls)(labels_of_types(labels, config.scheme))
 
     @classmethod
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> NerTask:
@@ -184,14 +176,13 @@ class NerTask(WordTask[Sentence, Entity]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
         """Add a batch; entities are counted in words, as in `evaluate`."""
-        sentences = [items[item] for item in batch["items"].tolist()]
         tagged = self._decode(logits, batch, min_score=0.0)
         if self.scheme == "BIOES":  # tags of pre-tokens
             assert self.tokenizer is not None  # set by `encode`
-            aligned = align_words(self.tokenizer, [sentence.words for sentence in sentences])
+            aligned = align_words(self.tokenizer, [sentence.words for sentence in items])
             tagged = list(map(self.tags_of_words, tagged, aligned))
         predicted = [[(span, scores[span[0]]) for span in spans_from_tags(tags)] for tags, scores in tagged]
-        metric.update(predicted, [sentence.spans for sentence in sentences])
+        metric.update(predicted, [sentence.spans for sentence in items])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[TaggedWords]:
         """Return the tag of each output, with the probability of its entity, or of O.

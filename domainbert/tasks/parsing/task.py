@@ -20,7 +20,6 @@ from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.crf import WordGrid
 from domainbert.labelled.contents import Content, as_contents, text_of
-from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.row_values import problem_with_strings
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
@@ -158,9 +157,10 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         self.decoding = decode
 
     @classmethod
-    def from_training_set(cls, config: Parsing, train: Labelled[Sentence]) -> ParsingTask:
-        """Return the task with the labels of a treebank and the projection sizes of the settings."""
-        task = cls(label_set(train.items), config.decode)
+    @override
+    def from_labels(cls, config: Parsing, labels: Sequence[str]) -> ParsingTask:
+        """Return the task with the projection sizes of the settings."""
+        task = cls(labels, config.decode)
         task.head_config = HeadConfig(cls.head, arc_size=config.arc_size, label_size=config.label_size)
         return task
 
@@ -215,9 +215,8 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Sentence]) -> None:
-        gold = [items[item] for item in batch["items"].tolist()]
         predicted = [tree.arcs for tree in self.decode(logits, batch)]
-        metric.update(predicted, [sentence.arcs for sentence in gold], [sentence.punctuation for sentence in gold])
+        metric.update(predicted, [sentence.arcs for sentence in items], [sentence.punctuation for sentence in items])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Tree]:
         """Return the tree of each sentence; every sentence has words."""

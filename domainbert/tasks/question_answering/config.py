@@ -71,6 +71,7 @@ class QuestionAnswering(TaskConfig):
     """
 
     title = "Question answering model"
+    fixed_outputs = True
     pipeline_tag = "question-answering"
     headline = Headline("f1", "F1")
     reads_pairs = True

@@ -13,7 +13,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Example, Window
 from domainbert.encoders.families import SPAN_OUTPUTS
 from domainbert.labelled.contents import Content, TextPair
-from domainbert.labelled.items import Labelled
 from domainbert.labelled.row_values import problem_with_text, raise_problems
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.question_answering.config import ANSWERS, QuestionAnswering
@@ -37,7 +36,7 @@ from domainbert.tokenization.load import DomainTokenizer
 if TYPE_CHECKING:
     from torchmetrics import Metric
 
-_SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name != "format"]
+_SETTINGS = [field.name for field in fields_of(QuestionAnswering) if field.name not in ("format", "labels")]
 
 
 class QuestionInputs(Inputs["QuestionAnsweringTask"]):
@@ -121,12 +120,13 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     def __init__(self, config: QuestionAnswering, threshold: float | None = None) -> None:
         super().__init__(SPAN_OUTPUTS)
-        self.config, self.threshold = config, threshold
+        self.config: QuestionAnswering = config
+        self.threshold = threshold
         self._reported: set[str] = set()  # truncated questions
 
     @classmethod
     @override
-    def from_training_set(cls, config: QuestionAnswering, train: Labelled[Question]) -> QuestionAnsweringTask:
+    def from_labels(cls, config: QuestionAnswering, labels: Sequence[str]) -> QuestionAnsweringTask:
         return cls(config)
 
     @classmethod
@@ -204,11 +204,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[Question]) -> None:
-        version_2 = not all(item.answers for item in items)  # as in SQuAD 2.0, some questions have no answer
-        questions = [items[item] for item in batch["items"].tolist()]
         decoded = self.decode(logits, batch)
-        answers = [_text(item, spans) for item, spans in zip(questions, decoded, strict=True)]
-        metric.update(answers, [item.texts for item in questions], [spans.margin for spans in decoded], version_2)
+        answers = [_text(item, spans) for item, spans in zip(items, decoded, strict=True)]
+        metric.update(answers, [item.texts for item in items], [spans.margin for spans in decoded])
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Spans]:
         """Return the best answer spans of each question."""

@@ -55,6 +55,7 @@ class Regression(TextTaskConfig):
     """
 
     title = "Text regression"
+    fixed_outputs = True
     pipeline_tag = "text-classification"
     format_detector = RegressionDetector()
     whole = Headline("pearson", "Pearson correlation", percent=False)

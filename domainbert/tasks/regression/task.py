@@ -1,8 +1,8 @@
 """Text regression: a linear head with one output on the pooled state, averaged over the windows of a long text.
 
-In training, targets are standardised by the mean and standard deviation of the training set, so that learning rates do
-not depend on the unit. A model folder has weights and bias of the last layer rescaled, so that its output, also in
-`transformers`, is in the units of the files.
+In training, the output is standardised by the mean and standard deviation of the training set, so that learning rates
+do not depend on the unit. Both are buffers of the head, `shift` and `factor`. A model folder has weights and bias of
+the last layer rescaled instead, so that its output, also in `transformers`, is in the units of the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.items import Labelled
@@ -133,6 +133,11 @@ class NumberScaling(Scaling["RegressionTask"]):
         return task.mean, task.deviation
 
     @override
+    def set_units(self, task: RegressionTask, head: nn.Module) -> None:
+        head.register_buffer("shift", torch.tensor(task.mean, dtype=torch.float64))
+        head.register_buffer("factor", torch.tensor(task.deviation, dtype=torch.float64))
+
+    @override
     def init_head(self, task: RegressionTask, head: nn.Module) -> None:
         """Rescale the last layer of a head, whose output is in the units of the files, to standardised numbers."""
         weight, bias = (head.get_parameter(f"{_LAST_LAYER}.{name}") for name in ("weight", "bias"))
@@ -141,11 +146,14 @@ class NumberScaling(Scaling["RegressionTask"]):
             bias.copy_((bias.double() - task.mean) / task.deviation)
 
     @override
-    def folder_weights(self, task: RegressionTask, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        """Return the weights with a last layer whose output is in the units of the files, not standardised."""
+    def folder_weights(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the weights with a last layer whose output is in the units of the files, without `shift` and
+        `factor`."""
+        layers = dict(weights)
+        shift, factor = (layers.pop(f"head.{name}") for name in ("shift", "factor"))
         weight, bias = (f"head.{_LAST_LAYER}.{name}" for name in ("weight", "bias"))
-        scaled = {name: weights[name].double() * task.deviation for name in (weight, bias)}
-        return {**weights, weight: scaled[weight].float(), bias: (scaled[bias] + task.mean).float()}
+        scaled = {name: layers[name].double() * factor for name in (weight, bias)}
+        return {**layers, weight: scaled[weight].float(), bias: (scaled[bias] + shift).float()}
 
 
 class NumberTrainingHooks(TrainingHooks["RegressionTask"]):
@@ -165,17 +173,19 @@ class NumberFormatter(ExampleFormatter["RegressionTask"]):
 
     @override
     def format_target(self, task: RegressionTask, target: Any) -> str:
-        return f"{float(target) * task.deviation + task.mean:g}, standardised {float(target):+.3f}"
+        return f"{float(target):g}, standardised {(float(target) - task.mean) / task.deviation:+.3f}"
 
 
 class RegressionTask(TextTask[NumberedText, Estimate]):
     """Text regression.
 
     Attributes:
-        mean, deviation: mean and standard deviation that standardise targets in training; 0 and 1 for a model folder.
+        mean, deviation: mean and standard deviation that standardise the outputs of a new head; 0 and 1 for a model
+            folder.
     """
 
     outputs = (OUTPUT,)
+    learned = (*TextTask.learned, "mean", "deviation")
     scoring = RegressionScoring
     training_hooks = NumberTrainingHooks()
     scaling = NumberScaling()
@@ -185,21 +195,29 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
     )
     unlabelled_target = float("nan")
     mean, deviation = 0.0, 1.0
+    _head: nn.Module | None = None
 
-    @classmethod
     @override
-    def from_training_set(cls, config: Any, train: Labelled[Any]) -> Self:
-        """Return the task with the mean and deviation of the training numbers; raise `DomainbertError` if these are
-        (almost) equal."""
-        task = super().from_training_set(config, train)
+    def attach_head(self, head: nn.Module) -> None:
+        self._head = head
+
+    @property
+    def _units(self) -> tuple[Tensor | float, Tensor | float]:
+        """Shift and factor from outputs of the head to the units of the files."""
+        head = self._head
+        return getattr(head, "shift", self.mean), getattr(head, "factor", self.deviation)
+
+    @override
+    def learn_from(self, train: Labelled[Any]) -> None:
+        """Set mean and deviation of the training numbers; raise `DomainbertError` if these are (almost) equal."""
+        super().learn_from(train)
         numbers = np.asarray([item.number for item in train.items])
-        task.mean, task.deviation = float(numbers.mean()), float(numbers.std())
+        self.mean, self.deviation = float(numbers.mean()), float(numbers.std())
         min_deviation = max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD)
-        if task.deviation <= min_deviation:
+        if self.deviation <= min_deviation:
             found = f"found numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             expected = f"expected numbers that differ by more than {_MIN_RELATIVE_SPREAD:g} of the largest"
             raise DomainbertError(f"{train.path}: {found}; {expected} (format.label_key selects the numbers)")
-        return task
 
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
@@ -208,12 +226,13 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     @override
     def target(self, item: NumberedText) -> float:
-        return (item.number - self.mean) / self.deviation
+        return item.number
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the squared error of standardised numbers, summed over the texts with a number."""
-        targets = self.targets(batch).float()
-        errors = mean_over_windows(logits, batch)[:, 0] - targets
+        shift, factor = self._units
+        targets = (self.targets(batch).double() - shift) / factor
+        errors = mean_over_windows(logits, batch)[:, 0] - targets.float()
         return errors[~errors.isnan()].square().sum()  # the target of a text without a number is NaN
 
     def metric(self) -> Metric:
@@ -224,8 +243,7 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[NumberedText]) -> None:
-        gold = [items[item].number for item in batch["items"].tolist()]
-        metric.update(self.numbers(logits, batch), gold)
+        metric.update(self.numbers(logits, batch), [item.number for item in items])
 
     @override
     def decode(self, logits: Tensor, batch: Batch) -> list[Estimate]:
@@ -233,4 +251,5 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
 
     def numbers(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the numbers (E,) of the texts, in the units of the files."""
-        return mean_over_windows(logits, batch)[:, 0].double() * self.deviation + self.mean
+        shift, factor = self._units
+        return mean_over_windows(logits, batch)[:, 0].double() * factor + shift

@@ -15,7 +15,6 @@ from typing_extensions import override
 from domainbert.base.fields import read_field
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, map_contents, text_in
-from domainbert.labelled.items import Labelled, label_set
 from domainbert.tasks.capabilities import (
     DistillationTargets,
     ExampleFormatter,
@@ -151,12 +150,11 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @classmethod
     @override
-    def from_training_set(cls, config: Relations, train: Labelled[RelatedEntities]) -> RelationsTask:
-        classes = label_set(train.items)
+    def from_labels(cls, config: Relations, labels: Sequence[str]) -> RelationsTask:
         reading = MarkerReading(config.markers, config.format)
         if config.head == "starts":
-            return StartsRelationsTask(outputs_at_starts(classes), reading, config.negative)
-        return cls(classes, reading, config.negative)
+            return StartsRelationsTask(outputs_at_starts(labels), reading, config.negative)
+        return cls(labels, reading, config.negative)
 
     @classmethod
     @override
@@ -226,7 +224,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:
-        gold = np.array([self.target(items[item]) for item in batch["items"].tolist()])
+        gold = np.array([self.target(item) for item in items])
         metric.update(self.class_logits(logits, batch).argmax(dim=-1), gold)
 
     def decode(self, logits: Tensor, batch: Batch) -> list[Relation]:

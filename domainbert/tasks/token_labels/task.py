@@ -18,7 +18,7 @@ from domainbert.base.fields import read_field
 from domainbert.data.examples import word_example
 from domainbert.data.packing import Example
 from domainbert.labelled.char_spans import Stretch, join_words
-from domainbert.labelled.items import Labelled, label_counts, label_set
+from domainbert.labelled.items import label_counts
 from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
@@ -153,8 +153,8 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
 
     @classmethod
     @override
-    def from_training_set(cls, config: TokenLabels, train: Labelled[TaggedSentence]) -> TokenLabelsTask:
-        return (CrfTokenLabelsTask if config.head == "crf" else cls)(label_set(train.items), config.outside)
+    def from_labels(cls, config: TokenLabels, labels: Sequence[str]) -> TokenLabelsTask:
+        return (CrfTokenLabelsTask if config.head == "crf" else cls)(labels, config.outside)
 
     @classmethod
     @override
@@ -190,7 +190,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:
         label_id = {label: index for index, label in enumerate(self.labels)}
-        gold = np.array([label_id[tag] for item in batch["items"].tolist() for tag in items[item].tags], dtype=np.int64)
+        gold = np.array([label_id[tag] for item in items for tag in item.tags], dtype=np.int64)
         predicted = np.concatenate(decode_labels(logits, batch, self.crf))
         metric.update(predicted, gold)
 

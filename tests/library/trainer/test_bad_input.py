@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import lightning
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.distillation.corpus_distillation import Distillation
+from domainbert.distillation.corpus_distillation import Distillation, DistillationData
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.module import Pretraining
+from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
@@ -32,11 +32,23 @@ def fit(module, data=None, **arguments):
 def test_wrong_model_folders(tiny, tmp_path):
     with pytest.raises(DomainbertError, match=r"nowhere: no config\.json; expected a model folder$"):
         FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
-    with pytest.raises(DomainbertError, match=r"model: no trained task head; expected a model that finetune"):
-        trainer().test(tiny.module(), tiny.data())
-    with pytest.raises(DomainbertError, match=r"^model: .*tagger is for ner; expected a model for classification$"):
-        data = LabelledData(Classification(), test=DATA / "classes-test.jsonl", model=tiny / "tagger")
-        trainer().test(FineTuning(tiny / "tagger", Classification()), data)
+    with pytest.raises(
+        DomainbertError, match=r"^task: found Ner\(\) without labels, and .*model has no head for ner; ex"
+    ):
+        FineTuning(tiny / "model", TASK)
+    with pytest.raises(DomainbertError, match=r"^task: found Classification\(\) without labels, and .*tagger has no"):
+        FineTuning(tiny / "tagger", Classification())
+    with pytest.raises(
+        DomainbertError, match=r"^task: found Ner\(\) without labels and no train set; expected Ner\(la"
+    ):
+        _ = LabelledData(TASK).task
+
+
+def test_a_head_that_was_never_trained_is_told(tiny, capsys):
+    trainer().test(tiny.module(), tiny.data(), verbose=False)
+    assert "warning: no trained task head" in capsys.readouterr().out
+    trainer().test(tiny.module(model=tiny / "tagger"), tiny.data(), verbose=False)
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_labels_that_the_model_does_not_know(tiny, tmp_path):
@@ -66,23 +78,26 @@ def test_labels_that_the_model_does_not_know(tiny, tmp_path):
 )
 def test_sets_that_are_not_given(tiny, stage, given, found):
     with pytest.raises(DomainbertError, match=found):
-        getattr(trainer(), stage)(tiny.module(model=tiny / "tagger"), LabelledData(TASK, **given))
+        module = tiny.module(model=tiny / "tagger")
+        getattr(trainer(), stage)(module, LabelledData(module.task, tokenizer=module.tokenizer, **given))
 
 
 def test_a_row_to_predict_without_a_text_is_named(tiny):
     rows = [{"text": "A loan."}, {"txt": "A grant."}, {"text": 3}]
+    module = tiny.module(model=tiny / "tagger")
     with pytest.raises(DomainbertError, match=r"^text 2: no string under 'text'; .* \(and 1 more like this\)$"):
-        trainer().predict(tiny.module(model=tiny / "tagger"), LabelledData(TASK, predict=rows))
+        trainer().predict(module, LabelledData(module.task, predict=rows, tokenizer=module.tokenizer))
 
 
 def test_a_pair_that_fits_in_no_window_is_named(tiny, tmp_path):
     """By its place in the set, not in its batch."""
     task = Classification(format={"text_pair_key": "text_pair"})
     rows = [{"text": f"A loan {n}.", "text_pair": "A grant.", "label": "ab"[n % 2]} for n in range(6)]
-    train, module = LabelledData(task, rows, batch_size=2), tiny.module(task=task)
+    train = LabelledData(task, rows, tokenizer=tiny / "model", batch_size=2)
+    module = tiny.module(task=train.task)
     fit(module, train)
     rows[4] |= {"text": "A loan. " * 20, "text_pair": "A grant. " * 20}
-    data = LabelledData(task, test=rows, batch_size=2, model=tiny / "model")
+    data = LabelledData(module.task, test=rows, batch_size=2, tokenizer=tiny / "model")
     with pytest.raises(DomainbertError, match=r"^test:5: the first text of this pair has"):
         trainer().test(module, data)
     with pytest.raises(DomainbertError, match=r"^text 5: the first text of this pair has"):
@@ -90,54 +105,51 @@ def test_a_pair_that_fits_in_no_window_is_named(tiny, tmp_path):
 
 
 def test_another_vocabulary(tiny):
+    with pytest.raises(DomainbertError, match=r"^tokenizer: the data has another vocabulary than the model; expected"):
+        fit(tiny.module(), tiny.data(tokenizer=tiny / "other"))
     with pytest.raises(
-        DomainbertError, match=r"^model: .*other in LabelledData has another vocabulary than .*model; exp"
+        DomainbertError, match=r"^prepared: .*prepared has another vocabulary than the model; expected a"
     ):
-        fit(tiny.module(), tiny.data(model=tiny / "other"))
-    with pytest.raises(DomainbertError, match=r"prepared: prepared with another tokenizer; run .* the model's"):
         fit(Pretraining.from_pretrained(tiny / "other"), tiny.rows())
-    with pytest.raises(DomainbertError, match=r"prepared: .*other vocabulary than the teacher .*other, but Ha"):
-        fit(Distillation([tiny / "other"], [HardTargets()]), tiny.rows())
+    with pytest.raises(
+        DomainbertError, match=r"^prepared: .*prepared has another vocabulary than the model; expected a"
+    ):
+        fit(Distillation([tiny / "other"], [HardTargets()]), DistillationData(tiny / "prepared", max_length=32))
+    with pytest.raises(
+        DomainbertError, match=r"^teachers: .*other has another vocabulary than .*model; expected the s"
+    ):
+        Distillation([tiny / "model", tiny / "other"], [SoftTargets()])
 
 
 def test_modules_and_data_that_do_not_belong_together(tiny):
-    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found no data module; expected datamodule=LabelledData"):
-        trainer(max_steps=1).fit(tiny.module(), train_dataloaders=[{}])
-    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found Pretraining with LabelledData; expected FineTun"):
+    with pytest.raises(
+        DomainbertError, match=r"^trainer\.fit: found LabelledData with Pretraining; expected PretrainingData"
+    ):
         fit(tiny.pretraining(), tiny.data())
-    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found FineTuning next to PretrainingData; expected a"):
+    with pytest.raises(
+        DomainbertError, match=r"^trainer\.fit: found PretrainingData with FineTuning; expected Labelled"
+    ):
         fit(tiny.module(), tiny.rows())
     with pytest.raises(DomainbertError, match=r"^trainer\.fit: found LabelledData with TaskDistillation; expected Tr"):
-        fit(TaskDistillation([tiny / "tagger"], TASK, [HardTargets()]), tiny.data())
+        fit(TaskDistillation([tiny / "tagger"], tiny.data().task, [HardTargets()]), tiny.data())
 
+    with pytest.raises(DomainbertError, match=r"^trainer\.fit: found PretrainingData with Distillation; expected Dist"):
+        fit(Distillation([tiny / "model"], [HardTargets()]), tiny.rows())
     with pytest.raises(
-        DomainbertError, match=r"^held_out: found x in PretrainingData with Distillation; expected none"
+        DomainbertError, match=r"^objective: found MaskedLM in the data and ReplacedTokens in the module"
     ):
-        fit(Distillation([tiny / "model"], [HardTargets()]), tiny.rows(held_out={"x": tiny / "prepared"}))
-    rows = tiny.rows(held_out={"x": tiny / "prepared"}, predict=["A loan."])  # only a validation would read them
+        fit(tiny.pretraining(objective=ReplacedTokens()), tiny.rows())
+    rows = DistillationData(tiny / "prepared", max_length=32, predict=["A loan."])
     (vectors,) = trainer().predict(Distillation([tiny / "model"], [HardTargets()]), rows)
     assert vectors.shape == (1, 16)
 
-    with pytest.raises(DomainbertError, match=r"^task: found Classification in LabelledData and Ner in FineTuning; ex"):
-        fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", model=tiny / "model"))
-
-    crf = LabelledData(replace(TASK, head="crf"), DATA / "train.conll", model=tiny / "model")
-    with pytest.raises(
-        DomainbertError, match=r"^task\.head: found 'crf' in LabelledData and 'linear' in FineTuning; e"
-    ):
-        fit(tiny.module(), crf)
-
-    class Other(lightning.LightningModule):
-        def training_step(self, batch, batch_idx):
-            return None
-
-        def configure_optimizers(self):
-            return None
-
-    with pytest.raises(
-        DomainbertError, match=r"^trainer\.fit: found Other next to LabelledData; expected a module such as"
-    ):
-        fit(Other(), tiny.data(model=tiny / "model"))
+    with pytest.raises(DomainbertError, match=r"^task: found Classification in the data and Ner in FineTuning; ex"):
+        fit(tiny.module(), LabelledData(Classification(), DATA / "classes-train.jsonl", tokenizer=tiny / "model"))
+    with pytest.raises(DomainbertError, match=r"^task\.head: found 'crf' in the data and 'linear' in FineTuning; e"):
+        fit(tiny.module(), tiny.data(task=replace(TASK, head="crf")))
+    other = Ner(head="linear", labels=("LOC", "ORG", "PER", "X"))
+    with pytest.raises(DomainbertError, match=r"^task: found the labels 'O', .*'B-X'.* in the data; expected 'O', .*"):
+        fit(tiny.module(), tiny.data(task=other))
 
 
 @pytest.mark.parametrize(
@@ -151,10 +163,13 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
         ),
         (lambda: FineTuning("model", TASK, encoder="small"), r"^encoder: found 'small'; expected an instance of Encod"),
         (
-            lambda: Pretraining("small"),
+            lambda: Pretraining("small", "vocab"),
             r"^encoder: found 'small'; expected an instance of EncoderConfig: AlbertConfig, ",
         ),
-        (lambda: Pretraining(BertConfig(), None, "mlm"), r"^objective: found 'mlm'; expected an instance of Objective"),
+        (
+            lambda: Pretraining(BertConfig(), "vocab", "mlm"),
+            r"^objective: found 'mlm'; expected an instance of Objective",
+        ),
         (
             lambda: LabelledData(TASK, batch_size="16"),
             r"^batch_size: found '16'; expected an integer from 1 to 1,000,000$",
@@ -187,7 +202,7 @@ def test_data_are_printed_without_being_read(tiny):
 def test_only_the_first_process_prints_the_sets(tiny, capsys, monkeypatch):
     for rank, count in (("1", 0), ("0", 1)):
         monkeypatch.setenv("LOCAL_RANK", rank)
-        data = tiny.data(model=tiny / "model")
+        data = tiny.data()
         data.setup("fit")
         _ = data.scoring
         printed = capsys.readouterr().out
@@ -218,10 +233,8 @@ def test_pretraining_without_a_start_or_a_test_set(tiny):
         DomainbertError, match=r"^trainer\.test: found no test set; expected PretrainingData\(\.\.\., t"
     ):
         trainer().test(tiny.pretraining(), PretrainingData(tiny / "prepared", max_length=32))
-    with pytest.raises(DomainbertError, match=r"^save_pretrained: the model is not built yet; expected trainer\.fit"):
-        tiny.pretraining().save_pretrained(tiny / "none")
-    with pytest.raises(DomainbertError, match=r"^save_pretrained: the model has no head yet; expected trainer\.fit"):
-        tiny.module().save_pretrained(tiny / "none")
+    with pytest.raises(DomainbertError, match=r"^tokenizer: found none; expected Pretraining\(encoder, tokenizer\)$"):
+        Pretraining(BertConfig())
 
 
 def test_a_class_that_a_checkpoint_names_is_looked_up_and_never_imported(tiny):

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file
 
 from domainbert.tasks.labelled_data import LabelledData
+from domainbert.tasks.ner.config import Ner
 from tests.library.test_without_experiment import BLOCK
 from tests.library.trainer.tiny_library import DATA, Steps, trainer
 
@@ -60,7 +61,7 @@ def place(tiny, tmp_path: Path) -> Path:
 
 def test_fine_tuning_and_testing(place):
     said = run(snippet("lightning"), place)
-    assert "test/f1" in said and "test/per_type/LOC/f1" in said
+    assert "test/f1" in said and "test/f1/LOC" in said
     assert (place / "runs" / "tagger" / "config.json").is_file()
     assert "entities" in run(snippet("tested"), place)
 
@@ -88,11 +89,9 @@ def test_a_subclass(place, monkeypatch, tmp_path):
     names: dict[str, Any] = {}
     exec(snippet("subclass"), names)
     keeps = ModelCheckpoint(tmp_path, filename="last")
-    trainer(tmp_path, [keeps], max_steps=1, enable_checkpointing=True).fit(
-        names["module"], LabelledData(names["Ner"](), "train.conll")
-    )
+    trainer(tmp_path, [keeps], max_steps=1, enable_checkpointing=True).fit(names["module"], names["data"])
     loaded = names["Regularised"].load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
-    assert loaded.penalty == 0.01 and loaded.hparams == names["module"].hparams
+    assert loaded.penalty == loaded.hparams["penalty"] == 0.01
 
 
 def test_r_drop(place, monkeypatch):
@@ -100,11 +99,11 @@ def test_r_drop(place, monkeypatch):
     monkeypatch.chdir(place)
     names: dict[str, Any] = {}
     exec(snippet("subclass", "how-to/improve-fine-tuning.md"), names)
-    losses = []
+    losses, data = [], LabelledData(Ner(), "train.conll", tokenizer="models/minilm")
     for kind, dropout in (("FineTuning", 0.0), ("RDrop", 0.0), ("RDrop", 0.3)):
         steps = Steps()
-        module = names[kind].from_pretrained("models/minilm", names["Ner"](), dropout=dropout)
-        trainer(callbacks=[steps], max_steps=1).fit(module, LabelledData(names["Ner"](), "train.conll"))
+        module = names[kind].from_pretrained("models/minilm", data.task, dropout=dropout)
+        trainer(callbacks=[steps], max_steps=1).fit(module, data)
         losses += steps.losses
     assert losses[1] == pytest.approx(2 * losses[0], rel=1e-5) and losses[2] > losses[1] * 1.0001
 
@@ -136,7 +135,7 @@ def test_pretraining_and_distillation(place):
 @pytest.mark.slow
 def test_fine_tuning_with_two_devices(place):
     code = snippet("lightning").replace('devices="auto"', 'devices=2, accelerator="cpu"')
-    assert "test/per_type/LOC/f1" in run(code, place)
+    assert "test/f1/LOC" in run(code, place)
     assert (place / "runs" / "tagger" / "config.json").is_file()
     tested = snippet("tested").replace("L.Trainer(devices=1, ", "L.Trainer(")
     assert run(on_two_devices(tested), place).count("'entities'") == 2

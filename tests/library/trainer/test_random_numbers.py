@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from domainbert import FineTuning, MaskedLM, Pretraining
 from domainbert.tasks.labelled_data import LabelledData
-from tests.library.trainer.tiny_library import OPTIM, TASK, Tiny, equal, trainer, weights
+from tests.library.trainer.tiny_library import OPTIM, Tiny, equal, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Kind = Callable[[Tiny], tuple[Any, Any]]
@@ -101,7 +101,7 @@ def test_random_numbers_of_a_subclass_belong_to_the_step_too(tiny: Tiny) -> None
     results = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        module = OwnNumbers(tiny / "model", TASK, optim=OPTIM)
+        module = OwnNumbers(tiny / "model", tiny.data().task, optim=OPTIM)
         trainer(max_steps=3).fit(module, tiny.data())
         results.append(weights(module))
     assert equal(*results)

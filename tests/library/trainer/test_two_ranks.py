@@ -31,7 +31,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     root, data, out, arguments = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     sets = {name: data / f"ner-{name}.conll" for name in ("train", "validation", "test")}
-    labelled = LabelledData(Ner(head="linear"), **sets, model=root / "model", batch_size=8, max_length=24)
+    labelled = LabelledData(Ner(head="linear"), **sets, tokenizer=root / "model", batch_size=8, max_length=24)
     module = FineTuning(root / "model", labelled.task, optim=OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4), dropout=0.0)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     keeps = L.pytorch.callbacks.ModelCheckpoint(out, filename="{step}", every_n_train_steps=3, save_top_k=-1)
@@ -70,9 +70,7 @@ def test_devices_and_strategy(tiny, tmp_path):
     assert alone["steps"] == both["steps"] == 10 and close(weights, of_two)
     assert both["validation"] == pytest.approx(alone["validation"], abs=0.02)
     assert both["test"]["test/f1"] == pytest.approx(alone["test"]["test/f1"], abs=0.02)
-    supports = [
-        sum(one["test"][f"test/per_type/{kind}/support"] for kind in ("LOC", "ORG", "PER")) for one in (alone, both)
-    ]
+    supports = [sum(one["test"][f"test/support/{kind}"] for kind in ("LOC", "ORG", "PER")) for one in (alone, both)]
     assert supports == [48, 48] and (alone["predicted"], both["predicted"]) == (24, 12)
     other = json.loads((tmp_path / "two" / "facts-1.json").read_text())
     assert other["test"] == both["test"] and other["predicted"] == 12

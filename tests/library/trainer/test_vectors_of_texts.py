@@ -10,7 +10,7 @@ import torch
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import Share
 from domainbert.data.examples import window_bounds
-from domainbert.distillation.corpus_distillation import Distillation
+from domainbert.distillation.corpus_distillation import Distillation, DistillationData
 from domainbert.distillation.prediction_config import HardTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
@@ -51,9 +51,10 @@ def vectors_of(folder) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["pretraining", "distillation"])
 def test_vectors_are_means_of_the_last_hidden_states(tiny, tmp_path, kind):
     data = tiny.rows(max_length=LENGTH, batch_size=4, predict=TEXTS)
-    module = Pretraining(replace(BERT, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5))
+    module = Pretraining(replace(BERT, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.5), tiny / "vocab")
     if kind == "distillation":
         module = Distillation([tiny / "model"], [HardTargets()], student=StudentConfig(layers=[0]), dropout=0.5)
+        data = DistillationData(tiny / "prepared", max_length=LENGTH, batch_size=4, predict=TEXTS)
     run = trainer(max_steps=2)
     run.fit(module, data)
     predicted = run.predict(module, data)

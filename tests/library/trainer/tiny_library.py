@@ -44,11 +44,13 @@ class Tiny:
     def data(self, **changes: Any) -> LabelledData:
         """Sentences with entities: 40 to train on, 5 steps an epoch."""
         sets = {name: DATA / f"ner-{name}.conll" for name in ("train", "validation", "test")}
-        return LabelledData(TASK, **{**sets, "batch_size": 8, "max_length": 24, **changes})
+        arguments = {**sets, "tokenizer": self / "vocab", "batch_size": 8, "max_length": 24, **changes}
+        return LabelledData(**{"task": TASK, **arguments})
 
     def module(self, **changes: Any) -> FineTuning:
         """A tagger that is fine-tuned."""
-        return FineTuning(**{"model": self / "model", "task": TASK, "optim": OPTIM, **changes})
+        arguments = {"model": self / "model", "optim": OPTIM, "max_length": 24, **changes}
+        return FineTuning(**{"task": self.data().task, **arguments})
 
     def rows(self, **changes: Any) -> PretrainingData:
         """Packed rows of the corpus."""
@@ -56,7 +58,7 @@ class Tiny:
 
     def pretraining(self, **changes: Any) -> Pretraining:
         """Masked LM from random weights."""
-        return Pretraining(BERT, **{"optim": OptimConfig(lr=5e-3, eps=1e-3), **changes})
+        return Pretraining(BERT, **{"tokenizer": self / "vocab", "optim": OptimConfig(lr=5e-3, eps=1e-3), **changes})
 
 
 def make_tiny(root: Path) -> Tiny:

@@ -141,7 +141,7 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
         # generator: new, or from the subfolder of the folder to continue from
         folder = None if start.folder is None else open_model(start.folder).path / GENERATOR
         is_new = folder is None or not folder.is_dir()
-        expected = self.config.generator_config_for(config)
+        expected = start.architectures.get(GENERATOR) or self.config.generator_config_for(config)
         if is_new:
             generator = BuiltModel(start.random_model(expected, "masked_lm"), expected, "masked_lm")
         else:

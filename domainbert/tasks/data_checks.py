@@ -1,0 +1,49 @@
+"""Checks that the data of a Trainer fits a module for a labelled task."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.trainer.states import TrainerFn
+
+from domainbert.base.errors import DomainbertError, format_names
+from domainbert.encoders.config import check_length
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.labelled_data import LabelledData
+from domainbert.training.data_module import TrainingData
+
+if TYPE_CHECKING:
+    from domainbert.tasks.finetuning import FineTuning
+
+
+def check_data(module: FineTuning, data: Any, stage: str) -> None:
+    """Raise `DomainbertError` if `data`, a data module of this package, has another task, other labels or another
+    vocabulary than a module, or in training longer windows than its positions. Other data is not checked."""
+    if not isinstance(data, TrainingData):
+        return
+    if not isinstance(data, LabelledData):
+        found, expected = f"{type(data).__name__} with {type(module).__name__}", "expected LabelledData"
+        raise DomainbertError(f"trainer.{TrainerFn(stage).value}: found {found}; {expected}")
+    assert module.task.config is not None
+    _check_same_settings(data.config, module.task.config, type(module).__name__)
+    if data.task.labels != module.task.labels:
+        expected = f"expected {format_names(module.task.labels)}, as in the module"
+        raise DomainbertError(f"task: found the labels {format_names(data.task.labels)} in the data; {expected}")
+    if data.tokenizer.fingerprint != module.tokenizer.fingerprint:  # of vocabulary and normalisation
+        expected = "expected LabelledData(..., tokenizer=module.tokenizer)"
+        raise DomainbertError(f"tokenizer: the data has another vocabulary than the model; {expected}")
+    if stage in ("fit", "validate"):
+        check_length(data.window, module.config)
+
+
+def _check_same_settings(ours: TaskConfig, theirs: TaskConfig, module: str) -> None:
+    """Raise `DomainbertError` if a module has another task, or other settings than the format of files."""
+    names = [field.name for field in fields(ours) if field.name not in ("format", "labels")]
+    if type(ours) is not type(theirs):
+        key, values = "task", [type(task).__name__ for task in (ours, theirs)]
+    elif different := [name for name in names if getattr(ours, name) != getattr(theirs, name)]:
+        key, values = f"task.{different[0]}", [repr(getattr(task, different[0])) for task in (ours, theirs)]
+    else:
+        return
+    raise DomainbertError(f"{key}: found {values[0]} in the data and {values[1]} in {module}; expected the same")
