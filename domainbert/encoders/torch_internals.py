@@ -42,10 +42,9 @@ class DrawsFrom(TorchDispatchMode):
         options = dict(kwargs or {})
         device = options.get("device") or getattr(args[0] if args else None, "device", None) or "cpu"
         if torch.Tag.nondeterministic_seeded in func.tags and torch.device(device).type == "cpu":
-            takes_generator = any(argument.name == "generator" for argument in func._schema.arguments)
-            drawing = func if takes_generator else getattr(func.overloadpacket, "generator", None)  # such as randn's
-            if drawing is not None:
-                func, options["generator"] = drawing, self.generator
+            overload = str(func).rpartition(".")[2]  # factories have a second one: `randn.generator`
+            with_generator = "generator" if overload == "default" else f"{overload}_generator"
+            func, options["generator"] = getattr(func.overloadpacket, with_generator, func), self.generator
         return func(*args, **options)
 
 
