@@ -204,9 +204,8 @@ def test_a_checkpoint_of_regression_in_a_module_with_other_units(tiny, tmp_path)
     ):
         tested = LabelledData(task, validation=rows, test=rows, tokenizer=tmp_path / "model")
         (again,) = trainer().test(other, tested, ckpt_path=str(path), weights_only=True, verbose=False)
-        assert again == pytest.approx(
-            scores, rel=1e-3
-        )  # the predictions are close together: correlations are ill-conditioned
+        # The predictions are close together: correlations are ill-conditioned.
+        assert again == pytest.approx(scores, rel=1e-3)
         (validated,) = trainer().validate(other, tested, ckpt_path=str(path), weights_only=True, verbose=False)
         assert validated["validation/mae"] == pytest.approx(scores["test/mae"], rel=1e-4)
 
