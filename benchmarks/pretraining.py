@@ -113,7 +113,6 @@ def train(
         seed=SEED,
         compile=torch.cuda.is_available(),
     )
-    data.steps_per_epoch = num_steps
     adapt(module)
     arguments = {"limit_val_batches": 0, **(trainer_arguments or {})}
     training = Training(trainer=arguments)

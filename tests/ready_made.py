@@ -45,7 +45,12 @@ class ReadyBatches(TrainingData):
         batch_size: int = 8,
     ) -> None:
         super().__init__(batch_size, num_workers)
-        self.train, self.validations, self.steps_per_epoch = train, validations, num_steps
+        self.train, self.validations, self._num_steps = train, validations, num_steps
+
+    @property
+    def num_items(self) -> int:
+        """One epoch is the whole training."""
+        return self._num_steps * self.batch_size
 
     def open(self, stage: str) -> None:
         """All is there."""
@@ -59,9 +64,9 @@ class ReadyBatches(TrainingData):
         return [validation(share) for validation in self.validations]
 
 
-def rank_of_trainer(device: str = "cpu", **values: Any) -> Any:
-    """A Trainer as a data module sees it, before the first micro-batch of a run."""
-    progress = SimpleNamespace(batch_progress=SimpleNamespace(current=SimpleNamespace(ready=0)))
+def rank_of_trainer(device: str = "cpu", fetched: int = 0, **values: Any) -> Any:
+    """A Trainer as a data module sees it, after some micro-batches of an epoch."""
+    progress = SimpleNamespace(batch_progress=SimpleNamespace(current=SimpleNamespace(ready=fetched)))
     usual = {"global_step": 0, "global_rank": 0, "world_size": 1, "accumulate_grad_batches": 1, "overfit_batches": 0}
     usual |= {"strategy": SimpleNamespace(root_device=torch.device(device))}
     return SimpleNamespace(**usual | {"fit_loop": SimpleNamespace(epoch_loop=progress)} | values)
@@ -86,6 +91,10 @@ class ReadyPretraining(Pretraining):
 
     def check_data(self, data: TrainingData, stage: str) -> None:
         """Accept ready-made batches."""
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """There is no architecture to store."""
+        TrainedModule.on_save_checkpoint(self, checkpoint)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:
         """Add the texts of the loader to the batch."""

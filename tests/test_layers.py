@@ -159,7 +159,7 @@ def private_names(file: Path) -> Iterator[str]:
 
 def test_what_is_private_to_a_library_stands_in_one_file() -> None:
     found = {module: list(private_names(file)) for module, file in modules().items()}
-    assert {"strategy._ddp_kwargs", "loop._batches_that_stepped"} <= set(found[INTERNALS[0]])
+    assert {"strategy._ddp_kwargs", "trainer._checkpoint_connector"} <= set(found[INTERNALS[0]])
     assert {"trial._trial_id"} == set(found[INTERNALS[1]])
     operator, marker = "torch.ops.aten._flash_attention_forward", "has_flash._dynamo_marked_constant"
     assert {operator, marker, "torch._disable_dynamo"} == set(found[INTERNALS[2]])

@@ -116,7 +116,7 @@ def logs_each_step() -> dict[str, Any]:
     """Attributes of a Trainer by which every step is logged."""
     loop = SimpleNamespace(epoch_loop=SimpleNamespace(_batches_that_stepped=0))
     quiet = {"precision_plugin": SimpleNamespace(), "progress_bar_callback": None}
-    return {"fit_loop": loop, "log_every_n_steps": 1, "max_steps": 10, **quiet}
+    return {"fit_loop": loop, "log_every_n_steps": 1, "estimated_stepping_batches": 10, **quiet}
 
 
 class Losses(lightning.Callback):

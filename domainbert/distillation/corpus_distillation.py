@@ -41,11 +41,11 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import LengthPhase, OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import from_plain, read_argument
 from domainbert.training.module import seeded
+from domainbert.training.sharding import whole_weights
 
 
 class DistillationData(PretrainingData):

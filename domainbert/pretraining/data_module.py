@@ -172,7 +172,7 @@ class PretrainingData(TrainingData):
     def train_dataloader(self) -> Batches:
         """Return the training batches of an epoch. Raises `DomainbertError` for several phases without `max_steps`."""
         endless = self.trainer is not None and self.trainer.max_steps < 1
-        if len(self.phases) > 1 and endless and self.steps_per_epoch is None:
+        if len(self.phases) > 1 and endless:
             raise DomainbertError(
                 f"trainer.max_steps: not set, with {len(self.phases)} phases of max_length; expected "
                 "Trainer(max_steps=...), of which each phase takes a share"

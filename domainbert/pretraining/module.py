@@ -29,12 +29,12 @@ from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule, tokenizer_of
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
-from domainbert.training.checkpoints import whole_weights
 from domainbert.training.config import OptimConfig, ScheduleConfig, Training
 from domainbert.training.data_module import SPARE
 from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
 from domainbert.training.module import seeded
+from domainbert.training.sharding import whole_weights
 from domainbert.training.steps import Steps
 from domainbert.training.throughput import throughput_callback
 

@@ -40,11 +40,11 @@ from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.task import Task, task_from_fields
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY
-from domainbert.training.checkpoints import is_sharded
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import read_argument
 from domainbert.training.module import TrainedModule, seeded
+from domainbert.training.sharding import is_sharded
 from domainbert.training.weights_sum import equal_sums, sums_of_weights
 
 _CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels, scores and `config.json` entries

@@ -12,7 +12,7 @@ from torch.distributed import all_gather_object, get_world_size, is_initialized
 from domainbert.metrics.headline import Headline
 from domainbert.models.card import CardConfig, Result, card_head, model_card
 from domainbert.models.saving import save_model
-from domainbert.training.checkpoints import whole_weights
+from domainbert.training.sharding import whole_weights
 
 if TYPE_CHECKING:
     from domainbert.tasks.finetuning import FineTuning

@@ -15,8 +15,8 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError, divergence_error
 from domainbert.base.progress import Progress
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.training.checkpoints import load_whole_weights, whole_weights
 from domainbert.training.lightning_internals import can_read_without_waiting, is_logged_step, log_step, validate_now
+from domainbert.training.sharding import load_whole_weights, whole_weights
 
 _WARM_UP_STEPS = 5  # compilation and allocation happen in the first steps
 _TOKENS_PER_SECOND, _UTILISATION = "throughput/tokens_per_second", "throughput/model_flop_utilisation"
@@ -155,9 +155,9 @@ class Throughput(StatefulCallback):
 
 
 class ValidateFirst(Callback):
-    """Callback that validates the initial model before the first step."""
+    """Callback that validates the initial model before the first step, when signals are handled already."""
 
-    def on_train_start(self, trainer: Trainer, *_: Any) -> None:
+    def on_train_epoch_start(self, trainer: Trainer, *_: Any) -> None:
         """Validate without logging: loggers count steps from 1."""
         if trainer.global_step == 0:
             validate_now(trainer)

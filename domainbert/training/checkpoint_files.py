@@ -1,6 +1,6 @@
 """Checkpoints on disk: written atomically, verified before use; older checkpoints are deleted only after a new write.
 
-    checkpoints/step-00000500/state.pt           tensors and plain values
+    checkpoints/step-00000500/training.ckpt      a checkpoint of Lightning: tensors and plain values
     checkpoints/step-00000500/checkpoint.json    step, bytes, SHA-256, validation score
 
 A checkpoint is written to a hidden folder, synchronised to disk and renamed. This module does not import torch.
@@ -22,7 +22,7 @@ from domainbert.base.freshness import Freshness, damaged_files, format_examples
 from domainbert.data.prepared_facts import PARTS_FOLDER, PREPARED_FILE
 
 FOLDER = "checkpoints"
-STATE = "state.pt"
+STATE = "training.ckpt"
 FINISHED = "training.json"
 """Name of the file with the result of a part of a stage (one seed of several), in the folder of the part. It is written
 when the part is complete and kept, so that a later run with more seeds does not repeat the part."""
@@ -44,8 +44,8 @@ class Checkpoint:
     score: float | None  # validation metric at this step, lower is better
 
     @property
-    def state(self) -> Path:
-        """File with the training state."""
+    def file(self) -> Path:
+        """Checkpoint of Lightning."""
         return self.path / STATE
 
 
@@ -78,19 +78,20 @@ def write_checkpoint(
     _delete_old_checkpoints(folder)
 
 
-def newest_checkpoint(folder: Path, warn: Callable[[str], None]) -> Checkpoint | None:
+def newest_checkpoint(folder: Path, warn: Callable[[str], None], deletes: bool = True) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, or None if there are no checkpoints.
 
-    Deletes the remains of interrupted writes, and damaged checkpoints that are newer than the returned one; calls
-    `warn` for each damaged checkpoint. Raises `DomainbertError` if all checkpoints are damaged.
+    If `deletes`, as in the first process, deletes the remains of interrupted writes, and damaged checkpoints that are
+    newer than the returned one, and calls `warn` for each of these. Raises `DomainbertError` if all checkpoints are
+    damaged.
     """
-    for path in folder.glob(".step-*"):
+    for path in folder.glob(".step-*") if deletes else ():
         shutil.rmtree(path)
     damages: dict[Path, str] = {}
     for path in sorted(folder.glob("step-*"), reverse=True):
         damage = _describe_damage(path)
         if not damage:
-            for other, reason in damages.items():
+            for other, reason in damages.items() if deletes else ():
                 warn(f"warning: {other} is damaged ({reason}) and is deleted; resuming from {path.name}")
                 _delete(other)
             return _read_checkpoint(path)

@@ -44,7 +44,6 @@ class TrainingData(lightning.LightningDataModule):
         num_workers: worker processes; None uses a thread for a GPU (see `PrefetchLoader`), else no worker.
 
     Attributes:
-        steps_per_epoch: optimizer steps per epoch; None takes one pass.
         heaviest: for each batch shape, the step that needs the most memory; the largest shape last.
     """
 
@@ -55,7 +54,6 @@ class TrainingData(lightning.LightningDataModule):
         check_value("batch_size", batch_size, BatchSize)
         check_value("num_workers", num_workers, Workers | None)
         self.batch_size, self.num_workers = batch_size, num_workers
-        self.steps_per_epoch: int | None = None
 
     __str__ = object.__repr__  # Lightning's lists all batches
 
@@ -92,7 +90,7 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def _steps_of_epoch(self) -> int:
-        return self.steps_per_epoch or -(-self.num_items // self.batch_size)  # rounded up
+        return -(-self.num_items // self.batch_size)  # rounded up
 
     @property
     def _share(self) -> Share:
@@ -110,13 +108,9 @@ class TrainingData(lightning.LightningDataModule):
                 f"batch_size: found {self.batch_size}; expected a multiple of {num_micro_batches}, the number of "
                 f"devices ({share.world_size}) times accumulate_grad_batches ({share.accumulation})"
             )
-        first_step = 0  # of this epoch
-        if self.trainer is not None and not batches_of_epoch(self.trainer):
-            # a stage resumes within an epoch, of which Lightning does not know the earlier batches
-            first_step = self.trainer.global_step % self._steps_of_epoch
 
         def length() -> int:  # callbacks may change the accumulation
-            return (self._steps_of_epoch - first_step) * self._share.accumulation
+            return self._steps_of_epoch * self._share.accumulation
 
         return Batches(lambda: self._last_batches(length()), length)
 

@@ -10,7 +10,9 @@ from typing import Any
 
 import lightning
 
+from domainbert.base.process import process_rank
 from domainbert.training.callbacks import History, KeepBest, ProgressLines, ValidateFirst
+from domainbert.training.checkpoint_files import FOLDER, newest_checkpoint
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import Training
 from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
@@ -64,24 +66,26 @@ def fit(
         TrainingFailed: the last validation loss is not finite, or loss or gradient were not in three steps in a row.
         TrainingStopped: a signal ended the training; the state is saved.
     """
-    data.steps_per_epoch = steps.total  # the whole training is one epoch of Lightning
     history, numbers = History(), NumberWatch(out, data.describe)
     progress = ProgressLines(label, steps.total, steps.starts, None if best is None else best.headline)
     checkpoints = Checkpoints(out, settings.checkpoint_every, monitor)
     callbacks = [history, *([] if best is None else [best]), *watch, numbers, progress, checkpoints]
-    callbacks += [ValidateFirst()] if steps.validate_first else []  # after `Checkpoints` installs signal handlers
+    callbacks += [ValidateFirst()] if steps.validate_first else []
     batch_size = steps.phases[-1].batch_size  # of the last phase: earlier phases have more, shorter rows
-    trainer = build_trainer(settings, out, steps.total, batch_size, steps.validate_every, callbacks, data.heaviest)
+    trainer = build_trainer(settings, out, steps.total, batch_size, steps.validate_every, callbacks, steps.num_epochs)
+    newest = newest_checkpoint(out / FOLDER, print, deletes=process_rank() == 0)
     # print the numbers of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
     excluded = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
     print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
+    if newest is not None:
+        print(f"resuming from step {newest.step:,} ({newest.path})", flush=True)
     # train
     join_torchrun("nccl" if trainer.strategy.root_device.type == "cuda" else "gloo")
     try:
         with reraise_worker_error():
-            trainer.fit(module, datamodule=data)
+            trainer.fit(module, datamodule=data, ckpt_path=newest.file if newest else None, weights_only=True)
     except SystemExit as error:
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise

@@ -15,7 +15,7 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.overrides.distributed import _IndexBatchSamplerWrapper
-from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 from lightning.pytorch.trainer.connectors.data_connector import _parse_num_batches
 from lightning.pytorch.trainer.states import RunningStage
 from torch import Tensor
@@ -28,22 +28,8 @@ _IRRELEVANT_WARNINGS = (
     "LeafSpec",
     "sync_dist=True",
     "is smaller than the logging interval",
+    "overrides the configure_model",
 )
-
-
-class FullySharded(ModelParallelStrategy):
-    """FSDP2: shards each layer's weights, gradients and optimiser states over all devices of all nodes.
-
-    Unlike Lightning's `fsdp` it also runs on CPUs, and its full state has the format of the other strategies.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(save_distributed_checkpoint=False)
-
-    def setup_environment(self) -> None:
-        """Set the mesh sizes, then initialise as in Lightning."""
-        self._data_parallel_size, self._tensor_parallel_size = self.num_nodes * self.num_processes, 1
-        super().setup_environment()
 
 
 def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
@@ -52,15 +38,10 @@ def set_ddp_option(strategy: Strategy, name: str, value: Any) -> None:
         strategy._ddp_kwargs.setdefault(name, value)
 
 
-def set_progress(trainer: lightning.Trainer, step: int) -> None:
-    """Set Lightning's counters from 0 to their values after `step` optimiser steps.
-
-    Lightning itself resumes by skipping batches of the loader, and expects the same number of devices.
-    """
-    loop = trainer.fit_loop.epoch_loop
-    loop.batch_progress.total.increment_by(step * trainer.accumulate_grad_batches)
-    loop.automatic_optimization.optim_progress.optimizer.step.total.increment_by(step)
-    loop._batches_that_stepped = step
+def dump_checkpoint(trainer: lightning.Trainer) -> dict[str, Any]:
+    """Return the checkpoint that `trainer.save_checkpoint` would write; a collective operation."""
+    checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+    return checkpoint
 
 
 def batch_indices(indices: Sequence[list[int]]) -> Any:
@@ -97,9 +78,14 @@ def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: i
     """
     loop, accumulation = loops["fit_loop"], trainer.accumulate_grad_batches
     progress, epochs = loop["epoch_loop.batch_progress"], loop["epoch_progress"]
+    has_next = progress["current"]["ready"] > progress["current"]["started"]  # written when the next batch had arrived
+    progress["is_last_batch"] &= not has_next
     within_step = 0 if progress["is_last_batch"] else progress["current"]["processed"] % saved
     # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
     uncompleted = 0 if within_step else progress["current"]["processed"] - progress["current"]["completed"]
+    if has_next and not within_step:  # resume as from the end of the batch before
+        uncompleted = 1
+        loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
     # False in the validation after the last batch, which Lightning continues correctly
     ends_epoch = uncompleted or epochs["total"]["processed"] == epochs["total"]["started"]
     if (progress["is_last_batch"] and ends_epoch) or 0 < within_step == progress["current"]["processed"]:
@@ -113,11 +99,17 @@ def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: i
         counts.update(ready=ready, started=ready, processed=ready, completed=ready - uncompleted)
 
 
+def convert_loaded_progress(trainer: lightning.Trainer, saved: int) -> None:
+    """Convert the counters of the checkpoint that the Trainer is loading, which has `saved` micro-batches per step."""
+    if loaded := trainer._checkpoint_connector._loaded_checkpoint:
+        convert_progress(trainer, loaded["loops"], saved)
+
+
 def is_logged_step(trainer: lightning.Trainer) -> bool:
     """Return whether metrics of the current optimizer step are logged; the last step is always logged."""
     step = trainer.fit_loop.epoch_loop._batches_that_stepped + 1
     every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-    return step == trainer.max_steps or (every > 0 and step % every == 0)
+    return step == trainer.estimated_stepping_batches or (every > 0 and step % every == 0)
 
 
 def validate_now(trainer: lightning.Trainer) -> None:

@@ -13,6 +13,7 @@ from torch.utils.data import default_convert
 from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import Share
 from domainbert.training.data_module import TrainingData
+from domainbert.training.lightning_internals import convert_loaded_progress
 from domainbert.training.module import TrainedModule
 from domainbert.training.processes import all_reduce_max
 
@@ -26,23 +27,22 @@ class LargestMicroBatch(Callback):
 
     A GPU tries a forward and a backward pass with each divisor, the largest first, and frees memory after a failure. A
     CPU takes the whole share. All processes take the smallest result. Weights, optimiser and random numbers do not
-    change. Must precede `Checkpoints`, which counts micro-batches.
+    change.
 
     Args:
         batch_size: rows over all devices.
         validate_every: optimiser steps between validations.
-        heaviest: for each batch shape, the step that needs the most memory; the last has the longest rows, and is tried
-            first.
     """
 
-    def __init__(self, batch_size: int, validate_every: int, heaviest: Sequence[int] = (0,)) -> None:
+    def __init__(self, batch_size: int, validate_every: int) -> None:
         self.batch_size, self.validate_every = batch_size, validate_every
-        self.trial_steps = heaviest[::-1]  # the step with the longest rows first: too large sizes fail soonest there
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Set `accumulate_grad_batches`. Raises `DomainbertError` if not even one row fits."""
         share, module = self.batch_size // trainer.world_size, cast(TrainedModule, pl_module)
-        largest = _largest_fitting_size(trainer, module, share, self.trial_steps) if _is_gpu(trainer) else share
+        data = cast(TrainingData, trainer.datamodule)  # type: ignore[attr-defined]
+        trial_steps = data.heaviest[::-1]  # the step with the longest rows first: too large sizes fail soonest there
+        largest = _largest_fitting_size(trainer, module, share, trial_steps) if _is_gpu(trainer) else share
         # larger than any number of micro-batches: it becomes the maximum, so all processes raise the error
         does_not_fit = share + 1
         num_micro_batches = all_reduce_max(share // largest if largest else does_not_fit)
@@ -51,7 +51,8 @@ class LargestMicroBatch(Callback):
                 "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
                 "(max_length) or activation_checkpointing: true"
             )
-        trainer.accumulate_grad_batches = num_micro_batches
+        before, trainer.accumulate_grad_batches = trainer.accumulate_grad_batches, num_micro_batches
+        convert_loaded_progress(trainer, before)
         trainer.val_check_interval = self.validate_every * num_micro_batches
         if trainer.is_global_zero:
             print(f"micro_batch_size: auto takes {share // num_micro_batches} of {share} rows at once", flush=True)

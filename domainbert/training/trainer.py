@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning
 from lightning.fabric.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
@@ -19,9 +20,10 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
 from domainbert.base.process import call_glibc, read_number
 from domainbert.training.config import LoggerName, Training, check_logger_installed
-from domainbert.training.lightning_internals import FullySharded, set_ddp_option, silence_lightning
+from domainbert.training.lightning_internals import set_ddp_option, silence_lightning
 from domainbert.training.micro_batches import LargestMicroBatch
 from domainbert.training.precision import resolve_precision
+from domainbert.training.sharding import FullySharded
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h of glibc
 _NO_LIMIT = 2**31 - 1
@@ -34,12 +36,12 @@ def build_trainer(
     batch_size: int,
     validate_every: int,
     callbacks: Sequence[lightning.Callback],
-    heaviest: Sequence[int] = (0,),
+    num_epochs: int | None = None,
 ) -> lightning.Trainer:
     """Return the Trainer of a stage with `num_steps` optimiser steps of `batch_size` rows or examples over all devices.
 
-    `out` is the output folder. The Trainer validates every `validate_every` steps. `heaviest` has the step that needs
-    the most memory, for each batch shape.
+    `out` is the output folder. The Trainer validates every `validate_every` steps; with `num_epochs`, which replaces
+    `num_steps`, after each epoch.
 
     Raises:
         DomainbertError: the batch size is not divisible into micro-batches, or a logger is not installed;
@@ -52,7 +54,7 @@ def build_trainer(
         if sharded:
             raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number of rows")
         micro_batch_size = None  # until the callback sets it
-        automatic = [LargestMicroBatch(batch_size, validate_every, heaviest)]
+        automatic = [LargestMicroBatch(batch_size, validate_every)]
     silence_lightning()
     _keep_freed_memory()
     strategy = {"strategy": FullySharded()} if sharded else {}
@@ -63,9 +65,9 @@ def build_trainer(
             **arguments,
             plugins=[SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else None,
             default_root_dir=out,
-            max_steps=num_steps,
-            max_epochs=-1,
-            check_val_every_n_epoch=None,
+            max_steps=num_steps if num_epochs is None else -1,
+            max_epochs=-1 if num_epochs is None else num_epochs,
+            check_val_every_n_epoch=None if num_epochs is None else 1,
             num_sanity_val_steps=0,
             precision=resolve_precision(settings.precision, given_arguments.get("accelerator")),
             callbacks=[*automatic, *callbacks],
@@ -73,7 +75,7 @@ def build_trainer(
             use_distributed_sampler=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            enable_checkpointing=False,
+            enable_checkpointing=any(isinstance(callback, Checkpoint) for callback in callbacks),
             enable_autolog_hparams=False,
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
@@ -82,7 +84,8 @@ def build_trainer(
     set_ddp_option(trainer.strategy, "gradient_as_bucket_view", True)
     # Lightning counts micro-batches in both attributes; their number depends on the number of devices.
     trainer.accumulate_grad_batches = _accumulation(batch_size, micro_batch_size, trainer.world_size)
-    trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
+    if num_epochs is None:
+        trainer.val_check_interval = validate_every * trainer.accumulate_grad_batches
     return trainer
 
 

@@ -234,7 +234,8 @@ def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path
 
 def test_outputs_hold_no_hidden_or_temporary_files(tmp_path: Path) -> None:
     curves = ["logs/metrics.jsonl", "seed-1/logs/metrics.jsonl", "seed-1/training.json"]  # of which a report is made
-    for name in ("a", ".hidden", ".cache/b", "checkpoints/step-1/state.pt", "seed-1/checkpoints/x", "logs/y", *curves):
+    checkpoints = ["checkpoints/step-1/training.ckpt", "seed-1/checkpoints/x"]
+    for name in ("a", ".hidden", ".cache/b", *checkpoints, "logs/y", *curves):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     assert list(record_outputs(tmp_path)) == ["a", *curves]

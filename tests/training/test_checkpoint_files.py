@@ -54,7 +54,7 @@ def warnings() -> list[str]:
 def test_what_is_written_is_found(folder: Path, warnings: list[str]) -> None:
     assert newest_checkpoint(folder, warnings.append) is None
     write(folder, 500, 0.25)
-    state = folder / "step-00000500" / "state.pt"
+    state = folder / "step-00000500" / "training.ckpt"
     assert json.loads((folder / "step-00000500/checkpoint.json").read_text()) == {
         "step": 500,
         "bytes": 17,
@@ -63,7 +63,7 @@ def test_what_is_written_is_found(folder: Path, warnings: list[str]) -> None:
     }
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and (found.path, found.step, found.score) == (folder / "step-00000500", 500, 0.25)
-    assert found.state == state and state.read_bytes() == b"state of step 500"
+    assert found.file == state and state.read_bytes() == b"state of step 500"
     write(folder, 12_345_678)
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and (found.step, found.score) == (12_345_678, None)
@@ -89,20 +89,23 @@ def test_the_same_step_again_replaces_it(folder: Path, warnings: list[str]) -> N
     write(folder, 10, content=b"first")
     write(folder, 10, content=b"second")
     found = newest_checkpoint(folder, warnings.append)
-    assert found is not None and found.state.read_bytes() == b"second" and steps(folder) == [10]
+    assert found is not None and found.file.read_bytes() == b"second" and steps(folder) == [10]
 
 
 def flip_one_bit(checkpoint: Path) -> None:
-    content = bytearray((checkpoint / "state.pt").read_bytes())
+    content = bytearray((checkpoint / "training.ckpt").read_bytes())
     content[len(content) // 2] ^= 1
-    (checkpoint / "state.pt").write_bytes(content)
+    (checkpoint / "training.ckpt").write_bytes(content)
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "truncated": (lambda path: os.truncate(path / "state.pt", 3), "state.pt has changed \\(3 bytes; it had 16"),
-    "flipped": (flip_one_bit, "state.pt has changed"),
-    "empty": (lambda path: os.truncate(path / "state.pt", 0), "state.pt has changed \\(0 bytes; it had 16"),
-    "no state": (lambda path: (path / "state.pt").unlink(), "state.pt is missing"),
+    "truncated": (
+        lambda path: os.truncate(path / "training.ckpt", 3),
+        "training.ckpt has changed \\(3 bytes; it had 16",
+    ),
+    "flipped": (flip_one_bit, "training.ckpt has changed"),
+    "empty": (lambda path: os.truncate(path / "training.ckpt", 0), "training.ckpt has changed \\(0 bytes; it had 16"),
+    "no state": (lambda path: (path / "training.ckpt").unlink(), "training.ckpt is missing"),
     "no index": (lambda path: (path / "checkpoint.json").unlink(), r"cannot be read \(FileNotFoundError"),
     "empty index": (lambda path: os.truncate(path / "checkpoint.json", 0), r"cannot be read \(JSONDecodeError"),
     "index of zeros": (lambda path: (path / "checkpoint.json").write_bytes(bytes(99)), r"cannot be read"),
@@ -117,7 +120,7 @@ def test_a_damaged_newest_one_is_passed_over_with_a_warning(folder: Path, warnin
     write(folder, 20)
     DAMAGES[damage][0](folder / "step-00000020")
     found = newest_checkpoint(folder, warnings.append)
-    assert found is not None and found.state.read_bytes() == b"state of step 10"
+    assert found is not None and found.file.read_bytes() == b"state of step 10"
     assert len(warnings) == 1 and warnings[0].startswith(f"warning: {folder / 'step-00000020'} is damaged (")
     assert warnings[0].endswith(") and is deleted; resuming from step-00000010")
     assert re.search(DAMAGES[damage][1], warnings[0]), warnings[0]
@@ -130,7 +133,7 @@ def test_several_damaged_ones_are_all_named(folder: Path, warnings: list[str]) -
     for step in (10, 20, 30):
         write(folder, step, score=float(step))
     flip_one_bit(folder / "step-00000020")
-    os.truncate(folder / "step-00000030/state.pt", 0)
+    os.truncate(folder / "step-00000030/training.ckpt", 0)
     found = newest_checkpoint(folder, warnings.append)
     assert found is not None and found.step == 10
     assert [text.removeprefix("warning: ").partition(" is damaged")[0] for text in warnings] == [
@@ -180,7 +183,7 @@ def test_a_process_that_ends_at_any_call_leaves_a_sound_newest_one_and_nothing_e
         completed = False
     monkeypatch.undo()
     found = newest_checkpoint(folder, warnings.append)
-    assert found is not None and found.state.read_bytes() == b"state of step %d" % found.step
+    assert found is not None and found.file.read_bytes() == b"state of step %d" % found.step
     assert warnings == [] and found.step in (20, 30) and (not completed or found.step == 30)
     assert set(steps(folder)) <= {10, 20, 30}
     write(folder, 40)
@@ -223,7 +226,7 @@ def test_a_removal_that_is_interrupted_is_no_damaged_checkpoint(
 
 def _half_removed(path: Path, ignore_errors: bool = False) -> None:
     if path.exists():
-        (path / "state.pt").unlink()
+        (path / "training.ckpt").unlink()
         raise Killed
 
 

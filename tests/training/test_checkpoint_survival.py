@@ -27,7 +27,7 @@ for step, size in ((10, 1_000), (20, 100_000), (30, 2_000_000)):
     except DomainbertError as error:
         print(error)
 found = newest_checkpoint(folder, print)
-print(found.step, torch.load(found.state, weights_only=True)["a"].eq(20.0).all().item(), len(list(folder.iterdir())))
+print(found.step, torch.load(found.file, weights_only=True)["a"].eq(20.0).all().item(), len(list(folder.iterdir())))
 """
 
 
@@ -78,7 +78,7 @@ def check():
     assert warnings == [] and all(name.startswith("step-") for name in names) and len(names) <= 4, (warnings, names)
     if found is None:
         return 0, unfinished
-    state, wanted = torch.load(found.state, weights_only=True), state_of(found.step)
+    state, wanted = torch.load(found.file, weights_only=True), state_of(found.step)
     assert torch.equal(state.pop("weights"), wanted.pop("weights")) and state == wanted
     return found.step, unfinished
 

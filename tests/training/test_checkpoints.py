@@ -39,7 +39,7 @@ def saved(monkeypatch: pytest.MonkeyPatch) -> dict[int, float | None]:
         assert step not in found
         found[step] = score
         write_checkpoint(folder, step, num_bytes, save, score)
-        assert (folder / f"step-{step:08d}/state.pt").stat().st_size == pytest.approx(num_bytes, rel=0.05)
+        assert (folder / f"step-{step:08d}/training.ckpt").stat().st_size == pytest.approx(num_bytes, rel=0.05)
 
     monkeypatch.setattr(module, "write_checkpoint", noted)
     return found
@@ -176,5 +176,5 @@ def test_a_checkpoint_is_about_as_large_as_is_said_before(
     work: Work, settings: dict[str, Any], saved: dict[int, float | None]
 ) -> None:
     assert work.run("pretrain", "out", settings, stop=(0, 1)) == 75
-    size = (work / "out/checkpoints/step-00000002/state.pt").stat().st_size
+    size = (work / "out/checkpoints/step-00000002/training.ckpt").stat().st_size
     assert size == pytest.approx(3 * 4 * 144_192, rel=0.1) and not math.isnan(size)

@@ -25,7 +25,7 @@ from domainbert.training.data_module import share_of
 from domainbert.training.micro_batches import divisors_descending
 from domainbert.training.module import TrainedModule
 from domainbert.training.trainer import build_trainer
-from tests.ready_made import ReadyBatches
+from tests.ready_made import ReadyBatches, no_tokenizer
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -53,6 +53,7 @@ class Mean(TrainedModule):
     """The loss is the mean square of the last hidden states; notes how many rows it is asked for."""
 
     asked: list[int]
+    tokenizer = no_tokenizer()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         self.asked.append(len(batch["input_ids"]))
@@ -78,8 +79,10 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         out.mkdir()
         training = Training(precision="32-true", micro_batch_size=size, loggers=(), trainer=arguments)
-        trainer = build_trainer(training, out, STEPS, ROWS, 100, [Checkpoints(out, every=2)], starts)
-        trainer.fit(module, datamodule=ReadyBatches(Rows, [], STEPS, batch_size=ROWS))
+        trainer = build_trainer(training, out, STEPS, ROWS, 100, [Checkpoints(out, every=2)])
+        data = ReadyBatches(Rows, [], STEPS, batch_size=ROWS)
+        data.heaviest = starts
+        trainer.fit(module, datamodule=data)
         assert trainer.global_step == STEPS and trainer.val_check_interval == 100 * trainer.accumulate_grad_batches
         return module, share_of(trainer).micro_batch_size(ROWS)
 

@@ -11,18 +11,19 @@ import lightning
 import pytest
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.process import StopSignals
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import build_model
+from domainbert.training.checkpoint_files import FOLDER, newest_checkpoint
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
 from domainbert.training.trainer import build_trainer
+from tests.ready_made import ReadyBatches, no_tokenizer
 from tests.tiny_training import cpu_training
 
 NAN, INF = float("nan"), float("inf")
@@ -32,6 +33,8 @@ OPTIMISERS = {"adamw": OptimConfig(lr=1e-2, max_grad_norm=1.0), "muon": OptimCon
 
 class Scaled(TrainedModule):
     """The loss is the mean square of all weights times `scale`, plus `offset`; `bad_gradient` spoils that of a bias."""
+
+    tokenizer = no_tokenizer()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         squares = torch.stack([parameter.square().mean() for parameter in self.model.parameters()])
@@ -90,7 +93,7 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         num_steps: int = NUM_STEPS,
         accumulation: int = 1,
         checkpoints: bool = False,
-        first: int = 0,
+        resumes: bool = False,
         **changes: dict[int, float],
     ) -> tuple[Scaled, NumberWatch, Watched, lightning.Trainer]:
         torch.manual_seed(0)
@@ -101,8 +104,10 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         numbers, watched = NumberWatch(tmp_path, lambda step: {"rows": [10 * step, 10 * step + 1]}), Watched()
         callbacks = [numbers, watched, *([Checkpoints(tmp_path, every=1)] if checkpoints else [])]
         trainer = build_trainer(cpu_training(4 // accumulation), tmp_path, num_steps, 4, 10_000, callbacks)
-        batches = micro_batches(num_steps, accumulation, **changes)
-        trainer.fit(module, DataLoader(batches[first * accumulation :], batch_size=None))
+        batches: Any = micro_batches(num_steps, accumulation, **changes)
+        data = ReadyBatches(lambda share, steps: batches[steps.start * accumulation :], [], num_steps, batch_size=4)
+        newest = newest_checkpoint(tmp_path / FOLDER, print) if resumes else None
+        trainer.fit(module, datamodule=data, ckpt_path=newest and newest.file, weights_only=True)
         return module, numbers, watched, trainer
 
     return train
@@ -293,8 +298,8 @@ def test_skipped_steps_are_counted_over_an_interruption(
         stop_after(Scaled, 5, patch)
         fit(optim, checkpoints=True, offset=bad)
     with pytest.raises(TrainingFailed, match=r"steps 4 to 6: .* 3 times in a row"):
-        fit(optim, checkpoints=True, first=5, offset=bad | {5: NAN})
-    _, numbers, watched, _ = fit(optim, checkpoints=True, first=5, offset=bad)
+        fit(optim, checkpoints=True, resumes=True, offset=bad | {5: NAN})
+    _, numbers, watched, _ = fit(optim, checkpoints=True, resumes=True, offset=bad)
     assert numbers.skipped_steps == [4, 5] and min(watched.states) == 5
     assert same(watched.states[NUM_STEPS][0], whole[0])
     assert same(without_rates(watched.states[NUM_STEPS][1]), without_rates(whole[1]))
