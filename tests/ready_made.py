@@ -114,7 +114,7 @@ class ReadyFineTuning(FineTuning):
         seed: int = 0,
     ) -> None:
         TrainedModule.__init__(self, optim, schedule, seed)
-        self.begin(InitialModel(model, BertConfig(), no_tokenizer(), task), None, activation_checkpointing=False)
+        self._set_model(InitialModel(model, BertConfig(), no_tokenizer(), task), None, activation_checkpointing=False)
         self.measures_loss, self.start_facts = False, {}
 
 
@@ -147,7 +147,7 @@ class CorpusDistillation(Distillation):
     ) -> None:
         TrainedModule.__init__(self, optim, schedule, seed)
         self.unfreeze_every, self.folders, self.tokenizer = unfreeze_every, [], no_tokenizer()
-        self.begin(model, teachers, losses)
+        self._set_models(model, teachers, losses)
 
     def check_data(self, data: TrainingData, stage: str) -> None:
         """Accept ready-made batches."""

@@ -128,7 +128,7 @@ class Losses(lightning.Callback):
     def on_train_batch_end(self, trainer, module, *_) -> None:
         """Note it."""
         if trainer.global_step > len(self.values):
-            self.values.append(float(module.step_loss))
+            self.values.append(float(module.step_loss.total))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
-from torch.nn import functional
+from torch.nn import ModuleDict, functional
 from torch.utils.data import Dataset
 from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
@@ -44,7 +44,8 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import LengthPhase, OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import from_plain, read_argument
-from domainbert.training.module import seeded
+from domainbert.training.module import log_scores, seeded
+from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 
 
@@ -153,7 +154,7 @@ class Distillation(DistillationModule, RowsModule):
             else:
                 self._build_saved(saved, dropout)
         self.model.encoder.activation_checkpointing = activation_checkpointing
-        self.record_arguments(
+        self._record_arguments(
             teachers=self.paths,
             losses=self.loss_configs,
             student=self.student,
@@ -208,7 +209,7 @@ class Distillation(DistillationModule, RowsModule):
         # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
         self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
         self.names, self.card_values = [model_name(path) for path in self.paths], inherited_values(self.paths[0])
-        self.begin(model, teachers if losses.needs_teacher else [], losses)
+        self._set_models(model, teachers if losses.needs_teacher else [], losses)
 
     def _build_saved(self, saved: Mapping[str, Any], dropout: float | None) -> None:
         """Build the student of a checkpoint, whose weights are loaded later, without teachers."""
@@ -218,7 +219,7 @@ class Distillation(DistillationModule, RowsModule):
         model = build_model(self.config.with_dropout(dropout), vocabulary, "masked_lm", 0)
         self._teacher_sizes, self.predicts = Sizes(*saved["teacher"]), saved["predicts"]
         self.names, self.card_values = list(saved["names"]), dict(saved["card"])
-        self.begin(model, [], self._build_losses(model))
+        self._set_models(model, [], self._build_losses(model))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the student, so that `load_from_checkpoint` needs no teacher."""
@@ -235,9 +236,9 @@ class Distillation(DistillationModule, RowsModule):
             "card": self.card_values,
         }
 
-    def begin(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
+    def _set_models(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
         """Set student, teachers and losses, and the sums of a validation: of each loss, and of each count."""
-        self.set_models(model)
+        self.model, self.others = model, ModuleDict()
         self.set_teachers(teachers)
         self.set_losses(losses)
         counts = [count for unit, count in COUNTS.items() if unit != "examples"]  # a corpus has no examples
@@ -279,7 +280,7 @@ class Distillation(DistillationModule, RowsModule):
         """Log the mean of each loss over the validation, and their weighted sum."""
         sums = self.sums.compute()
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
-        self.log_scores(stage, {**means, "loss": self.losses.total(means)}, "loss")
+        log_scores(self, stage, {**means, "loss": self.losses.total(means)}, "loss")
 
     def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
         """Write the model folder of the student; every process must call it.
@@ -294,7 +295,7 @@ class Distillation(DistillationModule, RowsModule):
         weights = whole_weights(self.model)
         head = "masked_lm" if self.predicts else None
         text = self.card({}) if card is None else card
-        with self.writing() as writes:
+        with first_process_writes() as writes:
             if writes:
                 save_model(
                     Path(folder),

@@ -228,7 +228,7 @@ class TaskDistillation(DistillationModule, FineTuning):
                 max_length = max_length or min(initial.config.max_length, self.ensemble.default_max_length)
                 if max_length > initial.config.max_length:
                     raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
-            self.begin(initial, max_length, activation_checkpointing)
+            self._set_model(initial, max_length, activation_checkpointing)
             # the sizes of the teacher matter only to losses on layers, which require a single teacher
             self._teacher_sizes = teacher_sizes
             weighted = WeightedLosses(self.loss_configs, sizes_of(self.model.encoder), teacher_sizes)
@@ -238,7 +238,7 @@ class TaskDistillation(DistillationModule, FineTuning):
             runs = weighted.needs_hidden or (weighted.needs_teacher and self.ensemble.cache is None)  # in each step
             self.set_teachers([teacher.model for teacher in self.ensemble.predictors] if runs else [])
         self.start_facts = {"teachers": ", ".join(self.initial.teachers), "seed": seed}
-        self.record_arguments(
+        self._record_arguments(
             teachers=paths,
             task=self.task.config,
             losses=self.loss_configs,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn import ModuleDict
 from torch.optim import Optimizer
 from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
@@ -33,7 +34,8 @@ from domainbert.training.config import OptimConfig, ScheduleConfig, Training
 from domainbert.training.data_module import SPARE
 from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import seeded
+from domainbert.training.module import log_scores, seeded
+from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 from domainbert.training.steps import Steps
 from domainbert.training.throughput import throughput_callback
@@ -113,7 +115,7 @@ class Pretraining(RowsModule):
             start = InitialModels(self.tokenizer, self.encoder, self.init_from, dropout, vectors, others)
             built_objective: Objective[Any] = self.objective_config.build(self.tokenizer)
             self.set_objective(built_objective, built_objective.build(start))
-        self.record_arguments(
+        self._record_arguments(
             encoder=self.encoder,
             tokenizer=tokenizer if isinstance(tokenizer, (str, Path)) else None,
             objective=self.objective_config,
@@ -149,7 +151,10 @@ class Pretraining(RowsModule):
         models = {name: entry.model for name, entry in built.items()}
         for model in models.values():
             model.encoder.activation_checkpointing = self.activation_checkpointing
-        self.set_models(models[MODEL], {name: model for name, model in models.items() if name != MODEL})
+        self.model, self.others = (
+            models[MODEL],
+            ModuleDict({name: model for name, model in models.items() if name != MODEL}),
+        )
         self.summed_losses = objective.losses
         if self.compiles:
             self.summed_losses = torch.compile(objective.losses, dynamic=False)
@@ -193,7 +198,7 @@ class Pretraining(RowsModule):
         for text, sums in self.sums.values():
             metrics = self.validation_objective.report(sums.compute(), text)
             prefix = f"{text.name}_" if text.name else ""
-            self.log_scores(stage, {f"{prefix}{name}": value for name, value in metrics.items()}, "loss")
+            log_scores(self, stage, {f"{prefix}{name}": value for name, value in metrics.items()}, "loss")
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
         """Write the model folder, with further models in subfolders. Call it in every process.
@@ -207,7 +212,7 @@ class Pretraining(RowsModule):
         """
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
-            with self.writing() as writes:
+            with first_process_writes() as writes:
                 if writes:
                     text = (card or self.card)(name)
                     target = Path(folder) if name == MODEL else Path(folder) / name

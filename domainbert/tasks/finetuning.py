@@ -8,10 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
-from torchmetrics import SumMetric
+from torch.nn import ModuleDict
 from typing_extensions import Self
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
@@ -23,27 +22,21 @@ from domainbert.encoders.used_entries import (
     expand_saved_embeddings,
     reduce_loaded_embeddings,
 )
-from domainbert.labelled.contents import located_errors
-from domainbert.labelled.items import Sources
-from domainbert.metrics.headline import LOSS
 from domainbert.models.card import CardConfig
 from domainbert.models.folder import ModelFolder
-from domainbert.models.saving import folder_fields
-from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.data_checks import check_data
 from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
-from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime
+from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of
+from domainbert.tasks.module_scores import TestScores, ValidationScores
 from domainbert.tasks.packed_logits import logits_of_rows
-from domainbert.tasks.saving import gather_by_item, save_folder
-from domainbert.tasks.scoring import Scoring, flatten_scores
-from domainbert.tasks.slices import SlicedMetric
-from domainbert.tasks.task import Task, task_from_fields
+from domainbert.tasks.saving import config_fields, save_folder, task_fields
+from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.tokenization.splitting import SPLITTING_KEY
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import TrainedModule, seeded
+from domainbert.training.module import TrainedModule, log_scores, seeded
 from domainbert.training.sharding import is_sharded
 from domainbert.training.weights_sum import equal_sums, sums_of_weights
 
@@ -121,10 +114,10 @@ class FineTuning(TrainedModule):
         self.start_facts: dict[str, object] = {"started from": f"{init} weights, seed {seed}"}
         with seeded(seed):
             initial = initial_model(model, task, init, encoder, dropout)
-        self.begin(initial, max_length, activation_checkpointing)
+        self._set_model(initial, max_length, activation_checkpointing)
         if frozen_layers is not None:
             self.model.encoder.freeze(frozen_layers)
-        self.record_arguments(
+        self._record_arguments(
             model=path_to_record(model),
             task=self.task.config,
             optim=self.optim,
@@ -146,7 +139,7 @@ class FineTuning(TrainedModule):
         """
         return cls(model=model, task=task, **arguments)  # by name: a subclass may have other arguments first
 
-    def begin(self, initial: InitialModel, max_length: int | None, activation_checkpointing: bool) -> None:
+    def _set_model(self, initial: InitialModel, max_length: int | None, activation_checkpointing: bool) -> None:
         """Set the model to train, its task and its metrics; windows have at most `max_length` tokens."""
         check_length(max_length, initial.config)
         self.config, self.tokenizer = initial.config, copy(initial.tokenizer)
@@ -156,10 +149,10 @@ class FineTuning(TrainedModule):
         self.tokenizer.model_max_length = self.max_length
         self.task.tokenizer = self.tokenizer
         initial.model.encoder.activation_checkpointing = activation_checkpointing
-        self.set_models(initial.model)
+        self.model, self.others = initial.model, ModuleDict()
         self.task.attach_head(self.model.head)
         self.initial = replace(initial, tokenizer=self.tokenizer)
-        self.task_fields = dict(initial.fields) or self._new_task_fields({})
+        self.task_fields = dict(initial.fields) or task_fields(self.task, {})
         self.has_new_head = not initial.fields
         self.scores: dict[str, float] = {}
         self.validated_weights: Tensor | None = None  # sums of the weights in the last validation
@@ -167,15 +160,8 @@ class FineTuning(TrainedModule):
         self.entries: UsedEntries | None = None
         self.register_state_dict_post_hook(expand_saved_embeddings)
         self.register_load_state_dict_pre_hook(reduce_loaded_embeddings)
-
-        self.metric = self.task.metric()
-        self.slices: SlicedMetric | None = None  # created in the first validation
         self.unusable: list[int] = []
-        self.not_finite = SumMetric(nan_strategy="disable")  # batches of this validation with non-finite logits
-        # not MeanMetric: with nan_strategy="disable" it ignores its weights
-        self.loss_sum, self.loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
-        self._tested: dict[int, tuple[Any, Any]] = {}  # test items and predictions, by index
-        self._scoring: Scoring | None = None
+        self._validation, self._test = ValidationScores(self.task), TestScores()
 
     def setup(self, stage: str) -> None:
         """Check the data, and forget the scores of an earlier training. Raise `DomainbertError` if the data has another
@@ -183,9 +169,9 @@ class FineTuning(TrainedModule):
         super().setup(stage)
         check_data(self, getattr(self.trainer, "datamodule", None), stage)
         if stage == "fit":
-            self.scores, self.validated_weights, self.task_fields = {}, None, self._new_task_fields({})
+            self.scores, self.validated_weights, self.task_fields = {}, None, task_fields(self.task, {})
             self.has_new_head = False
-        self._tested.clear()
+        self._test.clear()
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Return the logits (N, labels) at the positions of a batch, in the units of training."""
@@ -204,35 +190,22 @@ class FineTuning(TrainedModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add a batch to the validation metric."""
         logits, sources = self(batch), batch["sources"]
-        if self.slices is None:
+        if not self._validation.has_begun:
             self.validation_name, self._is_stale = sources.name, self.is_changed
             self.validated_weights = sums_of_weights(self.model)  # now: a callback may swap weights at the end
-            self.slices = SlicedMetric(self.task, sources.slice_values).to(self.device)
-        if SPARE in batch:  # computed only because processes of a sharded model compute together
-            return
-        self.not_finite.update((~logits.isfinite()).any())
-        self.task.update(self.metric, logits, batch, sources.items)
-        self.slices.update(logits, batch, sources.items)
-        if self.measures_loss:
-            self.loss_sum.update(self.task.loss(logits, batch))
-            counted = "items" if self.task.loss_divisor == "num_examples" else "targets"
-            self.loss_count.update(len(batch[counted]))
+            self._validation.begin(sources.slice_values, self.measures_loss, self.device)
+        if SPARE not in batch:  # a spare batch only keeps this process in step with the others
+            self._validation.update(logits, batch, sources.items)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the validation metrics, reset them, and record the step in `unusable` if logits were not finite."""
-        whole = self.metric.compute()
-        scores = {**whole, **(self.slices.compute(whole) if self.slices is not None else {})}
-        self.slices = None
-        if self.measures_loss:
-            scores = {**scores, LOSS.key: self.loss_sum.compute() / self.loss_count.compute()}
-        if self.not_finite.compute():
+        """Log the validation metrics, and record the step in `unusable` if logits were not finite."""
+        self.scores = self._validation.compute()
+        if self._validation.not_finite.compute():
             self.unusable.append(self.global_step)
-        self.scores = {name: float(value) for name, value in scores.items()}
-        if (
-            self._is_stale or self.trainer.state.fn == TrainerFn.FITTING
-        ):  # otherwise the fields of the model folder remain
-            self.task_fields = self._new_task_fields(self.scores)
-        self.log_scores("validation", self.scores, self._headline_key)
+        # without a training, the entries of the model folder remain
+        if self._is_stale or self.trainer.state.fn == TrainerFn.FITTING:
+            self.task_fields = task_fields(self.task, self.scores)
+        log_scores(self, "validation", self.scores, self._headline_key)
 
     def on_test_start(self) -> None:
         """Print a warning if the head has never been trained."""
@@ -243,45 +216,22 @@ class FineTuning(TrainedModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
-        sources: Sources = batch["sources"]
-        assert sources.scoring is not None
-        self._scoring = sources.scoring
-        scoring, indices, test = copy(sources.scoring), batch["items"].tolist(), sources.scoring.test
-        scoring.test = replace(test, items=list(sources.items))  # a shallow copy has only the items of the batch
-        predictor = self.build_predictor(BatchRuntime(self, batch, self(batch)))
-        with located_errors(lambda position: test.location(indices[position])):
-            predictions = scoring.predict(predictor)
-        self._tested.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
+        predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
+        self._test.update(predictor, batch["sources"], batch["items"].tolist())
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the predicted test items."""
-        tested = gather_by_item(self._tested)
-        items, predictions = zip(*(tested[index] for index in sorted(tested)), strict=True)
-        assert self._scoring is not None
-        scoring, self._scoring = self._scoring, None
-        self._tested.clear()
-        if len(items) != len(scoring.test.items):  # limit_test_batches
-            scoring = type(scoring)(scoring.config, replace(scoring.test, items=list(items)), scoring.train)
-        scores = scoring.scores_of(list(predictions), self.predictor)
-        self.log_scores("test", flatten_scores(scores), self._headline_key)
+        log_scores(self, "test", self._test.compute(self.predictor), self._headline_key)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
-        predictor = self.build_predictor(BatchRuntime(self, batch, self(batch)))
+        predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
         return [predictor.as_json(prediction) for prediction in predictor.predict(batch["sources"].items)]
 
     @property
     def predictor(self) -> Any:
         """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
-        return self.build_predictor(ModuleRuntime(self))
-
-    def build_predictor(self, runtime: ModuleRuntime) -> Any:
-        """Return a predictor with the task that would be read from the saved `config.json`."""
-        task = task_from_fields(type(self.task.config), self.task.labels, self._config_fields())  # type: ignore[arg-type]
-        task.headline, task.config = self.task.headline, self.task.config
-        with torch.inference_mode(False):  # a CRF sets buffers of the head
-            task.attach_head(self.model.head)
-        return task.predictor(task, runtime)
+        return predictor_of(self, ModuleRuntime(self))
 
     def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
         """Reduce the embedding matrix to the vocabulary entries `ids` until the end of `fit`, which is faster; None
@@ -312,12 +262,10 @@ class FineTuning(TrainedModule):
         Raises:
             DomainbertError: a weight is not finite.
         """
-        fields = self.task_fields if scores is None else self._new_task_fields(scores)
+        fields = self.task_fields if scores is None else task_fields(self.task, scores)
         if scores is None and self.is_changed:
-            print(
-                "save_pretrained: no scores, as the weights have changed since the last validation; call validate first"
-            )
-            scores, fields = {}, self._new_task_fields({})
+            print("save_pretrained: no scores, because the weights have changed since the last validation; validate")
+            scores, fields = {}, task_fields(self.task, {})
         save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
 
     @property
@@ -331,12 +279,10 @@ class FineTuning(TrainedModule):
         """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""
         super().on_save_checkpoint(checkpoint)
         arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
-        arguments["model"] = plain_model(replace(self.initial, fields=self.task_fields), self._config_fields())
+        arguments["model"] = plain_model(replace(self.initial, fields=self.task_fields), config_fields(self))
         arguments |= {"init": "pretrained", "encoder": None}
-        positions, states = (
-            embedding_positions(self.model, self.trainer.optimizers),
-            checkpoint.get("optimizer_states", []),
-        )
+        positions = embedding_positions(self.model, self.trainer.optimizers)
+        states = checkpoint.get("optimizer_states", [])
         if self.entries is not None and states:
             self.entries.expand_moments(positions, states)
         checkpoint[_CHECKPOINT_KEY] = {
@@ -365,20 +311,6 @@ class FineTuning(TrainedModule):
     @property
     def _headline_key(self) -> str | None:
         return None if self.task.headline is None else self.task.headline.key
-
-    def _new_task_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:
-        """Return the entries of the task in `config.json` for a model with these validation scores."""
-        facts = {TASK_KEY: self.task.name, **self.task.model_config_fields(scores)}
-        splitting = self.task.word_splitting
-        return facts if splitting is None else {**facts, SPLITTING_KEY: splitting}
-
-    def _config_fields(self) -> dict[str, Any]:
-        """Return the content of the `config.json` of the model."""
-        task, teachers = self.task, self.initial.teachers
-        fields = folder_fields(
-            self.model, self.config, self.tokenizer, task.head, task.labels, teachers, self.task_fields
-        )
-        return fields if self.entries is None else {**fields, "vocab_size": self.entries.vocab_size}
 
 
 def path_to_record(model: ModelSource | DomainTokenizer) -> Path | None:

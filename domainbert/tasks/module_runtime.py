@@ -11,7 +11,9 @@ from torch import Tensor
 from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Example
 from domainbert.tasks.packed_logits import packed_logits
+from domainbert.tasks.saving import config_fields
 from domainbert.tasks.slices import select_examples
+from domainbert.tasks.task import task_from_fields
 from domainbert.training.precision import autocast_dtype
 
 if TYPE_CHECKING:
@@ -60,6 +62,16 @@ class BatchRuntime(ModuleRuntime):
         logits, selected = select_examples(self.computed, batch, has_outputs)
         if len(examples):
             yield {**selected, "items": torch.arange(len(examples))}, logits
+
+
+def predictor_of(module: FineTuning, runtime: ModuleRuntime) -> Any:
+    """Return a predictor with the task that would be read from the saved `config.json` of a module."""
+    given = module.task
+    task = task_from_fields(type(given.config), given.labels, config_fields(module))  # type: ignore[arg-type]
+    task.headline, task.config = given.headline, given.config
+    with torch.inference_mode(False):  # a CRF sets buffers of the head
+        task.attach_head(module.model.head)
+    return task.predictor(task, runtime)
 
 
 def check_finite(logits: Tensor) -> None:

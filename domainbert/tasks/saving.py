@@ -7,11 +7,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from torch.distributed import all_gather_object, get_world_size, is_initialized
-
 from domainbert.metrics.headline import Headline
 from domainbert.models.card import CardConfig, Result, card_head, model_card
-from domainbert.models.saving import save_model
+from domainbert.models.saving import folder_fields, save_model
+from domainbert.tasks.config import TASK_KEY
+from domainbert.tasks.task import Task
+from domainbert.tokenization.splitting import SPLITTING_KEY
+from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def save_folder(
     `config.json`."""
     weights: Mapping[str, Any] = whole_weights(module.model)
     task = module.task
-    with module.writing() as writes:
+    with first_process_writes() as writes:
         if not writes:
             return
         if module.entries is not None:  # without the vocabulary entries that training excludes
@@ -47,6 +49,22 @@ def save_folder(
             teachers=module.initial.teachers,
             facts=fields,
         )
+
+
+def task_fields(task: Task[Any, Any], scores: Mapping[str, float]) -> dict[str, Any]:
+    """Return the entries of a task in `config.json` for a model with these validation scores."""
+    fields = {TASK_KEY: task.name, **task.model_config_fields(scores)}
+    splitting = task.word_splitting
+    return fields if splitting is None else {**fields, SPLITTING_KEY: splitting}
+
+
+def config_fields(module: FineTuning) -> dict[str, Any]:
+    """Return the content of the `config.json` of the model of a module."""
+    task, teachers = module.task, module.initial.teachers
+    fields = folder_fields(
+        module.model, module.config, module.tokenizer, task.head, task.labels, teachers, module.task_fields
+    )
+    return fields if module.entries is None else {**fields, "vocab_size": module.entries.vocab_size}
 
 
 def task_card(
@@ -71,12 +89,3 @@ def task_card(
         results = [Result(task.config.title, module.validation_name, "validation", headline.key, name, score)]
     head = card_head(title, task.config.pipeline_tag, values, module.initial.card, results=results)
     return model_card(title, f"{module.kind} with domainbert.", rows, task.predictor.usage(task), head)
-
-
-def gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the values of all processes, by index of the test item."""
-    if not is_initialized():
-        return dict(values)
-    parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
-    all_gather_object(parts, dict(values))
-    return {index: value for part in parts for index, value in part.items()}

@@ -88,8 +88,8 @@ class ProgressLines(Callback):
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
         """Return phase, loss and metrics as text; the previous text if reading new values would wait for the GPU."""
-        if can_read_without_waiting(trainer, module.step_loss):
-            metrics = {**trainer.callback_metrics, "train/loss": module.step_loss}
+        if can_read_without_waiting(trainer, module.step_loss.total):
+            metrics = {**trainer.callback_metrics, "train/loss": module.step_loss.total}
             phase = bisect(self.starts, trainer.global_step - 1)  # number, from 1, of the phase of the last step
             parts = [f"phase {phase} of {len(self.starts)}"] if len(self.starts) > 1 else []
             parts += [form.format(float(metrics[name])) for name, form in self._formats.items() if name in metrics]

@@ -107,4 +107,4 @@ def _trial_loss(trainer: Trainer, module: TrainedModule, step: int, num_micro_ba
         ):
             return cast(Tensor, module.training_step(batch, 0))
     finally:
-        module.discard_losses()
+        module.step_loss.discard()

@@ -10,27 +10,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
 import lightning
-import numpy as np
 import torch
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
-from torch.nn.utils import clip_grad_norm_
 from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
-from domainbert.base.process import process_rank
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.packed import draw_from
 from domainbert.encoders.torch_internals import DrawsFrom
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step, update_epoch_length
-from domainbert.training.optimisers import build_optimizer, build_schedule, skips_steps_itself
+from domainbert.training.optimisers import build_optimizer, build_schedule, clip_gradient, skip_step
 from domainbert.training.sharding import shard_models
+from domainbert.training.step_loss import StepLoss
+from domainbert.training.step_random import EndStep, StepRandom
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
@@ -41,12 +38,8 @@ _PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class TrainedModule(lightning.LightningModule):
-    """Base class of one or more models with an optimizer and a schedule; subclasses build the models and define the
-    steps.
-
-    The constructor takes plain arguments, which become the `hparams` of the module. The models are built when the data
-    is open: `trainer.fit` (`validate`, ...) calls `setup` of the data module, which calls `resolve` of the module. The
-    length of the schedule is `trainer.estimated_stepping_batches`.
+    """Base class of one or more models with an optimizer and a schedule; the constructors of subclasses build the
+    models, and subclasses define the steps. The length of the schedule is `trainer.estimated_stepping_batches`.
 
     Args:
         optim, schedule: see `OptimConfig`, `ScheduleConfig`.
@@ -55,10 +48,8 @@ class TrainedModule(lightning.LightningModule):
     Attributes:
         model: encoder with its head.
         others: further models trained at the same time, by name; they may share parameters with `model`.
-        step_loss: loss of the last optimizer step over the global batch, on the device.
-        step_parts: terms of `step_loss`, by name, if it is a sum of several, on the device.
-        last_parts: most recent value of each term: steps may have different terms, and not all steps are logged.
-        step_skipped: whether the last step was skipped because its loss or gradient was not finite, on the device.
+        step_loss: loss of the last optimizer step.
+        step_random: random numbers of the current micro-batch.
         num_excluded: number of unused parameters that the training excludes.
     """
 
@@ -72,22 +63,13 @@ class TrainedModule(lightning.LightningModule):
         self.optim: OptimConfig = read_argument("optim", OptimConfig, optim)
         self.schedule: ScheduleConfig = read_argument("schedule", ScheduleConfig, schedule)
         self.seed = seed
-        self.step_loss = torch.zeros(())
-        self.step_parts: dict[str, Tensor] = {}
-        self.last_parts: dict[str, Tensor | float] = {}
-        self.step_skipped = torch.zeros((), dtype=torch.bool)
-        self._losses: list[Tensor] = []  # of the micro-batches since the last optimizer step
-        self._parts: list[Mapping[str, Tensor]] = []  # terms of these losses, by name
-        self._outer_states: list[Tensor] = []  # of the global generators before the current step: CPU, GPU
+        self.step_loss = StepLoss()
+        self.step_random = StepRandom()
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
-    def record_arguments(self, **arguments: Any) -> None:
+    def _record_arguments(self, **arguments: Any) -> None:
         """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
         self.save_hyperparameters(as_plain(arguments))
-
-    def set_models(self, model: EncoderWithHead, others: Mapping[str, EncoderWithHead] = MappingProxyType({})) -> None:
-        """Set the models to train."""
-        self.model, self.others = model, nn.ModuleDict(dict(others))
 
     def setup(self, stage: str) -> None:
         """Check the arguments of the Trainer; raise `DomainbertError` if one is not supported."""
@@ -131,11 +113,7 @@ class TrainedModule(lightning.LightningModule):
         shard_models([*self.models.values()], self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """Return the optimizer and its schedule, which covers all steps of the Trainer and advances at each step.
-
-        Raises:
-            DomainbertError: the Trainer has no maximum number of steps.
-        """
+        """Return the optimizer and its schedule, which covers all steps of the Trainer and advances at each step."""
         # With 16-mixed a fused optimiser unscales the gradient inside its step: too late for clipping.
         fused = self.trainer.precision != "16-mixed"
         models = list(self.models.values())
@@ -143,21 +121,8 @@ class TrainedModule(lightning.LightningModule):
         # of parts of the module that are not models
         extra = [parameter for parameter in self.parameters() if parameter not in model_parameters]
         optimizer = build_optimizer(models, self.optim, fused, extra)
-        schedule = build_schedule(optimizer, self.schedule, self._num_steps())
+        schedule = build_schedule(optimizer, self.schedule, schedule_steps(self.trainer, self.schedule))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-    def _num_steps(self) -> int:
-        """Return the number of optimizer steps of the schedule. Raise `DomainbertError` if the Trainer has no limit."""
-        steps = self.trainer.estimated_stepping_batches
-        if not math.isfinite(steps):
-            raise DomainbertError(
-                "trainer.max_epochs: found -1 and no max_steps; expected max_epochs or max_steps, because the "
-                "learning rate depends on the number of steps"
-            )
-        # fast_dev_run may be shorter than the warm-up; limit_train_batches=0 or max_steps=0 trains nothing
-        if getattr(self.trainer, "fast_dev_run", False) or steps < 1:
-            steps = max(steps, (self.schedule.warmup_steps or 0) + 1)
-        return int(steps)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the number of micro-batches per optimizer step, in which Lightning counts, and the tokenizer's hash."""
@@ -180,38 +145,19 @@ class TrainedModule(lightning.LightningModule):
     def configure_callbacks(self) -> list[lightning.Callback]:
         """Return a callback that restores the global generators if an exception ends a training step."""
         callbacks: list[lightning.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
-        has_one = any(isinstance(callback, _EndStep) for callback in callbacks)  # of an earlier call of the Trainer
-        return [] if has_one else [_EndStep()]
+        has_one = any(isinstance(callback, EndStep) for callback in callbacks)  # of an earlier call of the Trainer
+        return [] if has_one else [EndStep()]
 
     def on_train_batch_start(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Seed the random numbers of a step, until `on_train_batch_end`, with a function of seed, step, micro-batch and
         process. Resuming therefore needs no generator state, and the global generators continue as if unused."""
         micro_batch = batch_idx % self.trainer.accumulate_grad_batches
-        step, rank = self.trainer.global_step, self.trainer.global_rank
-        generator = np.random.SFC64([step, micro_batch, rank, self.seed % 2**64])
-        seed = generator.random_raw()
-        on_gpu = self.device.type == "cuda"
-        if not self._outer_states:  # else they are of a step that failed for lack of memory, and was repeated
-            gpu_states = [torch.cuda.get_rng_state(self.device)] if on_gpu else []
-            self._outer_states = [torch.get_rng_state(), *gpu_states]
-        torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
-        if on_gpu:
-            torch.cuda.manual_seed(seed)
-        draw_from(generator)
+        numbers = [self.trainer.global_step, micro_batch, self.trainer.global_rank, self.seed]
+        self.step_random.begin(numbers, self.device)
 
     def on_train_batch_end(self, outputs: Any, batch: dict[str, Any], batch_idx: int) -> None:
         """Restore the random numbers from before the step."""
-        self.restore_random_numbers()
-
-    def restore_random_numbers(self) -> None:
-        """Restore the global generators from before the current step; without effect outside of a step."""
-        draw_from(None)
-        if self._outer_states:
-            cpu_state, *gpu_states = self._outer_states
-            torch.set_rng_state(cpu_state)
-            for state in gpu_states:
-                torch.cuda.set_rng_state(state, self.device)
-            self._outer_states = []
+        self.step_random.end(self.device)
 
     def configure_gradient_clipping(
         self,
@@ -231,61 +177,26 @@ class TrainedModule(lightning.LightningModule):
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
             raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm!r}; expected 'norm'")
-        # clip
         self._all_parameters = self._all_parameters or [*self.parameters()]
-        optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
-        parameters = [parameter for parameter in self._all_parameters if parameter in optimized]
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
-        norm = clip_grad_norm_(parameters, max_norm or float("inf"))
-        norm = norm.full_tensor() if isinstance(norm, DTensor) else norm
-        # sum the loss over micro-batches and processes
-        loss = torch.stack(self._losses).sum()
-        self._losses.clear()
-        self.step_loss = self.trainer.strategy.reduce(loss, reduce_op="sum")
+        norm = clip_gradient(optimizer, self._all_parameters, max_norm)
+        self.step_loss.reduce(self.trainer.strategy)
+        total = self.step_loss.total
         # a progress bar reads the loss in each step, which waits for a GPU
-        self.log("train/loss", self.step_loss, prog_bar=self.trainer.progress_bar_callback is not None)
+        self.log("train/loss", total, prog_bar=self.trainer.progress_bar_callback is not None)
         # skip the step if a value is not finite; with 16-mixed, gradients also overflow while the GradScaler searches
         # its scale, and the GradScaler skips these steps itself
-        checked = self.step_loss if self.trainer.precision == "16-mixed" else norm + self.step_loss
-        self.step_skipped = ~torch.isfinite(checked)
-        if skips_steps_itself(optimizer):
-            optimizer.found_inf = self.step_skipped.float()  # type: ignore[attr-defined]
-        elif bool(self.step_skipped):
-            optimizer.zero_grad(set_to_none=True)
-        # log
-        self.step_parts = self._sum_parts()
-        self.last_parts |= self.step_parts
-        values = {**self.last_parts, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
+        checked = total if self.trainer.precision == "16-mixed" else norm + total
+        self.step_loss.skipped = skipped = ~torch.isfinite(checked)
+        skip_step(optimizer, skipped)
+        values = {**self.step_loss.last_terms, "grad_norm": norm, "lr": optimizer.param_groups[0]["lr"]}
         log_step(self, {f"train/{name}": value for name, value in values.items()})
-
-    def _sum_parts(self) -> dict[str, Tensor]:
-        """Return the loss terms of the global batch, by name; clear the recorded terms."""
-        names = [*self._parts[0]] if self._parts else []  # all micro-batches of a step have the same terms
-        sums = {name: torch.stack([terms[name] for terms in self._parts]).sum() for name in names}
-        self._parts.clear()
-        return {name: self.trainer.strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}
-
-    @contextmanager
-    def writing(self) -> Iterator[bool]:
-        """Yield whether this process writes files: True in the first process, otherwise False.
-
-        The other processes leave the context when the first has finished.
-        """
-        try:
-            yield process_rank() == 0
-        finally:
-            if self._trainer is not None:
-                self.trainer.strategy.barrier()
-
-    def discard_losses(self) -> None:
-        """Discard the losses recorded since the last optimiser step (after a trial of a micro-batch size)."""
-        self._parts.clear()
 
     def on_before_backward(self, loss: Tensor) -> None:
         """Record the share of a micro-batch in the mean over ranks and micro-batches, for any loss."""
         scaler = getattr(self.trainer.precision_plugin, "scaler", None)  # with 16-mixed, `loss` is scaled already
         share = loss.detach() / self.trainer.world_size
-        self._losses.append(share if scaler is None else share / scaler.get_scale())
+        self.step_loss.add(share if scaler is None else share / scaler.get_scale())
 
     def on_validation_epoch_start(self) -> None:
         """Reset all metrics, outside of inference mode, so that the next stage can update them."""
@@ -298,13 +209,7 @@ class TrainedModule(lightning.LightningModule):
         """Reset all metrics."""
         self.on_validation_epoch_start()
 
-    def log_scores(self, stage: str, scores: Mapping[str, float | Tensor], main: str | None) -> None:
-        """Log scores that are equal in all processes as `stage`/NAME, the score `main` also in the progress bar."""
-        for name, score in scores.items():
-            # the maximum of equal values is exact; without `sync_dist`, Lightning would print a warning
-            self.log(f"{stage}/{name}", score, prog_bar=name == main, sync_dist=True, reduce_fx="max")
-
-    def record_loss(self, loss: Tensor, parts: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
+    def record_loss(self, loss: Tensor, terms: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
         """Record the terms of the loss of a micro-batch by name, for logging; return the loss scaled to undo the
         averaging over ranks (by DDP) and micro-batches (by Lightning).
 
@@ -312,9 +217,30 @@ class TrainedModule(lightning.LightningModule):
         micro-batches is the exact mean, even if the counted tokens are distributed unevenly. Another loss that
         `training_step` returns, without this method, has Lightning's meaning: a mean over its micro-batch.
         """
-        if parts:
-            self._parts.append({name: value.detach() for name, value in parts.items()})
+        if terms:
+            self.step_loss.add_terms(terms)
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+
+def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:
+    """Return the number of optimizer steps of a schedule. Raise `DomainbertError` if the Trainer has no limit."""
+    steps = trainer.estimated_stepping_batches
+    if not math.isfinite(steps):
+        raise DomainbertError(
+            "trainer.max_epochs: found -1 and no max_steps; expected max_epochs or max_steps, because the learning "
+            "rate depends on the number of steps"
+        )
+    # fast_dev_run may be shorter than the warm-up; limit_train_batches=0 or max_steps=0 trains nothing
+    if getattr(trainer, "fast_dev_run", False) or steps < 1:
+        steps = max(steps, (schedule.warmup_steps or 0) + 1)
+    return int(steps)
+
+
+def log_scores(module: lightning.LightningModule, stage: str, scores: Mapping[str, Any], main: str | None) -> None:
+    """Log scores that are equal in all processes as `stage`/NAME, the score `main` also in the progress bar."""
+    for name, score in scores.items():
+        # the maximum of equal values is exact; without `sync_dist`, Lightning would print a warning
+        module.log(f"{stage}/{name}", score, prog_bar=name == main, sync_dist=True, reduce_fx="max")
 
 
 @contextmanager
@@ -322,10 +248,3 @@ def seeded(seed: int) -> Iterator[None]:
     """Draw new weights inside the context from a generator with this seed, independent of other threads."""
     with DrawsFrom(torch.Generator().manual_seed(seed)):
         yield
-
-
-class _EndStep(lightning.Callback):
-    def on_exception(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: object) -> None:
-        """Restore the global generators."""
-        if isinstance(pl_module, TrainedModule):  # the Trainer may fit another module later
-            pl_module.restore_random_numbers()

@@ -53,7 +53,7 @@ class NumberWatch(StatefulCallback):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Give the loss terms of a checkpoint to the module, so that a resumed training logs the same values."""
-        cast(TrainedModule, pl_module).last_parts |= self.terms
+        cast(TrainedModule, pl_module).step_loss.last_terms |= self.terms
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -62,10 +62,10 @@ class NumberWatch(StatefulCallback):
         if (batch_idx + 1) % trainer.accumulate_grad_batches:  # more micro-batches of this step follow
             return
         self._prints_warnings = trainer.is_global_zero
-        module = cast(TrainedModule, pl_module)
-        measured = [module.step_loss, module.step_skipped, *module.step_parts.values()]
-        self._unread.append((trainer.global_step, [*module.step_parts], measured))
-        if can_read_without_waiting(trainer, module.step_loss) or len(self._unread) >= _MAX_UNREAD:
+        loss = cast(TrainedModule, pl_module).step_loss
+        measured = [loss.total, loss.skipped, *loss.terms.values()]
+        self._unread.append((trainer.global_step, [*loss.terms], measured))
+        if can_read_without_waiting(trainer, loss.total) or len(self._unread) >= _MAX_UNREAD:
             self._read_steps()
 
     def on_train_end(self, *_: Any) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -199,6 +200,23 @@ def build_schedule(optimizer: Optimizer, config: ScheduleConfig, num_steps: int)
     """Return a torch scheduler; step it after every optimiser step."""
     # torch also asks for the rate after the last step
     return LambdaLR(optimizer, lambda step: lr_factor(min(step, num_steps - 1), num_steps, config))
+
+
+def clip_gradient(optimizer: Optimizer, parameters: Iterable[nn.Parameter], max_norm: float | None) -> Tensor:
+    """Clip the gradient of those `parameters` that an optimizer trains to `max_norm`; None and 0 disable clipping.
+    Return its norm () before clipping."""
+    optimized = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+    trained = [parameter for parameter in parameters if parameter in optimized]
+    norm = clip_grad_norm_(trained, max_norm or float("inf"))
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+
+def skip_step(optimizer: Optimizer, skipped: Tensor) -> None:
+    """Make the next step of an optimizer change no weight if the tensor `skipped` () is True."""
+    if skips_steps_itself(optimizer):
+        optimizer.found_inf = skipped.float()  # type: ignore[attr-defined]
+    elif bool(skipped):
+        optimizer.zero_grad(set_to_none=True)
 
 
 def skips_steps_itself(optimizer: Optimizer) -> bool:

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from domainbert.base.errors import TrainingFailed
-from domainbert.base.process import LAUNCH, launch_id, launched_externally, launched_world_size
+from domainbert.base.process import LAUNCH, launch_id, launched_externally, launched_world_size, process_rank
 
 _WATCH_SECONDS = 1.0  # between two checks of the parent process
 _MEETING_SECONDS = 1800.0  # as long as torch waits for the other processes of a group
@@ -35,6 +35,18 @@ def all_reduce_max(value: int) -> int:
     group = _group_on_cpu(id(distributed.group.WORLD))  # no operation waits for a GPU; the id is only a cache key
     distributed.all_reduce(maximum, distributed.ReduceOp.MAX, group=group)
     return int(maximum)
+
+
+@contextmanager
+def first_process_writes() -> Iterator[bool]:
+    """Yield whether this process writes files: True in the first process, otherwise False.
+
+    The other processes leave the context when the first has finished; all must enter it.
+    """
+    try:
+        yield process_rank() == 0
+    finally:
+        all_reduce_max(0)
 
 
 def join_torchrun(backend: str) -> None:

@@ -173,7 +173,7 @@ def test_the_losses_are_the_formulas_over_all_ranks_and_micro_batches(case, toke
             for index in range(accumulation, 2 * accumulation):
                 loss = module.training_step(tensors(batches[index]), index)
                 found += float(loss.detach()) / world_size / accumulation
-                for name, value in module._parts.pop().items():
+                for name, value in module.step_loss.share_terms.pop().items():
                     logged[name] += float(value)
         assert logged == pytest.approx(wanted, rel=1e-5) and found == pytest.approx(total, rel=1e-5)
 

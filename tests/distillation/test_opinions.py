@@ -80,7 +80,7 @@ def trained(task: Task[Any, Any], models: list[EncoderWithHead], batch: dict[str
         assert moved.pop("classifier.bias") < 1e-6
     assert min(moved.values()) > 1e-6, moved
     assert all(parameter.grad is None for parameter in teacher.parameters())
-    return {name: float(value) for name, value in module._parts.pop().items()}
+    return {name: float(value) for name, value in module.step_loss.share_terms.pop().items()}
 
 
 def at_positions(model: EncoderWithHead, batch: dict[str, Any]) -> list[tuple[int, int, np.ndarray]]:

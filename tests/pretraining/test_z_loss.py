@@ -127,7 +127,7 @@ def test_every_softmax_has_a_z_loss(
     for one_reader in (plain, reader):
         module = stepping(one_reader, models, monkeypatch)
         totals.append(float(module.training_step(batch, 0)))
-        parts.append(module._parts)
+        parts.append(module.step_loss.share_terms)
     mean = wanted.item() / int(used.sum())
     assert totals[1] - totals[0] == pytest.approx(0.01 * mean, rel=1e-3)
     assert float(parts[1][0]["z_loss"]) == pytest.approx(mean, rel=1e-5)

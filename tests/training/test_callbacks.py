@@ -25,7 +25,7 @@ class Scored(lightning.LightningModule):
     def __init__(self, scores) -> None:
         super().__init__()
         self.steps = torch.nn.Parameter(torch.zeros(()))
-        self.scores, self.step_loss = iter(scores), torch.tensor(0.5)
+        self.scores, self.step_loss = iter(scores), SimpleNamespace(total=torch.tensor(0.5))
 
     def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=1.0)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
@@ -73,7 +73,7 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         config = BertConfig(8, 2, 2, 16, max_position_embeddings=LENGTH).with_dropout(dropout)
         model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
         module = Mean(OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), seed)
-        module.set_models(model)
+        module.model, module.others = model, nn.ModuleDict()
         module.asked = []
         arguments = {"accelerator": "cpu", "devices": 1}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
@@ -158,7 +158,7 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
             patch.setattr(torch.cuda, "get_device_properties", lambda _: type("Device", (), {"total_memory": 1000}))
             patch.setattr(torch.cuda, "empty_cache", lambda: None)
             found = real_tried(trainer, module, share, steps)
-        assert not module._losses and all(parameter.grad is None for parameter in module.parameters())
+        assert not module.step_loss.shares and all(parameter.grad is None for parameter in module.parameters())
         return found
 
     monkeypatch.setattr(Mean, "training_step", step)

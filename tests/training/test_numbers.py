@@ -10,7 +10,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
 from domainbert.base.process import StopSignals
@@ -100,7 +100,7 @@ def fit(tmp_path: Path, one_thread: None) -> Callable[..., tuple[Scaled, NumberW
         config = BertConfig(8, 1, 2, 16, max_position_embeddings=8)
         model = build_model(config, VocabularyFacts(16, 0), "masked_lm")
         module = Scaled(OPTIMISERS[optim], ScheduleConfig(warmup_steps=2), seed=0)
-        module.set_models(model)
+        module.model, module.others = model, nn.ModuleDict()
         numbers, watched = NumberWatch(tmp_path, lambda step: {"rows": [10 * step, 10 * step + 1]}), Watched()
         callbacks = [numbers, watched, *([Checkpoints(tmp_path, every=1)] if checkpoints else [])]
         trainer = build_trainer(cpu_training(4 // accumulation), tmp_path, num_steps, 4, 10_000, callbacks)

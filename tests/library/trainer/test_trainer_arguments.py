@@ -119,7 +119,7 @@ def test_own_optimizer_gets_clipped_gradients_and_skips_steps_that_are_not_finit
     assert float(run.callback_metrics["train/grad_norm"]) > 0.01 == pytest.approx(float(moved), rel=1e-3)
     module.scale = math.nan
     fitted(tiny, module=module, max_steps=1)
-    assert bool(module.step_skipped) and equal(weights(module), trained)
+    assert bool(module.step_loss.skipped) and equal(weights(module), trained)
 
 
 def test_precision(tiny):

@@ -119,7 +119,7 @@ class Steps(lightning.Callback):
         """Note it."""
         self.micro_batches.append((int(batch["step"]), int(batch["micro_batch"])))
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
-            self.losses.append(float(module.step_loss))
+            self.losses.append(float(module.step_loss.total))
 
 
 def copied(folder: Path, to: Path) -> Path:

@@ -1,0 +1,109 @@
+"""Scores of a module in validation and test, from its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed import all_gather_object, get_world_size, is_initialized
+from torchmetrics import SumMetric
+
+from domainbert.labelled.contents import located_errors
+from domainbert.labelled.items import Sources
+from domainbert.metrics.headline import LOSS
+from domainbert.tasks.scoring import Scoring, flatten_scores
+from domainbert.tasks.slices import SlicedMetric
+from domainbert.tasks.task import Batch, Task
+
+
+class ValidationScores(nn.Module):
+    """Metrics of a task, of its slices, and optionally the loss, over the batches of a validation.
+
+    Attributes:
+        not_finite: number of batches with non-finite logits.
+    """
+
+    def __init__(self, task: Task[Any, Any]) -> None:
+        super().__init__()
+        self.task, self.metric = task, task.metric()
+        self.slices: SlicedMetric | None = None  # created when a validation begins
+        self.not_finite = SumMetric(nan_strategy="disable")
+        # not MeanMetric: with nan_strategy="disable" it ignores its weights
+        self._loss_sum, self._loss_count = (SumMetric(nan_strategy="disable") for _ in range(2))
+        self._measures_loss = False
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a validation has begun that `compute` has not ended."""
+        return self.slices is not None
+
+    def begin(self, slice_values: Sequence[str], measures_loss: bool, device: torch.device) -> None:
+        """Begin a validation of a set with these values of the slices."""
+        self.slices = SlicedMetric(self.task, slice_values).to(device)
+        self._measures_loss = measures_loss
+
+    def update(self, logits: Tensor, batch: Batch, items: Sequence[Any]) -> None:
+        """Add a batch with its labelled items; `logits` are (N, labels) at its positions."""
+        assert self.slices is not None
+        self.not_finite.update((~logits.isfinite()).any())
+        self.task.update(self.metric, logits, batch, items)
+        self.slices.update(logits, batch, items)
+        if self._measures_loss:
+            self._loss_sum.update(self.task.loss(logits, batch))
+            counted = "items" if self.task.loss_divisor == "num_examples" else "targets"
+            self._loss_count.update(len(batch[counted]))
+
+    def compute(self) -> dict[str, float]:
+        """Return the scores by name over the batches of all processes, and end the validation."""
+        whole = self.metric.compute()
+        scores = {**whole, **(self.slices.compute(whole) if self.slices is not None else {})}
+        self.slices = None
+        if self._measures_loss:
+            scores[LOSS.key] = self._loss_sum.compute() / self._loss_count.compute()
+        return {name: float(value) for name, value in scores.items()}
+
+
+class TestScores:
+    """Scores of the predictions for a test set, as `domainbert evaluate` computes them."""
+
+    def __init__(self) -> None:
+        self._predicted: dict[int, tuple[Any, Any]] = {}  # items and predictions, by index
+        self._scoring: Scoring | None = None
+
+    def clear(self) -> None:
+        """Forget all predictions."""
+        self._predicted.clear()
+
+    def update(self, predictor: Any, sources: Sources, indices: Sequence[int]) -> None:
+        """Predict the items of a batch; `indices` are their numbers in the test set."""
+        assert sources.scoring is not None
+        self._scoring = sources.scoring
+        scoring, test = copy(sources.scoring), sources.scoring.test
+        scoring.test = replace(test, items=list(sources.items))  # a shallow copy has only the items of the batch
+        with located_errors(lambda position: test.location(indices[position])):
+            predictions = scoring.predict(predictor)
+        self._predicted.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
+
+    def compute(self, predictor: Any) -> dict[str, float]:
+        """Return the scores by name over the items of all processes, and forget the predictions."""
+        predicted = _gather_by_item(self._predicted)
+        items, predictions = zip(*(predicted[index] for index in sorted(predicted)), strict=True)
+        assert self._scoring is not None
+        scoring, self._scoring = self._scoring, None
+        self.clear()
+        if len(items) != len(scoring.test.items):  # limit_test_batches
+            scoring = type(scoring)(scoring.config, replace(scoring.test, items=list(items)), scoring.train)
+        return flatten_scores(scoring.scores_of(list(predictions), predictor))
+
+
+def _gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the values of all processes, by index of the test item."""
+    if not is_initialized():
+        return dict(values)
+    parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
+    all_gather_object(parts, dict(values))
+    return {index: value for part in parts for index, value in part.items()}
