@@ -42,8 +42,8 @@ from domainbert.pretraining.phases import PhasedRows
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import LengthPhase, OptimConfig, ScheduleConfig
-from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.loaders import SPARE
 from domainbert.training.module import log_scores, seeded
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights

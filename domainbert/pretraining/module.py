@@ -31,9 +31,9 @@ from domainbert.pretraining.rows_module import RowsModule, tokenizer_of
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
 from domainbert.training.config import OptimConfig, ScheduleConfig, Training
-from domainbert.training.data_module import SPARE
 from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
+from domainbert.training.loaders import SPARE
 from domainbert.training.module import log_scores, seeded
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights

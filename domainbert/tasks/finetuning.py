@@ -34,8 +34,8 @@ from domainbert.tasks.saving import config_fields, save_folder, task_fields
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
-from domainbert.training.data_module import SPARE
 from domainbert.training.hparams import read_argument
+from domainbert.training.loaders import SPARE
 from domainbert.training.module import TrainedModule, log_scores, seeded
 from domainbert.training.sharding import is_sharded
 from domainbert.training.weights_sum import equal_sums, sums_of_weights

@@ -7,7 +7,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
@@ -16,14 +15,15 @@ from domainbert.base.fields import Length, Seed, as_plain_list, check_value
 from domainbert.base.process import process_rank
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import entry_ids
-from domainbert.data.packing import Batch, Example, collate
+from domainbert.data.packing import Batch, Example
 from domainbert.labelled.contents import Content, as_contents, located_errors, map_contents
-from domainbert.labelled.items import Labelled, Sources
+from domainbert.labelled.items import Labelled
 from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, check_set_known
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.slices import slice_values
+from domainbert.tasks.source_batches import ItemBatches, WithSources
 from domainbert.tasks.task import (
     Task,
     build_scoring,
@@ -34,8 +34,9 @@ from domainbert.tasks.task import (
 )
 from domainbert.tokenization.extend import with_tokens
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.training.data_module import Batches, TrainingData
+from domainbert.training.data_module import TrainingData
 from domainbert.training.hparams import read_argument
+from domainbert.training.loaders import Batches
 
 LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a path by the content of its file
 """A labelled set: a path, a list of paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
@@ -275,55 +276,3 @@ class LabelledData(TrainingData):
             raise DomainbertError(f"{name}: {found}; use fewer devices")
         batches = ItemBatches(items, encode, self.tokenizer, self.batch_size, share, scoring)
         return self._batches(batches, batches.indices)
-
-
-class WithSources(Dataset[Batch]):
-    """Batches with `sources`: the labelled items of their examples, and facts of their set."""
-
-    def __init__(self, batches: LabelledBatches, items: Sequence[Any], name: str, values: Sequence[str]) -> None:
-        self.batches, self.items, self.name, self.values = batches, items, name, values
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`."""
-        batch = self.batches[index]
-        items = [self.items[item] for item in batch["items"].tolist()]
-        return batch | {"sources": Sources(items, self.name, self.values)}
-
-
-class ItemBatches(Dataset[Batch]):
-    """Batches of `batch_size` labelled items or contents, in order, dealt to the ranks one by one.
-
-    Args:
-        items: labelled items, or contents to predict.
-        encode: returns the examples of the items with some indices.
-        tokenizer, batch_size, share: of the batches.
-        scoring: scoring of a test set.
-
-    Attributes:
-        indices: indices of the items of each batch.
-    """
-
-    def __init__(
-        self,
-        items: Sequence[Any],
-        encode: Callable[[Sequence[int]], list[Example]],
-        tokenizer: DomainTokenizer,
-        batch_size: int,
-        share: Share,
-        scoring: Scoring | None = None,
-    ) -> None:
-        self.items, self.encode, self.tokenizer, self.scoring = items, encode, tokenizer, scoring
-        of_rank = np.arange(len(items))[share.rank :: share.world_size].tolist()
-        self.indices = [of_rank[start : start + batch_size] for start in range(0, len(of_rank), batch_size)]
-
-    def __len__(self) -> int:
-        return len(self.indices)
-
-    def __getitem__(self, index: int) -> Batch:
-        """Return batch `index`, with `sources`."""
-        indices = self.indices[index]
-        sources = Sources([self.items[item] for item in indices], scoring=self.scoring)
-        return collate(self.encode(indices), indices, self.tokenizer) | {"sources": sources}

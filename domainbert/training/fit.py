@@ -15,7 +15,8 @@ from domainbert.training.callbacks import History, KeepBest, ProgressLines, Vali
 from domainbert.training.checkpoint_files import FOLDER, newest_checkpoint
 from domainbert.training.checkpoints import Checkpoints
 from domainbert.training.config import Training
-from domainbert.training.data_module import TrainingData, reraise_worker_error, share_of
+from domainbert.training.data_module import TrainingData, share_of
+from domainbert.training.loaders import reraise_worker_error
 from domainbert.training.module import TrainedModule
 from domainbert.training.number_watch import NumberWatch
 from domainbert.training.processes import join_torchrun

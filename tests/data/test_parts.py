@@ -33,7 +33,7 @@ from domainbert.stages.merge import merge
 from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.training.data_module import WithBoundaries
+from domainbert.training.loaders import WithBoundaries
 from tests.toy_corpus import WORDS
 
 FILES = 7

@@ -14,7 +14,7 @@ from domainbert.data.batches import GlobalOrder, Share
 from domainbert.encoders.layers import segment_boundaries
 from domainbert.pretraining.batches import TrainRows, ValidationRows
 from domainbert.pretraining.phases import PhasedRows, RowPhase
-from domainbert.training.data_module import (
+from domainbert.training.loaders import (
     SPARE,
     EqualLengthBatches,
     PrefetchLoader,
@@ -166,7 +166,7 @@ def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
         import multiprocessing, signal, sys, time
         from torch.utils.data import DataLoader
         from domainbert.base.process import ignore_stop_signals
-        from domainbert.training.data_module import Batches
+        from domainbert.training.loaders import Batches
 
         def wait():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("ended by SIGTERM", flush=True)))

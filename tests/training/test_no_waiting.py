@@ -32,7 +32,7 @@ WAITING = {
 }
 # What runs on a CPU alone: dropout text by text, and what builds batches, which workers do for a GPU.
 ON_THE_HOST = ("encoders/packed.py", "/data/", "pretraining/batches.py")
-ON_THE_HOST += ("training/data_module.py",)  # a loader without workers makes tensors of arrays
+ON_THE_HOST += ("training/loaders.py",)  # a loader without workers makes tensors of arrays
 TRAININGS = {
     "pretrain",
     "pretrain-phases",
