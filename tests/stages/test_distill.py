@@ -82,8 +82,8 @@ def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
     with pytest.raises(TrainingStopped):
         run(runs, "distil-stopped", losses, steps=8, checkpoint_every=100)
     monkeypatch.setattr(Distillation, "training_step", step)
-    state = max((out / "checkpoints").rglob("*.pt"))
-    names = list(torch.load(state, weights_only=True)["model"])
+    state = max((out / "checkpoints").rglob("*.ckpt"))
+    names = list(torch.load(state, weights_only=True)["state_dict"])
     assert any("losses.losses.1.projections" in name for name in names) and not any("teacher" in n for n in names)
     arguments = {"teachers": [runs / "pretrain"], "prepared": [runs / "prepare"], "losses": losses}
     arguments |= {"student": StudentConfig(family="distilbert", layers=(1,)), "budget": Budget(max_steps=8)}
