@@ -107,7 +107,7 @@ def check_corpus(path: Path, raw: bytes, base: Base, documents: Any) -> None:
     elif suffix == ".csv":
         assert texts == [row["text"] for row in honest_csv(raw, ",")]
     elif suffix == ".conll":
-        first = [line.split("\t")[0] if "\t" in line else line.split(" ")[0] for line in lines]
+        first = [line.strip(" ").split("\t" if "\t" in line else " ")[0] for line in lines]
         words = [word.strip() for word in first if word.strip() != "-DOCSTART-"]
         assert "".join("".join(texts).split()) == "".join("".join(words).split())
     else:
