@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.entities import read_conll
 from domainbert.labelled.formats import NerFormat
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.files import read_ner
 
 STARTS = ("pretrained", "scratch")
 
@@ -48,7 +48,7 @@ def check_against_seqeval(folder: Path, system: str) -> int:
 @pytest.mark.parametrize("system", STARTS)
 def test_entity_scores_are_those_of_seqeval(runs, system):
     gold = check_against_seqeval(runs / "ner", system)
-    assert gold == read_conll(runs.labelled("ner", "test")).num_spans == runs.results["ner"]["gold"] > 200
+    assert gold == read_ner(runs.labelled("ner", "test")).num_spans == runs.results["ner"]["gold"] > 200
     assert runs.results["ner"]["systems"][system]["f1"] > 0.03
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.paths import check_regular
-from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.corpus.rows import Rows
+from domainbert.corpus.files import Line, format_suffix, read_lines
 
 Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv", "rows"]
 TextFormat = Literal["auto", "lines", "jsonl", "conll", "csv", "tsv"]
@@ -73,10 +71,10 @@ def read_first_lines(path: Path) -> list[str]:
         return [line for _, line in first_lines(lines)]
 
 
-def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
+def first_lines(lines: Iterable[Line]) -> list[Line]:
     """Return the first numbered lines, as many as are needed to detect the kind: two of plain text, one of JSONL, 50 of
     CoNLL. A stream is not read further than that."""
-    first: list[tuple[int, str]] = []
+    first: list[Line] = []
     content: list[str] = []  # lines that are not blank
     characters = 0
     for number, line in lines:
@@ -84,23 +82,12 @@ def first_lines(lines: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         characters += len(line) + 1
         if line.strip(" \t"):
             content.append(line)
-        if len(first) >= _MAX_LINES or characters >= _MAX_CHARACTERS or _is_enough(content):
+            is_evident = (len(content) == 1 and _is_object(line)) or (len(content) == 2 and _is_evident(content))
+            if is_evident or len(content) >= _MAX_CONTENT:
+                break
+        if len(first) >= _MAX_LINES or characters >= _MAX_CHARACTERS:
             break
     return first
-
-
-def file_kind(path: Path | Rows, format: Kind | Literal["auto"], expected: tuple[Kind, ...], setting: str) -> FileKind:
-    """Return the format of a file, as set by the user (`format`) or detected from its first lines ("auto").
-
-    Raise `DomainbertError` if no kind of `expected` is detected, or the path is a stream, whose first lines the
-    detection would consume. `setting` is the key of the format in messages. Rows in memory are allowed where JSONL is.
-    """
-    if isinstance(path, Rows):
-        if "jsonl" not in expected:
-            raise DomainbertError(f"{path}: rows in memory; expected a file")
-        return FileKind("rows")
-    check_regular(path)
-    return detect_kind(path, read_first_lines(path), expected, setting) if format == "auto" else FileKind(format)
 
 
 def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], setting: str) -> FileKind:
@@ -131,18 +118,11 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
     raise DomainbertError(f"{path}: {found}; expected {names}{f' (or {advice})' if setting else ''}{two_files}")
 
 
-def _is_enough(content: Sequence[str]) -> bool:
-    """Whether the non-blank lines `content` are enough to detect the kind."""
-    if len(content) >= _MAX_CONTENT:
-        return True
-    if len(content) < 2:
-        return bool(content) and _is_object(content[0])
-    if _BEGINS_CONLL.match(content[0]):
-        return True
-    first_two = content[:2]
-    may_have_tags, may_be_table = any(map(_tagged_columns, first_two)), _num_tab_columns(first_two) > 0
+def _is_evident(first_two: Sequence[str]) -> bool:
+    """Whether the first two non-blank lines begin CoNLL, or are neither columns nor broken JSONL."""
+    may_be_columns = any(map(_tagged_columns, first_two)) or _num_tab_columns(first_two) > 0
     may_be_broken_jsonl = any(line.startswith("{") for line in first_two)
-    return not (may_have_tags or may_be_table or may_be_broken_jsonl)
+    return bool(_BEGINS_CONLL.match(first_two[0])) or not (may_be_columns or may_be_broken_jsonl)
 
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
@@ -215,7 +195,7 @@ def _num_columns(first: Sequence[str]) -> int | None:
     return len(_split_columns(content[0])) if content else None
 
 
-def strip_conllu_extras(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def strip_conllu_extras(sentence: list[Line]) -> list[Line]:
     """Return the numbered lines of a CoNLL-U sentence without comments, multiword tokens and empty nodes; the lines of
     other files unchanged."""
     rows = [(number, line) for number, line in sentence if not line.startswith("#") or "\t" in line]

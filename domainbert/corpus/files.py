@@ -18,6 +18,9 @@ from domainbert.base.paths import STDIN, check_regular, check_utf8
 
 MAX_DOCUMENT_BYTES = 32 * 1024**2  # as UTF-8; also of a line, because it must fit into memory
 
+Line = tuple[int, str]
+"""Number of a line, from 1, and the line."""
+
 _COMPRESSED = (".gz", ".zst")
 _BOM = b"\xef\xbb\xbf"
 
@@ -85,7 +88,6 @@ def _matches(pattern: str) -> list[str]:
 
 
 def _is_loop(path: Path) -> bool:
-    """Return whether a path is a link to a folder that contains it."""
     return path.is_symlink() and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path))
 
 
@@ -107,7 +109,7 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
             yield plain
 
 
-def read_lines(path: Path) -> Generator[tuple[int, str], None, None]:
+def read_lines(path: Path) -> Generator[Line, None, None]:
     r"""Yield each line with its number from 1, without `\n` or `\r\n` and without byte order mark.
 
     Raises:

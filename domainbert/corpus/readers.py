@@ -68,7 +68,7 @@ def read_jsonl(path: Path, source: Source) -> Texts:
     key = source.text_key
     # for translations, the file is read again with the translation key as the text key
     setting = "translation_key" if key == source.translation_key else "text_key"
-    for number, row in json_rows(path, problems):
+    for number, row in json_rows(path, read_lines(path), problems):
         text = row.get(key)
         if key not in row:
             found = f"no key {key!r} (keys found: {format_names(row)})"
@@ -124,7 +124,7 @@ def read_csv(path: Path, source: Source) -> Texts:
     Raise `DomainbertError` if there is no column `text_key`, or if rows are invalid (the first 20).
     """
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
-    rows = csv_rows(path, ",", problems)
+    rows = csv_rows(path, read_lines(path), ",", problems)
     _, header = next(rows, (1, []))
     problems.raise_if_any()
     column = _column_index(path, header, source.text_key)
@@ -176,7 +176,6 @@ def _open_parquet(path: Path) -> Iterator[ParquetFile]:
 
 
 def _strings(column: Any, path: Path, name: str) -> list[str | None]:
-    """Return the values of an Arrow column; raise `DomainbertError` if they are not strings."""
     import pyarrow.types as types
 
     dtype = column.type.value_type if types.is_dictionary(column.type) else column.type
@@ -186,7 +185,6 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
 
 def _column_index(path: Path, header: list[str], name: str) -> int:
-    """Return the index of the column `name`; raise `DomainbertError` if there is none, or more than one."""
     if name not in header:
         found = f"no column {name!r} (columns found: {format_names(header)})"
         raise DomainbertError(f"{path}: {found}; set text_key (or translation_key) to the column with the text")

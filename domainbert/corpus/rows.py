@@ -1,7 +1,5 @@
-"""Read rows of JSONL, JSON and CSV files with their line numbers, or rows in memory.
-
-Invalid rows are skipped and added to `problems`.
-"""
+"""The reader of rows below all formats: opens a file once, reads its lines, or its rows of JSONL, JSON, CSV and TSV,
+with their line numbers. Rows in memory are read in the same way. Invalid rows are skipped and added to `problems`."""
 
 from __future__ import annotations
 
@@ -10,17 +8,28 @@ import json
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
-from domainbert.base.errors import Problems
-from domainbert.corpus.files import MAX_DOCUMENT_BYTES, read_lines, read_text
+from domainbert.base.errors import DomainbertError, Problems, format_names
+from domainbert.base.paths import check_regular
+from domainbert.corpus.file_kind import FileKind, Kind, detect_kind, first_lines
+from domainbert.corpus.files import MAX_DOCUMENT_BYTES, Line, read_lines, read_text
+
+Row = dict[str, Any]
+"""A row of a file: value by key or column."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of the first line of an array
+_EXPORT = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of an array of objects or lists, or of an empty array
+DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
+_SEPARATED: dict[Kind, str] = {
+    "csv": "commas or semicolons (for tabs, set format.kind to tsv)",
+    "tsv": "tabs (for commas or semicolons, set format.kind to csv)",
+}
 
 
 @dataclass(frozen=True)
@@ -57,19 +66,82 @@ def _as_json(value: Any) -> Any:
     return _as_json(value.tolist()) if hasattr(value, "tolist") else value  # an array or number of NumPy or torch
 
 
-def json_rows(
-    path: Path | Rows, problems: Problems, lines: Iterable[tuple[int, str]] | None = None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(number, object)` of each row of a JSON Lines file, a JSON array, or rows in memory.
+@dataclass(frozen=True)
+class OpenFile:
+    """A file that is opened once and read from beginning to end, or rows in memory."""
+
+    source: Path | Rows
+    kind: Kind
+    lines: Iterator[Line]
+    """Numbered lines of the file, also those from which the kind was detected."""
+    columns: int | None = None
+    """Number of columns in the first row of a CoNLL file whose kind was detected."""
+
+    def rows(
+        self, problems: Problems, keys: Sequence[str] = (), quoted: bool = True, hint: str = ""
+    ) -> Iterator[tuple[int, Row]]:
+        """Return an iterator over the `(line, row)` pairs of JSONL, CSV or TSV, or of rows in memory.
+
+        With `quoted` False, a quote in CSV or TSV is an ordinary character. Raise `DomainbertError` if a CSV header
+        does not name each of `keys` exactly once; `hint` ends the message.
+        """
+        path, kind = self.source, self.kind
+        if isinstance(path, Rows):
+            return path.numbered(problems)
+        if kind == "jsonl":
+            return json_rows(path, self.lines, problems)
+        rows = csv_rows(path, self.lines, DELIMITERS[kind], problems, quoted)
+        line, header = next(rows, (1, []))
+        if len(header) == 1 < len(keys):  # probably another delimiter
+            found = f"a single column, {format_names(header)}"
+            raise DomainbertError(f"{path}:{line}: {found}; expected columns separated by {_SEPARATED[kind]}")
+        wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
+        for key in wrong:
+            count, end = (f"{header.count(key)} columns", "") if key in header else ("no column", hint)
+            problems.add(f"{path}:{line}: {count} {key!r}; the header names {format_names(header)}{end}")
+        if wrong:
+            problems.raise_if_any()
+        return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
+
+
+def open_file(
+    source: Path | Rows,
+    format: str,
+    expected: Sequence[Kind],
+    setting: str = "format.kind",
+    may_be_stream: bool = False,
+    reads_exports: bool = False,
+) -> OpenFile:
+    """Open a file of a kind that is set by the user (`format`), or detected from its first lines ("auto").
+
+    Rows in memory are allowed where JSONL is. `setting` is the key of the format in messages. With `may_be_stream`, the
+    path may be a pipe, which is read no further than its kind needs. With `reads_exports`, an array of objects or lists
+    has the kind "json". Raise `DomainbertError` if no kind of `expected` is detected.
+    """
+    if isinstance(source, Rows):
+        if "jsonl" not in expected:
+            raise DomainbertError(f"{source}: rows in memory; expected a file")
+        return OpenFile(source, "rows", iter(()))
+    if not may_be_stream:
+        check_regular(source)
+    lines: Iterator[Line] = read_lines(source)
+    if format != "auto":
+        return OpenFile(source, cast(Kind, format), lines)
+    first = first_lines(lines)
+    content = [line for _, line in first]
+    is_export = reads_exports and _EXPORT.match("\n".join(content))
+    detected = FileKind("json") if is_export else detect_kind(source, content, expected, setting)
+    return OpenFile(source, detected.kind, chain(first, lines), detected.columns)
+
+
+def json_rows(path: Path, lines: Iterable[Line], problems: Problems) -> Iterator[tuple[int, Row]]:
+    """Yield `(number, object)` of each row in the lines of a JSON Lines file or a JSON array.
 
     The number is the line number in JSON Lines, otherwise the number of the row from 1 (the objects of an array may all
-    be on one line). `lines` are the numbered lines of the file, if they are already read. Skips blank lines. Problems
-    are lines that are not a JSON object, or have a duplicate key (`json` would drop one).
+    be on one line). Skips blank lines. Problems are lines that are not a JSON object, or have a duplicate key (`json`
+    would drop one).
     """
-    if isinstance(path, Rows):
-        yield from path.numbered(problems)
-        return
-    all_lines = iter(read_lines(path) if lines is None else lines)
+    all_lines = iter(lines)
     is_first = True  # whether no line but blank lines came before
     for line, content in all_lines:
         if not content.strip():
@@ -95,7 +167,6 @@ def json_rows(
 
 
 def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield `(number from 1, object)` of each object of the JSON array `text`; other values are problems."""
     for number, (_, value) in enumerate(array_rows(path, problems, text), 1):
         if isinstance(value, dict):
             yield number, value
@@ -141,7 +212,6 @@ def array_rows(path: Path, problems: Problems, text: str | None = None) -> Itera
 
 
 def _skip_white_space(text: str, position: int) -> int:
-    """Return the position of the next character that is not white space."""
     match = _SPACE.match(text, position)
     return match.end() if match else position
 
@@ -159,17 +229,12 @@ def object_with_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def csv_rows(
-    path: Path,
-    delimiter: str,
-    problems: Problems,
-    quoted: bool = True,
-    numbered_lines: Iterable[tuple[int, str]] | None = None,
+    path: Path, numbered_lines: Iterable[Line], delimiter: str, problems: Problems, quoted: bool = True
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield `(line number, columns)` of the header and of each row of a CSV file; skip blank lines.
+    """Yield `(line number, columns)` of the header and of each row in the lines of a CSV file; skip blank lines.
 
     The delimiter is a semicolon if the header has semicolons and no comma. With `quoted` False a quote is an ordinary
-    character; otherwise quoted fields may contain line breaks. `numbered_lines` are the lines of the file, if
-    they are already read.
+    character; otherwise quoted fields may contain line breaks.
 
     Problems are rows of a wrong width, and broken quoting, which ends the reading. In TSV, a quoted field over several
     lines is a problem, too, if each of the lines would be a valid row: in a file without quoting, a text that begins
@@ -177,7 +242,7 @@ def csv_rows(
     """
     csv.field_size_limit(MAX_DOCUMENT_BYTES)  # Python's default of 128 kB is too small for long documents
     lines: list[str] = []  # lines of the current row, appended while `csv` reads them
-    file_lines = _yield_and_append(read_lines(path) if numbered_lines is None else numbered_lines, lines)
+    file_lines = _yield_and_append(numbered_lines, lines)
     first_lines: list[str] = []  # blank lines, and the header
     for line in file_lines:
         first_lines.append(line)
@@ -216,8 +281,7 @@ def _num_joined_rows(lines: list[str], width: int) -> int:
     return len(non_blank) if len(non_blank) > 1 and would_be_rows else 0
 
 
-def _yield_and_append(numbered_lines: Iterable[tuple[int, str]], lines: list[str]) -> Iterator[str]:
-    """Yield the lines with their line breaks, and append each to `lines`."""
+def _yield_and_append(numbered_lines: Iterable[Line], lines: list[str]) -> Iterator[str]:
     for _, line in numbered_lines:
         lines.append(line)
         yield line + "\n"

@@ -70,7 +70,6 @@ def _has_reader(file: Path, source: Source) -> bool:
 
 
 def _why_no_files(path: str) -> str:
-    """Return the message for a source without readable files."""
     suffixes = ", ".join(READERS)
     if stream := stream_kind(Path(path)):
         return f"found {path!r}, which is {stream}; expected a regular file or a folder"
@@ -238,7 +237,6 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
 
 
 def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a hub dataset, streamed; raise `DomainbertError` if it cannot be opened or read."""
     import datasets
 
     name, subset = str(source.hub_name), source.hub_config

@@ -14,24 +14,16 @@ import reprlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.files import find_files, read_text
-from domainbert.corpus.rows import array_rows
+from domainbert.corpus.rows import Row, array_rows
 from domainbert.labelled.char_spans import text_mismatch
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.row_values import (
-    Row,
-    is_whole_number,
-    problem_with_list,
-    problem_with_text,
-    raise_problems,
-    shown,
-)
-
-Tool = Literal["json", "label_studio", "brat"]
+from domainbert.labelled.row_values import is_whole_number, problem_with_list, problem_with_text, raise_problems, shown
 
 _TEXT_BOUND = re.compile(r"T\S*\t(\S+) ([0-9]{1,9}) ([0-9]{1,9})((?:;\d+ \d+)*)\t(.*)")
 _OTHERS = {  # brat's annotations other than entities, by the first character of the line
@@ -59,36 +51,27 @@ class ToolRows:
     """Maps a row's line and an entity index to `path:line`; None if the row's line locates all its entities."""
 
 
-def read_tool(path: Path, tool: Tool, format: NerFormat, problems: Problems) -> ToolRows:
-    """Return the rows of an export; add invalid rows to `problems`."""
-    if tool == "brat":
-        return _read_brat(path, format, problems)
-    if tool == "label_studio":
-        return _read_label_studio(path, format, problems)
-    return _read_spacy(path, problems)
-
-
-def _read_spacy(path: Path, problems: Problems) -> ToolRows:
-    """Read an array of objects as in JSONL, or of spaCy's `[text, {"entities": ...}]` pairs."""
-    rows = []
-    for line, value in array_rows(path, problems):
+def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
+    """Return the rows of an array of objects as in JSONL, of spaCy's `[text, {"entities": ...}]` pairs, or of Label
+    Studio's tasks, of which each annotated task becomes a row. Invalid rows are added to `problems`."""
+    values = array_rows(path, problems)
+    first = next(values, None)
+    is_task = first is not None and isinstance(first[1], dict) and "data" in first[1]
+    is_label_studio = format.kind == "label_studio" or (format.kind == "auto" and is_task)
+    export = ToolRows("Label Studio's JSON" if is_label_studio else "JSON", [])
+    for line, value in chain([] if first is None else [first], values):
+        if is_label_studio:
+            with problems.collecting(f"{path}:{line}: "):
+                entities = _entities_of_task(value, format, export.left_out)
+                if entities is not None:
+                    export.rows.append((line, {format.text_key: value["data"][format.text_key], "entities": entities}))
+            continue
         if isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
             value = {**value[1], "text": value[0]}
         if isinstance(value, dict):
-            rows.append((line, value))
+            export.rows.append((line, value))
         else:
             problems.add(f"{path}:{line}: found {shown(value)}; expected an object, or spaCy's pair [text, object]")
-    return ToolRows("JSON", rows)
-
-
-def _read_label_studio(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
-    """Read an array of tasks; each annotated task becomes a row."""
-    export = ToolRows("Label Studio's JSON", [])
-    for line, task in array_rows(path, problems):
-        with problems.collecting(f"{path}:{line}: "):
-            entities = _entities_of_task(task, format, export.left_out)
-            if entities is not None:
-                export.rows.append((line, {format.text_key: task["data"][format.text_key], "entities": entities}))
     return export
 
 
@@ -120,7 +103,6 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
 
 
 def _as_set(entities: list[Row]) -> set[tuple[str, str, str]]:
-    """Return (start, end, label) of each entity as text, to compare annotations."""
     return {(shown(entity["start"]), shown(entity["end"]), shown(entity["label"])) for entity in entities}
 
 
@@ -166,8 +148,11 @@ def _utf16_problem(text: str, value: Row) -> str:
     return f"{counted}; expected offsets in Unicode characters, as a newer Label Studio exports them"
 
 
-def _read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
-    """Return a row for each pair of `DOC.txt` and `DOC.ann` in a folder and its subfolders."""
+def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
+    """Return a row for each pair of `DOC.txt` and `DOC.ann` in a folder and its subfolders.
+
+    Invalid lines are added to `problems`; raise `DomainbertError` if files are missing.
+    """
     if not path.is_dir():
         raise DomainbertError(f"{path}: is a file; expected a folder with .txt and .ann files for format.kind: brat")
     files = [file for _, file in find_files(str(path)) if file.suffix in (".txt", ".ann")]

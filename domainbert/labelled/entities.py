@@ -6,13 +6,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.labelled.char_spans import join_words
-from domainbert.labelled.formats import SchemeChoice
+from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import LabelledSpan, PlainItem, ReaderCounts, Unit, format_counts, label_counts
 from domainbert.labelled.tag_schemes import (
     UNNAMED,
@@ -21,11 +20,12 @@ from domainbert.labelled.tag_schemes import (
     detect_scheme,
     find_violations,
     is_without_types,
+    select_types,
     spans_from_tags,
     split_tag,
     to_iob2,
 )
-from domainbert.labelled.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, read_columns
+from domainbert.labelled.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, TaggedTable
 
 _LISTED_REPAIRS = 3
 _ENTITY_TAG = re.compile("[BIESLU](-.|$)")
@@ -102,59 +102,26 @@ class NerFile(TaggedFile[Sentence]):
         return "\n".join(lines)
 
 
-def read_conll(
-    path: Path,
-    token_column: int | str = 0,
-    tag_column: int | str = -1,
-    scheme: SchemeChoice = "auto",
-    repair: bool = False,
-) -> NerFile:
-    """Return the sentences of a CoNLL file, with tags converted to IOB2.
+def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: ReaderCounts, export: str = "") -> NerFile:
+    """Return the sentences of a table as a file whose tags are converted to IOB2, with the entities of `format.types`.
 
-    For the arguments see `NerFormat`; `repair` interprets tags like conlleval.
+    Tags that violate the scheme raise `DomainbertError`; with `format.repair` they are rewritten and listed in
+    `NerFile.repairs`. Entities of a file without types get the type `UNNAMED`. For `export` see `NerFile`.
 
     Raises:
-        DomainbertError: as `read_columns`; an unknown tag; a tag that the scheme forbids, without `repair`; an entity
-            at `-DOCSTART-`; no sentences.
+        DomainbertError: an unknown tag; a tag that the scheme forbids, without `repair`; an entity at `-DOCSTART-`.
     """
-    table = read_columns(path, token_column, tag_column)
-    _check_marks(path, table.marks)
-    return tagged_file(path, "conll", table.rows, scheme, repair, table.layout, table.marks)
-
-
-def _check_marks(path: Path, marks: Sequence[Mark]) -> None:
-    """Raise `DomainbertError` for entity tags at `-DOCSTART-`: these lines are not words, so entities would be lost."""
-    problems = Problems(str(path))
-    for mark in marks:
-        if mark.tag is not None and _ENTITY_TAG.match(mark.tag):
-            problems.add(f"{path}:{mark.line}: -DOCSTART- has the tag {mark.tag[:40]!r}; expected O")
-    problems.raise_if_any()
-
-
-def tagged_file(
-    path: Path,
-    kind: Literal["conll", "jsonl", "rows"],
-    rows: Sequence[TaggedRows],
-    scheme: SchemeChoice,
-    repair: bool,
-    layout: str,
-    marks: Sequence[Mark] = (),
-) -> NerFile:
-    """Return the sentences of `rows` as a file whose tags are converted to IOB2.
-
-    Tags that violate the scheme raise `DomainbertError`; with `repair` they are rewritten and listed in
-    `NerFile.repairs`. Entities of a file without types get the type `UNNAMED`.
-    """
+    rows = table.rows
     # validate each tag and name missing types
-    notes = ReaderCounts()
     if is_without_types(tag for row in rows for tag in row.tags):
         num_tagged = sum(tag != "O" for row in rows for tag in row.tags)
         notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = num_tagged
         rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
-    _check_tags(path, rows)
+    _check_tags(path, table.marks, rows)
 
+    choice = table.scheme or format.scheme
     try:
-        file_scheme: Scheme = detect_scheme(row.tags for row in rows) if scheme == "auto" else scheme
+        scheme: Scheme = detect_scheme(row.tags for row in rows) if choice == "auto" else choice
     except DomainbertError as error:
         raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
 
@@ -163,27 +130,40 @@ def tagged_file(
     repairs, sentences = [], []
     for row in rows:
         sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
-        for violation in find_violations(row.tags, file_scheme):
+        for violation in find_violations(row.tags, scheme):
             where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
-            if repair:
+            if format.repair:
                 repairs.append(f"{where}; read as {violation.expected}")
             else:
                 problems.add(f"{where}; expected {violation.expected} (format.repair: true rewrites it)")
     problems.raise_if_any()
-    return NerFile(path, sentences, kind, layout, marks, file_scheme, repairs, notes=notes)
+    if format.types is not None:
+        labels = (label for sentence in sentences for label in sentence.labels)
+        notes.left_out.update(entities_left_out(label) for label in labels if not format.keeps(label))
+        sentences = [replace(sentence, tags=select_types(sentence.tags, format.keeps)) for sentence in sentences]
+    return NerFile(path, sentences, table.kind, table.layout, table.marks, scheme, repairs, export, notes=notes)
+
+
+def entities_left_out(entity_type: str) -> str:
+    """Return the name under which notes count the entities of a type that is not selected."""
+    return f"entities of the type {entity_type!r}"
 
 
 def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
-    """Return the first line of the rarer scheme in a file that mixes BIOES and BILOU."""
     tag_lines = [tag_and_line for row in rows for tag_and_line in zip(row.tags, row.lines, strict=True)]
     bioes_lines = [line for tag, line in tag_lines if tag[0] in "ES"]
     bilou_lines = [line for tag, line in tag_lines if tag[0] in "LU"]
     return min(bioes_lines, bilou_lines, key=len)[0]
 
 
-def _check_tags(path: Path, rows: Sequence[TaggedRows]) -> None:
-    """Raise one `DomainbertError` for all tags that `split_tag` rejects."""
+def _check_tags(path: Path, marks: Sequence[Mark], rows: Sequence[TaggedRows]) -> None:
+    """Raise one `DomainbertError` for all tags that `split_tag` rejects, or before for all entities at `-DOCSTART-`:
+    these lines are not words, so the entities would be lost."""
     problems = Problems(str(path))
+    for mark in marks:
+        if mark.tag is not None and _ENTITY_TAG.match(mark.tag):
+            problems.add(f"{path}:{mark.line}: -DOCSTART- has the tag {mark.tag[:40]!r}; expected O")
+    problems.raise_if_any()
     for row in rows:
         for tag, line in zip(row.tags, row.lines, strict=True):
             try:

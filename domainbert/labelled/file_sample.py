@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.file_kind import Kind, evident_kind, read_first_lines
-from domainbert.corpus.files import format_suffix, read_lines, read_text
-from domainbert.corpus.rows import csv_rows, json_rows
+from domainbert.corpus.file_kind import Kind, evident_kind, first_lines
+from domainbert.corpus.files import Line, format_suffix, read_lines
+from domainbert.corpus.rows import DELIMITERS, Row, csv_rows, json_rows
+from domainbert.labelled.conll import detect_columns
 from domainbert.labelled.label_names import NAMES_KEY
-from domainbert.labelled.row_values import Row, is_whole_number
+from domainbert.labelled.row_values import is_whole_number
 from domainbert.labelled.rows import parallel_rows
 from domainbert.labelled.sets import LabelledFile, Single
 
 _MAX_ROWS = 2000
 _MAX_LINES = 50_000  # of CoNLL
 _SAME_WIDTH = 0.95  # minimum share of lines with the same number of columns; the reader reports the others
-_TABLES: Mapping[str, Kind] = {".csv": "csv", ".tsv": "tsv"}
+_TABLES: Mapping[str, Literal["csv", "tsv"]] = {".csv": "csv", ".tsv": "tsv"}
 _JSON, _JSON_ARRAY = re.compile(r"\s*[\[{]"), re.compile(r"\s*\[")
 _WORD_KEYS = ("tokens", "words")
 _TAG_KEYS = ("tags", "ner_tags", "pos_tags", "labels")
@@ -65,25 +65,35 @@ def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     path = file if isinstance(file, Path) else file.texts
     if path.is_dir():
         return Sample(path, "folder", options=options)
-    if not (first_lines := read_first_lines(path)):
-        raise DomainbertError(f"{path}: is empty; expected labelled texts")
-
-    kind = evident_kind(first_lines) or _TABLES.get(format_suffix(path))
-    if kind == "jsonl" and not _is_one_object(first_lines):
-        is_array = _JSON_ARRAY.match("".join(first_lines))
-        value = _parse_file(path) if is_array else None  # an array may also be the export of an annotation tool
-        rows = [row for _, row in islice(json_rows(path, Problems(str(path))), _MAX_ROWS)]
+    file_lines = read_lines(path)
+    with closing(file_lines):
+        first = first_lines(file_lines)
+        if not first:
+            raise DomainbertError(f"{path}: is empty; expected labelled texts")
+        lines: Iterator[Line] = chain(first, file_lines)
+        content = [line for _, line in first]
+        kind = evident_kind(content) or _TABLES.get(format_suffix(path))
+        if kind == "csv" or kind == "tsv":
+            return _table_sample(path, kind, lines, options)
+        if kind == "conll" or (kind is None and not _JSON.match("".join(content))):
+            return Sample(path, "conll", words=_read_columns(lines), options=options)
+        if kind is None or _is_one_object(content):
+            return Sample(path, "json", value=_parse_json(lines), options=options)
+        value = None
+        if _JSON_ARRAY.match("".join(content)):  # perhaps the export of an annotation tool
+            all_lines = list(lines)
+            value, lines = _parse_json(all_lines), iter(all_lines)
+        rows = [row for _, row in islice(json_rows(path, lines, Problems(str(path))), _MAX_ROWS)]
         return Sample(path, kind, rows=rows, value=value, options=options)
-    if kind == "jsonl" or (kind is None and _JSON.match("".join(first_lines))):
-        return Sample(path, "json", value=_parse_file(path), options=options)
-    if kind == "csv" or kind == "tsv":
-        rows, problems = _read_table(path, kind, quoted=True)
-        if problems.messages:  # perhaps a quote is an ordinary character
-            unquoted_rows, unquoted_problems = _read_table(path, kind, quoted=False)
-            if unquoted_rows and not unquoted_problems.messages:
-                return Sample(path, kind, rows=unquoted_rows, options=options, quoting="none")
-        return Sample(path, kind, rows=rows, options=options)
-    return Sample(path, "conll", words=_read_columns(path), options=options)
+
+
+def _table_sample(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line], options: Mapping[str, str]) -> Sample:
+    rows, is_valid = _read_table(path, kind, lines, quoted=True)
+    if not is_valid:  # perhaps a quote is an ordinary character
+        unquoted_rows, is_valid_unquoted = _read_table(path, kind, read_lines(path), quoted=False)
+        if unquoted_rows and is_valid_unquoted:
+            return Sample(path, kind, rows=unquoted_rows, options=options, quoting="none")
+    return Sample(path, kind, rows=rows, options=options)
 
 
 def _is_one_object(first_lines: Sequence[str]) -> bool:
@@ -95,42 +105,36 @@ def _is_one_object(first_lines: Sequence[str]) -> bool:
     return isinstance(line.get("data"), list)
 
 
-def _parse_file(path: Path) -> Any:
-    """Return the content of a JSON file; None if it is invalid."""
+def _parse_json(lines: Iterable[Line]) -> Any:
     try:
-        return json.loads(read_text(path))
+        return json.loads("\n".join(line for _, line in lines))
     except (ValueError, RecursionError):
         return None  # the reader of the task reports the problem
 
 
-def _read_table(path: Path, kind: Kind, quoted: bool) -> tuple[list[Row], Problems]:
-    """Return the first rows of a CSV or TSV file, and the problems with its lines.
-
-    With `quoted` False, a quote is an ordinary character.
-    """
+def _read_table(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line], quoted: bool) -> tuple[list[Row], bool]:
+    """Return the first rows of a CSV or TSV file, and whether all of them are valid."""
     problems = Problems(str(path))
-    rows = csv_rows(path, "," if kind == "csv" else "\t", problems, quoted)
+    rows = csv_rows(path, lines, DELIMITERS[kind], problems, quoted)
     _, header = next(rows, (1, []))
-    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _MAX_ROWS)], problems
+    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _MAX_ROWS)], not problems.messages
 
 
-def _read_columns(path: Path) -> list[list[str]]:
+def _read_columns(lines: Iterable[Line]) -> list[list[str]]:
     """Return the columns of the lines that have the most frequent number of columns.
 
     Return [] if this number is 1, or if more than a few lines have another number (`_SAME_WIDTH`).
     """
-    with closing(read_lines(path)) as lines:
-        content = [
-            line
-            for _, line in islice(lines, _MAX_LINES)
-            if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-", " -DOCSTART-"))
-        ]
-    with_tabs = 2 * sum("\t" in line for line in content) > len(content)  # most lines have tabs
-    rows = [line.split("\t") if with_tabs else re.split(" +", line.strip(" ")) for line in content]
-    width, count = next(iter(Counter(map(len, rows)).most_common(1)), (0, 0))
-    if width < 2 or count < _SAME_WIDTH * len(rows):
+    content = [
+        (number, line)
+        for number, line in islice(lines, _MAX_LINES)
+        if line.strip(" \t") and not line.startswith(("#", "-DOCSTART-", " -DOCSTART-"))
+    ]
+    columns = detect_columns(content) if content else None
+    if columns is None or columns.width < 2:
         return []
-    return [columns for columns in rows if len(columns) == width]
+    rows = [row for _, line in content if len(row := columns.split(line)) == columns.width]
+    return rows if len(rows) >= _SAME_WIDTH * len(content) else []
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.files import write_text
-from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.corpus.rows import Rows, json_rows
+from domainbert.corpus.rows import Row, Rows, json_rows
 from domainbert.labelled.copies import copy_key, is_short, normal_words
 from domainbert.labelled.items import Labelled, PlainItem, Unit
 from domainbert.labelled.label_names import NAMES_KEY
-from domainbert.labelled.row_values import Row, is_unicode
+from domainbert.labelled.row_values import is_unicode
 from domainbert.labelled.rows import has_json_values
 from domainbert.labelled.sets import (
     FileTask,
@@ -151,10 +150,11 @@ class _FileDivider:
         if isinstance(source, Rows):
             rows = source.numbered(Problems(str(source)))
             return [[_json_line(row) for _, row in rows]]
-        if self.labelled.kind == "jsonl" and "".join(read_first_lines(paths[0])).lstrip().startswith("["):
-            rows = json_rows(paths[0], Problems(str(paths[0])))
+        lines = [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
+        if self.labelled.kind == "jsonl" and next(filter(str.strip, lines[0]), "").lstrip().startswith("["):
+            rows = json_rows(paths[0], enumerate(lines[0], 1), Problems(str(paths[0])))
             return [[_json_line(row) for _, row in rows]]
-        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
+        return lines
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
         """Return the lines before the first unit, then the lines of the chosen units; "" if no unit is chosen."""
@@ -210,7 +210,6 @@ def _with_label_names(rows: str, first_row_of_file: str) -> str:
 
 
 def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> None:
-    """Raise `DomainbertError` if only one fold has a label: training on the other folds would not learn it."""
     folds_with: dict[str, set[int]] = {}
     for unit, fold in zip(units, fold_of, strict=True):
         for label in unit.labels:
@@ -226,7 +225,6 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
 
 
 def _items_of_units(labelled: Labelled[Any]) -> list[list[PlainItem]]:
-    """Return the items of each unit of all files."""
     items_of_units: list[list[PlainItem]] = []
     for file in labelled.parts or [labelled]:
         items_of_file: list[list[PlainItem]] = [[] for _ in file.units()]

@@ -12,8 +12,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
-from domainbert.labelled.items import is_visible
 from domainbert.labelled.label_names import NAMES_KEY, parse_list
+from domainbert.labelled.row_values import is_visible
 from domainbert.labelled.rows import is_prodigy_answer
 
 _PAIR_KEYS = (
@@ -199,7 +199,6 @@ def _or_header(sample: Sample) -> str:
 
 
 def _may_be_labels(values: Sequence[Any]) -> bool:
-    """Whether values are repeated names, decimal numbers, or lists of names or numbers."""
     if not values:
         return False
     lists = [value for value in values if isinstance(value, list)]

@@ -182,15 +182,6 @@ class Labelled(Generic[AnyItem]):
         return [item.content for item in self.items]
 
 
-def is_visible(label: str) -> bool:
-    r"""Whether a label has no surrounding white space and no invisible characters.
-
-    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
-    [True, False, False, False]
-    """
-    return bool(label) and label == label.strip() and label.isprintable()
-
-
 def label_counts(items: Iterable[Item]) -> dict[str, int]:
     """Return how often each label occurs in the items, sorted by label."""
     return dict(sorted(Counter(label for item in items for label in item.labels).items()))
@@ -355,19 +346,3 @@ class SentenceFile(Labelled[AnySentence]):
         """Return the numbers of sentences, documents and words as text for the terminal."""
         grouped = f" in {self.num_documents:,} documents" if self.has_documents else ""
         return f"{counted(len(self.items), 'sentences')}{grouped}, {counted(self.num_words, 'words')}"
-
-
-class Sources:
-    """What the examples of a batch were made from: a value that Lightning neither moves to a device nor changes.
-
-    Attributes:
-        items: labelled items, or contents to predict, in the order of the batch.
-        name: file names of the set.
-        slice_values: for the batches of a validation set, the values of the slices of the whole set.
-        scoring: for the batches of a test set, the scoring of the whole set.
-    """
-
-    def __init__(
-        self, items: Sequence[Any], name: str = "", slice_values: Sequence[str] = (), scoring: Any = None
-    ) -> None:
-        self.items, self.name, self.slice_values, self.scoring = items, name, slice_values, scoring

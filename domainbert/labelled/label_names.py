@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
-from domainbert.labelled.items import is_visible
-from domainbert.labelled.row_values import Row, is_whole_number, problem_with_text, shown
+from domainbert.corpus.rows import Row
+from domainbert.labelled.row_values import is_visible, is_whole_number, problem_with_text, shown
 
 NAMES_KEY = "label_names"
 """Key of the list of label names in the first row of a JSONL file."""
@@ -77,7 +77,6 @@ def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> 
 
 
 def _check_names(names: Any, source: str) -> list[str]:
-    """Return `names`; raise `DomainbertError` if they are not a list of distinct visible strings."""
     if not isinstance(names, list) or not names:
         found = "empty" if names in (None, [], {}) else shown(names)
         raise DomainbertError(f"{source}: the label names are {found}; {_EXPECTED}")
@@ -152,7 +151,6 @@ class LabelReader:
         return ""
 
     def _problem_with_string(self, row: Row) -> str:
-        """Return the reason why a label is not a visible string, or is a list as text; "" if it is a valid string."""
         if problem := problem_with_text(row, self.key, option="format.label_key"):
             return problem.replace("expected a string", "expected a string or whole number")
         value = row[self.key]
@@ -163,7 +161,6 @@ class LabelReader:
         return ""
 
     def _problem_with_known_names(self, value: Any) -> str:
-        """Return the reason why a label is unknown, or may be a name as well as a number; "" if it is valid."""
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
             return f"unknown label {shown(value)}; expected one of the label_names {names}, or its index from 0"

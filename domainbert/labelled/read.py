@@ -46,11 +46,11 @@ def read_labelled(
     Raises:
         DomainbertError: the source has another type, or a file or row is invalid.
     """
-    source = as_plain_list(source)
     if isinstance(source, (str, os.PathLike)):
         on_hub = hub_config is not None or hub_split is not None
         path = Path(source)
         return read_file(task, LabelledFile(path, hub_config=hub_config, hub_split=hub_split) if on_hub else path)
+    source = as_plain_list(source)
     if hasattr(source, "with_format"):  # of `datasets`, which is not imported here
         return read_file(task, dataset_rows(source, name, hub_split))
     if isinstance(source, (LabelledFile, Rows)):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from domainbert.base.errors import HALF_SURROGATE, Problems, format_names
-
-Row = dict[str, Any]
-"""A row of a labelled file: value by key or column."""
+from domainbert.corpus.rows import Row
 
 Parsed = TypeVar("Parsed")
 RawRow = TypeVar("RawRow")
@@ -27,12 +25,21 @@ def is_whole_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def is_visible(label: str) -> bool:
+    r"""Whether a label has no surrounding white space and no invisible characters.
+
+    >>> [is_visible(label) for label in ("time period", "up ", "u\u200bp", "")]
+    [True, False, False, False]
+    """
+    return bool(label) and label == label.strip() and label.isprintable()
+
+
 def is_unicode(text: str) -> bool:
     """Whether a text is valid Unicode: JSON may contain half a surrogate pair, which tokenizers and files reject."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False, option: str = "") -> str:
+def problem_with_text(row: Row, key: str, may_be_empty: bool = False, option: str = "") -> str:
     """Return the reason why `row[key]` is not a non-empty string; "" if it is one. The option `option` has the key."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
@@ -44,14 +51,14 @@ def problem_with_text(row: dict[str, Any], key: str, may_be_empty: bool = False,
     return "" if is_unicode(value) else f"{key!r} {HALF_SURROGATE}"
 
 
-def problem_with_list(row: dict[str, Any], key: str, option: str = "") -> str:
+def problem_with_list(row: Row, key: str, option: str = "") -> str:
     """Return the reason why `row[key]` is not a list; "" if it is one. The option `option` has the key."""
     if key not in row:
         return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
     return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
 
 
-def problem_with_strings(row: dict[str, Any], key: str) -> str:
+def problem_with_strings(row: Row, key: str) -> str:
     """Return the reason why `row[key]` is not a list of non-empty strings; "" if it is one."""
     if problem := problem_with_list(row, key):
         return problem + (" of strings" if key in row else "")

@@ -104,7 +104,6 @@ def with_paths(labelled_set: LabelledSet, paths: Sequence[Path], empty: Sequence
 
 
 def _path_fields(file: Single) -> list[str]:
-    """Return the names of the fields of `LabelledFile` that are set: "path", or "text" and "label"."""
     if isinstance(file, Path):
         return ["path"]
     return [key for key in ("path", "text", "label") if getattr(file, key) is not None]
@@ -135,15 +134,13 @@ def open_rows(file: Readable) -> Readable:
 
     Raise `DomainbertError` if the data set cannot be read, or `hub_split` is set for another file.
     """
-    if isinstance(file, Rows):
-        return file
-    source = LabelledFile(file) if isinstance(file, Path) else file
-    path = source.path
+    path = file if isinstance(file, Path) else getattr(file, "path", None)
     if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED_FILES)):
+        source = file if isinstance(file, LabelledFile) else LabelledFile(path)
         return open_dataset(path, source.hub_config, source.hub_split, source.slices)
-    if source.hub_split is not None:
+    if isinstance(file, LabelledFile) and file.hub_split is not None:
         expected = "expected it only for hub:NAME, or a folder written by save_to_disk"
-        raise DomainbertError(f"{file}: hub_split: found {source.hub_split!r} for a file; {expected}")
+        raise DomainbertError(f"{file}: hub_split: found {file.hub_split!r} for a file; {expected}")
     return file
 
 
@@ -190,7 +187,6 @@ def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
 
 
 def _check_names(files: Sequence[Labelled[Any]]) -> None:
-    """Raise `DomainbertError` if the labels are numbers without names in one file, and names in another."""
     nameless = [file for file in files if file.nameless]
     if not nameless:
         return

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from domainbert.base.errors import DomainbertError
-from domainbert.labelled.items import is_visible
+from domainbert.labelled.row_values import is_visible
 
 Scheme = Literal["IOB1", "IOB2", "BIOES", "BILOU"]
 ModelScheme = Literal["IOB2", "BIOES"]

@@ -16,13 +16,15 @@ from typing import Any, NamedTuple, TypeVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.rows import Rows, json_rows
+from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.corpus.rows import OpenFile, Row
 from domainbert.labelled.conll import read_table
-from domainbert.labelled.formats import TaggedColumns
+from domainbert.labelled.formats import SchemeChoice, TaggedColumns
 from domainbert.labelled.items import PlainItem, SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
-from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
+from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
+from domainbert.labelled.sets import path_of
 
 _TAG_KEYS = ("tags", "ner_tags")
 _LINE_OF_MARK = attrgetter("line")
@@ -151,11 +153,14 @@ class TaggedTable(NamedTuple):
 
     rows: list[TaggedRows]
     marks: list[Mark]
+    kind: Kind
     layout: str
+    scheme: SchemeChoice | None = None
+    """Scheme of the tags if the reader made them, in place of the scheme of the format."""
 
 
-def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> TaggedTable:
-    """Return the sentences and document marks of a CoNLL file; for the columns see `TaggedColumns`.
+def read_columns(file: OpenFile, format: TaggedColumns) -> TaggedTable:
+    """Return the sentences and document marks of a CoNLL file.
 
     Tabs or spaces, whichever most lines use, separate the columns; a no-break space or a control character is part of
     its word. Blank lines end a sentence; `-DOCSTART-` begins a document.
@@ -164,44 +169,38 @@ def read_columns(path: Path, token_column: int | str, tag_column: int | str) -> 
         DomainbertError: the file cannot be read, or has no words; a line has a different number of columns than the
             first line; a Unicode line break outside the words.
     """
-    table = read_table(path, with_header=isinstance(token_column, str) or isinstance(tag_column, str))
-    token = table.column_index(token_column, "format.token_column")
-    tag = table.column_index(tag_column, "format.tag_column")
+    path = path_of(file.source)
+    table = read_table(path, file.lines, isinstance(format.token_column, str) or isinstance(format.tag_column, str))
+    token = table.column_index(format.token_column, "format.token_column")
+    tag = table.column_index(format.tag_column, "format.tag_column")
+    separator, width, _ = table.columns
     if token == tag:
-        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {table.width} has the words; expected tags")
+        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {width} has the words; expected tags")
     table.check_breaks(token)
     marks = []
-    for row in table.marks:
-        mark_tag = row.columns[tag] if len(row.columns) == table.width else None
-        name = " ".join(column for column in row.columns[1:] if column not in _NO_NAME)
-        marks.append(Mark(row.line, mark_tag, name))
+    for line, columns in table.marks:
+        name = " ".join(column for column in columns[1:] if column not in _NO_NAME)
+        marks.append(Mark(line, columns[tag] if len(columns) == width else None, name))
     rows = []
     for block in table.blocks:
         words, tags = ([row.columns[column] for row in block.rows] for column in (token, tag))
         rows.append(TaggedRows(words, tags, [row.line for row in block.rows], block.line, block.document))
-    layout = (
-        f"CoNLL, {table.width} columns separated by {table.separator}, words in column {token}, tags in column {tag}"
-        + (f", {table.left_out:,} lines of CoNLL-U without a word left out" if table.left_out else "")
-    )
-    return TaggedTable(rows, marks, layout)
+    skipped = f", {table.left_out:,} lines of CoNLL-U without a word left out" if table.left_out else ""
+    layout = f"CoNLL, {width} columns separated by {separator}, words in column {token}, tags in column {tag}{skipped}"
+    return TaggedTable(rows, marks, "conll", layout)
 
 
-def sentence_rows(path: Path | Rows, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """Return the `(line, row)` pairs of a JSONL file, or of rows in memory.
+def sentence_rows(file: OpenFile, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
+    """Return the `(line, row)` pairs of JSONL, or of rows in memory.
 
     Texts that an annotator rejected in Prodigy are left out and counted in `left_out`. Invalid rows are added to
     `problems`. Raise `DomainbertError` if no row is left.
     """
-    rows = list(without_rejected(json_rows(path, problems), left_out))
+    rows = list(without_rejected(file.rows(problems), left_out))
     if not rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{path}: no sentences; expected words with tags")
+        raise DomainbertError(f"{file.source}: no sentences; expected words with tags")
     return rows
-
-
-def rows_layout(source: Path | Rows) -> str:
-    """Return the layout of a source, for the terminal: "rows" for rows in memory, "JSONL" for a file."""
-    return "rows" if isinstance(source, Rows) else "JSONL"
 
 
 def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tuple[str, str]:
@@ -216,7 +215,11 @@ def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tupl
 
 
 def read_lists(
-    path: Path | Rows, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: TaggedColumns
+    file: OpenFile,
+    rows: Sequence[tuple[int, Row]],
+    problems: Problems,
+    keys: tuple[str, str],
+    format: TaggedColumns,
 ) -> TaggedTable:
     """Return the sentences in rows of JSONL, at least one; each sentence is a document.
 
@@ -224,7 +227,7 @@ def read_lists(
     numbers, which index the names in `label_names`. Raise `DomainbertError` with all invalid rows.
     """
     line, first_row = rows[0]
-    names = label_names(format.label_names, format.label_names_file, first_row, f"{path}:{line}")
+    names = label_names(format.label_names, format.label_names_file, first_row, f"{file.source}:{line}")
 
     def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
         refuse_other_names(row, first_row)
@@ -235,13 +238,12 @@ def read_lists(
         for document, (line, words, tags) in enumerate(parse_rows(rows, problems, parse))
     ]
     problems.raise_if_any()
-    return TaggedTable(sentences, [], f"{rows_layout(path)}, words in {keys[0]!r}, tags in {keys[1]!r}")
+    return TaggedTable(sentences, [], file.kind, f"{FileKind(file.kind)}, words in {keys[0]!r}, tags in {keys[1]!r}")
 
 
 def _words_and_tags(
     row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Return the words and tags of a row, numbers replaced by `names`; raise `DomainbertError` if they are invalid."""
     tags: Any = row.get(tags_key)
     are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
     problem = _problem_with_indices(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from queue import Queue
 from threading import Thread
 from typing import Any
 
 from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems
-from domainbert.corpus.file_kind import FileKind, Kind, TextFormat, detect_kind, first_lines
-from domainbert.corpus.files import read_lines
+from domainbert.corpus.file_kind import FileKind, Kind, TextFormat
+from domainbert.corpus.rows import Row, open_file
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.contents import Content, text_of
-from domainbert.labelled.row_values import Row
-from domainbert.labelled.rows import iterate_rows
 
 _KINDS: tuple[Kind, ...] = ("lines", "jsonl", "conll", "csv", "tsv")
 
@@ -39,20 +37,16 @@ def read_texts(
     Raises:
         DomainbertError: the kind of the file is unknown, or the file cannot be read; from the iterator: a broken line.
     """
-    lines: Iterable[tuple[int, str]] = read_lines(path)
-    if format == "auto":
-        first = first_lines(lines)
-        kind = detect_kind(path, [line for _, line in first], _KINDS, "format")
-        lines = chain(first, lines)
-    else:
-        kind = FileKind(format)
-    if kind.kind == "conll":
-        return kind, (({text_key: " ".join(words)}, words) for words in read_words(path, token_column, lines))
+    file = open_file(path, format, _KINDS, "format", may_be_stream=True)
+    kind = FileKind(file.kind, file.columns)
+    if file.kind == "conll":
+        words_of_sentences = read_words(path, file.lines, token_column)
+        return kind, (({text_key: " ".join(words)}, words) for words in words_of_sentences)
     problems = Problems(str(path), limit=1)  # the limit raises it at once, as rows are predicted while reading
-    if kind.kind == "lines":
-        rows: Iterator[tuple[int, Row]] = ((number, {text_key: text}) for number, text in lines)
+    if file.kind == "lines":
+        rows: Iterator[tuple[int, Row]] = ((number, {text_key: text}) for number, text in file.lines)
     else:
-        rows = iterate_rows(path, kind.kind, (text_key,), problems, hint=" (set text_key)", lines=lines)
+        rows = file.rows(problems, (text_key,), hint=" (set text_key)")
     return kind, _row_items(path, rows, problems, text_key, content_of)
 
 

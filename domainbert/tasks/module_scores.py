@@ -13,10 +13,10 @@ from torch.distributed import all_gather_object, get_world_size, is_initialized
 from torchmetrics import SumMetric
 
 from domainbert.labelled.contents import located_errors
-from domainbert.labelled.items import Sources
 from domainbert.metrics.headline import LOSS
 from domainbert.tasks.scoring import Scoring, flatten_scores
 from domainbert.tasks.slices import SlicedMetric
+from domainbert.tasks.source_batches import Sources
 from domainbert.tasks.task import Batch, Task
 
 

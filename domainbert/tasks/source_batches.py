@@ -10,9 +10,24 @@ from torch.utils.data import Dataset
 
 from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.packing import Batch, Example, collate
-from domainbert.labelled.items import Sources
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
+
+
+class Sources:
+    """What the examples of a batch were made from: a value that Lightning neither moves to a device nor changes.
+
+    Attributes:
+        items: labelled items, or contents to predict, in the order of the batch.
+        name: file names of the set.
+        slice_values: for the batches of a validation set, the values of the slices of the whole set.
+        scoring: for the batches of a test set, the scoring of the whole set.
+    """
+
+    def __init__(
+        self, items: Sequence[Any], name: str = "", slice_values: Sequence[str] = (), scoring: Any = None
+    ) -> None:
+        self.items, self.name, self.slice_values, self.scoring = items, name, slice_values, scoring
 
 
 class WithSources(Dataset[Batch]):

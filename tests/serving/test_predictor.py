@@ -17,13 +17,13 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import text_example
 from domainbert.data.packing import IGNORE_INDEX, collate
 from domainbert.encoders.packed import Packed
-from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import to_iob2
 from domainbert.metrics.entities import count_entities
 from domainbert.models.loading import load_model
 from domainbert.serving import predictor
 from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.predictor import load_predictor, packed_logits
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.packed_logits import compute_in_parts
 from domainbert.tasks.word_task import TaggedWords
@@ -207,7 +207,7 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
 
 
 def test_tags_of_words_are_valid_whatever_stands_beside_them(runs, tagger):
-    words = [one.words for one in read_conll(runs.labelled("ner", "test")).sentences]
+    words = [one.words for one in read_ner(runs.labelled("ner", "test")).sentences]
     tags = tagger.predict_words(words)
     repaired = tagger.num_repaired
     assert [len(one) for one in tags] == [len(one) for one in words]
@@ -237,7 +237,7 @@ def test_tags_of_other_schemes_are_no_stray_ones(tagger, monkeypatch, tags, repa
 
 def test_a_long_text_is_read_in_windows(runs, tagger):
     """No word is left out, and those in the middle of a window get the tags of that window read alone."""
-    sentences = read_conll(runs.labelled("ner", "test")).sentences
+    sentences = read_ner(runs.labelled("ner", "test")).sentences
     words = [word for sentence in sentences[:40] for word in sentence.words]
     pieces = tagger.tokenizer.encode([" ".join(words)])[0]
     assert len(pieces) > 5 * tagger.max_length

@@ -10,13 +10,13 @@ from seqeval.scheme import IOB2
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.bert.config import BertConfig
-from domainbert.labelled.entities import read_conll
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
 from domainbert.serving import cost
 from domainbert.stages.evaluate import _seed_folders, evaluate
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.word_task import TaggedWords
 
 TYPES = ("drug", "gene")
@@ -190,10 +190,10 @@ def test_predictions_are_written_beside_gold(models, out, tagged):
     predictor = tagger(gold, 0.5, 1)
     evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=test, bootstrap_resamples=100)
     path = out / "predictions" / "one" / "model.conll"
-    written = read_conll(path)
+    written = read_ner(path)
     assert [sentence.tags for sentence in written.sentences] == predictor.answers
-    assert [sentence.tags for sentence in read_conll(path, tag_column=1).sentences] == gold
-    assert [one.document for one in written.sentences] == [one.document for one in read_conll(test).sentences]
+    assert [sentence.tags for sentence in read_ner(path, NerFormat(tag_column=1)).sentences] == gold
+    assert [one.document for one in written.sentences] == [one.document for one in read_ner(test).sentences]
 
 
 def test_entities_of_types_that_are_not_read_are_not_scored(models, out, tmp_path):

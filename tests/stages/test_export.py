@@ -13,7 +13,6 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.crf import crf_of
-from domainbert.labelled.entities import read_conll
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model
@@ -25,6 +24,7 @@ from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.task import Classifier
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Tagger
 from tests.model_cards import run_card
 
@@ -54,7 +54,7 @@ def classifier_folder(runs) -> Path:
 
 @pytest.fixture(scope="module")
 def sentences(runs) -> list[list[str]]:
-    return [one.words for one in read_conll(runs.labelled("ner", "test")).sentences]
+    return [one.words for one in read_ner(runs.labelled("ner", "test")).sentences]
 
 
 def test_what_it_writes_and_says(runs, tagger_folder):

@@ -10,7 +10,6 @@ import pytest
 from domainbert import load_tagger
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
-from domainbert.labelled.entities import read_conll
 from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.stages.predict import predict
 from domainbert.tasks.ner.files import read_ner
@@ -37,13 +36,13 @@ def run(runs, tmp_path):
 @pytest.fixture
 def texts(runs) -> list[str]:
     """The words of the test sentences, some with what tokenizers like to stumble over."""
-    sentences = [" ".join(one.words) for one in read_conll(runs.labelled("ner", "test")).sentences]
+    sentences = [" ".join(one.words) for one in read_ner(runs.labelled("ner", "test")).sentences]
     return ["", "\u00a0 Caf\u00e9 loans\u200b raised  income.", *sentences[:60], "\u4e2d\u56fd [SEP] \U0001f600"]
 
 
 def test_words_give_the_entities_that_evaluate_scored(runs, run):
     rows = run(runs.labelled("ner", "test"))
-    written = read_conll(runs / "ner/predictions/pretrained" / f"{runs.results['ner-pretrained']['best']}.conll")
+    written = read_ner(runs / "ner/predictions/pretrained" / f"{runs.results['ner-pretrained']['best']}.conll")
     assert len(rows) == 110 and sum(len(row["entities"]) for row in rows) > 50
     for row, sentence in zip(rows, written.sentences, strict=True):
         assert row.keys() == {"text", "entities"} and row["text"] == " ".join(sentence.words)
@@ -109,7 +108,7 @@ def test_what_predict_writes_is_a_labelled_file_that_its_model_scores_in_full(ru
 
 
 def test_the_splitting_is_chosen_or_as_recorded(runs, run, tmp_path):
-    texts = [" ".join(one.words) for one in read_conll(runs.labelled("ner", "test")).sentences]
+    texts = [" ".join(one.words) for one in read_ner(runs.labelled("ner", "test")).sentences]
     (tmp_path / "a.txt").write_text("\n".join(text.replace(" .", ".") for text in texts), encoding="utf-8")
     tagger = load_tagger(runs / "ner-pretrained", "32-true")
     recorded = tagger.task.word_splitting

@@ -1,16 +1,29 @@
 import gzip
 from functools import partial
+from itertools import count
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from domainbert.base.errors import DomainbertError
+from domainbert.corpus import files
 from domainbert.corpus.files import read_lines
-from domainbert.labelled.conll import read_words
-from domainbert.labelled.entities import read_conll
+from domainbert.labelled import conll
+from domainbert.labelled.entities import NerFile
+from domainbert.labelled.formats import NerFormat
 from domainbert.serving.texts import read_texts
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import read as read_treebank
+
+
+def read_conll(path: Path, **format: object) -> NerFile:
+    return read_ner(path, NerFormat(kind="conll", **format))
+
+
+def read_words(path: Path, token_column: int = 0) -> list[list[str]]:
+    return list(conll.read_words(path, read_lines(path), token_column))
 
 
 @pytest.fixture
@@ -83,7 +96,7 @@ def test_columns_by_number(write):
     path = write("O A x\nB-a cat x\n")
     file = read_conll(path, token_column=1, tag_column=-3)
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
-    assert list(read_words(path, token_column=1)) == [["A", "cat"]]
+    assert read_words(path, token_column=1) == [["A", "cat"]]
     with pytest.raises(DomainbertError, match=r"format\.tag_column: no column 3; expected 0 to 2"):
         read_conll(path, tag_column=3)
     with pytest.raises(DomainbertError, match=r"format\.tag_column: column 2 of 3 has the words; expected tags"):
@@ -139,7 +152,7 @@ def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, 
     path = write(
         character.join(["A O", "b B-x", "c O"]) + "\n"
     )  # three lines for another program, one of 4 columns here
-    for read in (read_conll, lambda path: list(read_words(path))):
+    for read in (read_conll, read_words):
         with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected only"):
             read(path)
 
@@ -173,27 +186,18 @@ def test_an_extremely_long_line(write, monkeypatch):
         read_conll(path)
 
 
-@pytest.mark.parametrize(
-    "read", [read_conll, lambda path: list(read_words(path, 1)), partial(read_treebank, Parsing())]
-)
+@pytest.mark.parametrize("read", [read_conll, partial(read_words, token_column=1), partial(read_treebank, Parsing())])
 def test_a_sentence_without_an_end_is_not_read_to_its_end(write, monkeypatch, read):
     """Compressed, a file of a few kilobytes may hold a sentence of any length."""
     rows = "".join(f"{number}\tA\tO" + "\t_" * 7 + "\n" for number in range(1, 9))
     path = write(gzip.compress(f"{rows[: len(rows) // 2]}\n{rows * 100}".encode()), "file.conll.gz")
-    numbers = []
-
-    def counted(lines):
-        numbers.append(0)
-        for line in lines:
-            numbers.append(line[0])
-            yield line
-
+    numbers = count(1)
+    decode = files._decode
+    monkeypatch.setattr("domainbert.corpus.files._decode", lambda *arguments: next(numbers) and decode(*arguments))
     monkeypatch.setattr("domainbert.labelled.conll._MAX_LINES", 8)
-    for module in ("domainbert.labelled.conll", "domainbert.tasks.parsing.files"):
-        monkeypatch.setattr(f"{module}.read_lines", lambda path: counted(read_lines(path)))
     with pytest.raises(DomainbertError, match=r"file\.conll\.gz:14: the sentence has more than 8 lines; expected"):
         read(path)
-    assert max(numbers) == 14
+    assert next(numbers) == 15
 
 
 def test_missing_file(tmp_path):
@@ -267,9 +271,9 @@ def test_ncbi_disease(bio_data):
 def test_the_numbers_of_a_treebank_are_not_taken_for_words(write):
     path = write("".join(f"{n}\t{word}" + "\t_" * 8 + "\n" for n, word in enumerate(("Cash", "helped"), 1)))
     with pytest.raises(DomainbertError, match=r":1: column 0 holds word numbers, .* expected token_column: 1"):
-        list(read_words(path))
-    assert list(read_words(path, token_column=1)) == [["Cash", "helped"]]
-    assert list(read_words(write("1 O\n2 O\n"))) == [["1", "2"]]
+        read_words(path)
+    assert read_words(path, token_column=1) == [["Cash", "helped"]]
+    assert read_words(write("1 O\n2 O\n")) == [["1", "2"]]
 
 
 def test_the_words_of_a_treebank_are_read_without_what_stands_beside_them(tmp_path):
@@ -281,9 +285,9 @@ def test_the_words_of_a_treebank_are_read_without_what_stands_beside_them(tmp_pa
     assert str(kind) == "CoNLL"
     assert [content for _, content in items] == [["de", "le", "#"], ["Là"]]
     with pytest.raises(DomainbertError, match=r":4: column 0 holds word numbers, .* expected token_column: 1"):
-        list(read_words(path))
+        read_words(path)
 
 
 def test_a_word_that_is_a_number_sign_is_a_word(write):
-    assert list(read_words(write("# O\n1-2 O\n"))) == [["#", "1-2"]]
-    assert list(read_words(write("#\tO\nC\tO\n"))) == [["#", "C"]]
+    assert read_words(write("# O\n1-2 O\n")) == [["#", "1-2"]]
+    assert read_words(write("#\tO\nC\tO\n")) == [["#", "C"]]

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
-from domainbert.labelled.entities import read_conll
 from domainbert.labelled.row_values import is_unicode
 from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
@@ -23,6 +22,7 @@ from domainbert.stages.finetune import Finetune
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
@@ -337,7 +337,7 @@ def test_predictions_of_conll_and_jsonl_together_keep_every_word(words: list[str
     path = Path(f"model{scoring.suffix}")
     scoring.write(path, [TaggedWords(item.tags, [1.0] * len(item.words)) for item in test.items])
     if scoring.suffix == ".conll":
-        found = [item.words for item in read_conll(path).items]
+        found = [item.words for item in read_ner(path).items]
     else:
         found = [json.loads(line)["tokens"] for line in path.read_text(encoding="utf-8").split("\n")[:-1]]
     assert found == [["Café", "ou"], words]

@@ -15,13 +15,14 @@ from domainbert.encoders.crf import word_marginals
 from domainbert.encoders.packed import Packed
 from domainbert.labelled.entities import Sentence
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.items import Sources, label_set
+from domainbert.labelled.items import label_set
 from domainbert.labelled.tag_schemes import labels_of_types, to_iob2
 from domainbert.tasks.decoding import decode_labels, decode_words, uniform_crf
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Tagger
 from domainbert.tasks.ner.task import CrfNerTask, NerTask
+from domainbert.tasks.source_batches import Sources
 from domainbert.tasks.task import read_task
 from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_words

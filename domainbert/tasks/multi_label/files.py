@@ -8,21 +8,18 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
-from domainbert.base.errors import DomainbertError, Problems, counted
+from domainbert.base.errors import DomainbertError, counted
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import ReaderCounts, TextFile, TextItem, Unit, describe_labels, label_counts
+from domainbert.corpus.rows import Row
+from domainbert.labelled.items import TextFile, TextItem, Unit, describe_labels, label_counts
 from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
-from domainbert.labelled.row_values import Row, is_whole_number, parse_rows, problem_with_list, raise_problems, shown
-from domainbert.labelled.rows import (
-    has_json_values,
-    iterate_labelled_rows,
-    require_texts,
-    text_fields,
-    text_problems,
-    with_location,
-)
+from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
+from domainbert.labelled.rows import TextRows, has_json_values
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
+
+TextFields = dict[str, Any]
+"""Fields of a `TextItem` by name."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +51,21 @@ class MultiLabelFile(TextFile[LabelledText]):
 def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     """Return the texts of a file, with any number of labels each, for `TaskConfig.read`.
 
-    Raises:
-        DomainbertError: unreadable file, no text; an invalid line, text or label, as in classification; labels that are
-            not a list; a duplicate label.
+    Raise `DomainbertError` as in classification, and for labels that are not a list, or a duplicate label.
     """
-    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
-    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
+    format = config.format
+    source = TextRows(file, format)
+    labels = source.label_reader(format)
 
-    def check(row: Row, line: int) -> tuple[int, Row]:
-        """Return the line and the row with its list of labels; raise `DomainbertError` if the row is invalid."""
-        if not has_json_values(kind):
-            row[format.label_key] = _labels_of_column(row[format.label_key], format, notes.changed)
-        raise_problems(*text_problems(row, format), problem_with_list(row, format.label_key, "format.label_key"))
-        return line, row
+    def split(row: Row, line: int) -> tuple[int, tuple[TextFields, list[Any]]]:
+        """Return the line, the fields of a `TextItem` and the list of labels."""
+        if not has_json_values(source.kind):
+            row[labels.key] = _labels_of_column(row[labels.key], format, source.notes.changed)
+        fields = source.fields(row, line, problem_with_list(row, labels.key, "format.label_key"))
+        return line, (fields, row[labels.key])
 
-    labels = LabelReader(format.label_key, names)
-    items = _name_labels(parse_rows(rows, problems, check), format, file, labels, problems)
-    texts = require_texts(items, format, problems)
-    return MultiLabelFile(path_of(file), texts, kind, notes=notes, nameless=labels.nameless)
+    texts = source.require(_name_labels(parse_rows(source.rows, source.problems, split), source, labels))
+    return MultiLabelFile(path_of(file), texts, source.kind, notes=source.notes, nameless=labels.nameless)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
@@ -93,36 +87,35 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 
 
 def _name_labels(
-    rows: Sequence[tuple[int, Row]], format: MultiLabelFormat, file: Readable, reader: LabelReader, problems: Problems
+    rows: Sequence[tuple[int, tuple[TextFields, list[Any]]]], source: TextRows, reader: LabelReader
 ) -> list[LabelledText]:
-    """Return the texts of (line, row) pairs; labels given as 0/1 indicators or as numbers are replaced by names."""
+    """Return the texts of lines with fields and labels; labels given as 0/1 indicators or numbers become names."""
     names = reader.names  # None if the file and its settings have no names
-    label_lists = [row[format.label_key] for _, row in rows]
+    label_lists = [values for _, (_, values) in rows]
     if names is not None and all(_are_indicators(values, len(names)) for values in label_lists):
         return [
-            LabelledText(**text_fields(row, format), labels=tuple(compress(names, values)), line=line)
-            for (line, row), values in zip(rows, label_lists, strict=True)
+            LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in rows
         ]
 
     # as numbers of labels, both [0, 1] and [1, 0] would mean the labels 0 and 1
     has_both_orders = [0, 1] in label_lists and [1, 0] in label_lists
     if names is None and has_both_orders and all(_are_indicators(values, 2) for values in label_lists):
         found = f"{reader.key!r} has two numbers, each 0 or 1, in every row"
-        problems.add(f"{file}: {found}; expected the names of the two labels in format.label_names")
-        problems.raise_if_any()
+        source.problems.add(f"{source.file}: {found}; expected the names of the two labels in format.label_names")
+        source.problems.raise_if_any()
 
-    def parse(row: Row, line: int) -> LabelledText:
+    def parse(row: tuple[TextFields, list[Any]], line: int) -> LabelledText:
         """Return the text of a row whose labels are numbers or names."""
-        values = row[format.label_key]
+        fields, values = row
         label_problems = [reader.problem_with({reader.key: value}, line) for value in values]
-        raise_problems(*(with_location(problem, file, line) for problem in label_problems))
+        raise_problems(*(source.with_location(problem, line) for problem in label_problems))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
         expected = "expected it once (for lists with a 0 or 1 for each label, set format.label_names)"
         raise_problems(*(f"{reader.key!r} has {label!r} more than once; {expected}" for label in duplicates))
-        return LabelledText(**text_fields(row, format), labels=labels, line=line)
+        return LabelledText(**fields, labels=labels, line=line)
 
-    return parse_rows(rows, problems, parse)
+    return parse_rows(rows, source.problems, parse)
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

@@ -3,33 +3,37 @@ Free of torch."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.base.paths import check_regular
-from domainbert.corpus.file_kind import file_kind, read_first_lines
-from domainbert.corpus.rows import Rows, array_rows
-from domainbert.labelled.annotation_tools import Tool, ToolRows, read_tool
+from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.corpus.rows import Row, Rows, open_file
+from domainbert.labelled.annotation_tools import ToolRows, read_brat, read_json_export
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, strip_span, words_inside
-from domainbert.labelled.entities import NerFile, read_conll, tagged_file
+from domainbert.labelled.entities import NerFile, entities_left_out, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
-from domainbert.labelled.row_values import Row, problem_with_list, problem_with_text, raise_problems, shown
+from domainbert.labelled.row_values import problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
-from domainbert.labelled.tag_schemes import select_types, tags_from_spans
-from domainbert.labelled.tagged_files import TaggedRows, read_lists, rows_layout, sentence_rows, word_and_tag_keys
+from domainbert.labelled.tag_schemes import tags_from_spans
+from domainbert.labelled.tagged_files import (
+    TaggedRows,
+    TaggedTable,
+    read_columns,
+    read_lists,
+    sentence_rows,
+    word_and_tag_keys,
+)
 from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
-_ARRAY = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of a JSON array of objects or lists, or of an empty array
 
 
 class _Keys(NamedTuple):
@@ -55,70 +59,54 @@ def read(config: Ner, path: Path | Rows) -> NerFile:
 
 
 def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
-    """Return tagged sentences from CoNLL, JSONL, an export or rows, by `format.kind` or the first lines of the file."""
-    format = format or NerFormat()
-    return _select_types(_read_all_types(path, format), format)
+    """Return tagged sentences from CoNLL, JSONL, an export of an annotation tool or rows in memory.
 
+    `format.kind` or the first lines of the file decide which. Each row of JSONL, and each text of an export, is a
+    separate document. A row has one of these forms:
 
-def _read_all_types(path: Path | Rows, format: NerFormat) -> NerFile:
-    """Return the sentences with the entities of all types, also of types that `format.types` does not select."""
-    if isinstance(path, Rows):
-        return read_ner_jsonl(path, format)
-    check_regular(path)
-    if tool := _detect_tool(path, format):
-        return read_export(path, tool, format)
-    requested = format.kind if format.kind == "conll" or format.kind == "jsonl" else "auto"  # not a tool
-    if file_kind(path, requested, ("conll", "jsonl"), "format.kind").kind == "jsonl":
-        return read_ner_jsonl(path, format)
-    return read_conll(path, format.token_column, format.tag_column, format.scheme, format.repair)
-
-
-def _detect_tool(path: Path, format: NerFormat) -> Tool | None:
-    """Return the tool that wrote a file or folder, from `format.kind` or the first lines; None for CoNLL and JSONL."""
-    if format.kind == "brat" or (format.kind == "auto" and path.is_dir()):
-        return "brat"
-    if format.kind == "json" or format.kind == "label_studio":
-        return format.kind
-    if format.kind != "auto" or not _ARRAY.match("\n".join(read_first_lines(path))):
-        return None
-    _, first_value = next(array_rows(path, Problems(str(path))), (1, None))
-    return "label_studio" if isinstance(first_value, dict) and "data" in first_value else "json"
-
-
-def _select_types(file: NerFile, format: NerFormat) -> NerFile:
-    """Return the file with only the entities of `format.types`; the notes of the file count entities left out."""
-    if format.types is None:
-        return file
-    for sentence in file.sentences:
-        file.notes.left_out.update(_left_out(label) for label in sentence.labels if not format.keeps(label))
-    selected = [replace(sentence, tags=select_types(sentence.tags, format.keeps)) for sentence in file.sentences]
-    return replace(file, items=selected)
-
-
-def _left_out(entity_type: str) -> str:
-    """Return the name under which notes count the entities of a type that is not selected."""
-    return f"entities of the type {entity_type!r}"
-
-
-def read_export(path: Path, tool: Tool, format: NerFormat) -> NerFile:
-    """Return the sentences of an export of an annotation tool, see `annotation_tools`; each text is a document.
+    - `{"tokens": ["A", ...], "tags": ["O", ...]}`, or `ner_tags` in place of `tags`; tags may be numbers, which index
+      the names in `label_names`;
+    - `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, or `type` in place of `label`, as
+      `predict` writes it, or entities as `[start, end, label]`. BERT's normalizer and pre-tokenizer split a text into
+      words at white space and punctuation; entities must begin and end at word boundaries.
 
     Raises:
-        DomainbertError: as `read_ner_jsonl`; two different annotations of a text, and `annotator` selects none; a
-            discontinuous entity; no text.
+        DomainbertError: as `read_columns` and `tagged_file`; an invalid line, a missing key, a value of the wrong type,
+            lists of different length, a number without a name; an entity outside its text, not aligned with words, or
+            overlapping another entity; no text; see also `annotation_tools`.
     """
-    problems = Problems(str(path))
-    export = read_tool(path, tool, format, problems)
+    format = format or NerFormat()
+    problems, notes = Problems(str(path)), ReaderCounts()
+    if isinstance(path, Path) and (format.kind == "brat" or (format.kind == "auto" and path.is_dir())):
+        return _read_export(path, read_brat(path, format, problems), format, problems)
+    kind = "json" if format.kind == "label_studio" else format.kind
+    file = open_file(path, kind, ("conll", "jsonl"), reads_exports=True)
+    if file.kind == "conll":
+        return tagged_file(path_of(path), read_columns(file, format), format, notes)
+    if file.kind == "json":
+        return _read_export(path_of(path), read_json_export(path_of(path), format, problems), format, problems)
+    rows = sentence_rows(file, problems, notes.left_out)
+    line, first_row = rows[0]
+    keys = _detect_keys(f"{path}:{line}", first_row, format)
+    if keys.is_text:
+        texts = ToolRows(str(FileKind(file.kind)), rows, notes.left_out)
+        return _read_entities(path, texts, keys, format, problems)
+    table = read_lists(file, rows, problems, (keys.content, keys.labels), format)
+    return tagged_file(path_of(path), table, format, notes)
+
+
+def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Problems) -> NerFile:
+    """Return the sentences of an export of an annotation tool; each text is a document."""
     if not export.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
-    if tool != "json":  # `read_tool` names the keys of the rows
-        return _read_entities(path, export, _Keys(format.text_key, ENTITY_KEYS[0], is_text=True), format, problems)
-    problems.raise_if_any()  # before the first row decides on the keys
-    line, first_row = export.rows[0]
-    keys = _detect_keys(f"{path}:{line}", first_row, format)
-    if not keys.is_text:
-        return read_ner_jsonl(path, format)
+    keys = _Keys(format.text_key, ENTITY_KEYS[0], is_text=True)
+    if export.layout == "JSON":  # otherwise the tool's reader names the keys of the rows
+        problems.raise_if_any()  # before the first row decides on the keys
+        line, first_row = export.rows[0]
+        keys = _detect_keys(f"{path}:{line}", first_row, format)
+        if not keys.is_text:
+            return read_ner(path, replace(format, kind="jsonl"))
     return _read_entities(path, export, keys, format, problems)
 
 
@@ -145,41 +133,10 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
                 problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    layout = f"{table.layout}, {where}"
-    file = tagged_file(path_of(path), _row_kind(path), tagged, scheme="IOB2", repair=False, layout=layout)
-    is_export = table.layout != rows_layout(path)  # otherwise JSONL or rows, which can be divided into folds
-    return replace(file, export=table.layout if is_export else "", notes=notes)
-
-
-def _row_kind(path: Path | Rows) -> Literal["jsonl", "rows"]:
-    return "rows" if isinstance(path, Rows) else "jsonl"
-
-
-def read_ner_jsonl(path: Path | Rows, format: NerFormat) -> NerFile:
-    """Return the sentences of JSONL or rows in memory; each row is a separate document.
-
-    A row has one of these forms:
-
-    - `{"tokens": ["A", ...], "tags": ["O", ...]}`, or `ner_tags` in place of `tags`; tags may be numbers, which index
-      the names in `label_names`;
-    - `{"text": "...", "entities": [{"start": 0, "end": 3, "label": "gene"}]}`, or `type` in place of `label`, as
-      `predict` writes it, or entities as `[start, end, label]`. BERT's normalizer and pre-tokenizer split a text into
-      words at white space and punctuation; entities must begin and end at word boundaries.
-
-    Raises:
-        DomainbertError: an invalid line, a missing key, a value of the wrong type, lists of different length, a number
-            without a name; an entity outside its text, not aligned with words, or overlapping another entity.
-    """
-    problems, left_out = Problems(str(path)), Counter[str]()
-    rows = sentence_rows(path, problems, left_out)
-    line, first_row = rows[0]
-    keys = _detect_keys(f"{path}:{line}", first_row, format)
-    if not keys.is_text:
-        table = read_lists(path, rows, problems, (keys.content, keys.labels), format)
-        file = tagged_file(path_of(path), _row_kind(path), table.rows, format.scheme, format.repair, table.layout)
-        file.notes.left_out.update(left_out)
-        return file
-    return _read_entities(path, ToolRows(rows_layout(path), rows, left_out), keys, format, problems)
+    kind: Kind = "rows" if isinstance(path, Rows) else "jsonl"
+    export = "" if table.layout == str(FileKind(kind)) else table.layout
+    tagged_table = TaggedTable(tagged, [], kind, f"{table.layout}, {where}", scheme="IOB2")
+    return tagged_file(path_of(path), tagged_table, format, notes, export)
 
 
 def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
@@ -238,7 +195,7 @@ def _words_of_text(
         if format.keeps(entity.type):
             entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
         else:
-            notes.left_out[_left_out(entity.type)] += 1
+            notes.left_out[entities_left_out(entity.type)] += 1
     entities.sort(key=lambda entity: (entity.start, entity.end))
     problems += _overlap_problems(text, entities, locate)
     for entity in entities:
@@ -275,7 +232,6 @@ def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
 
 
 def _parse_entity(text: str, value: Any, index: int) -> _Entity:
-    """Return an entity from a JSON object, or from a list of start, end and label."""
     if isinstance(value, list) and len(value) == 3:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):

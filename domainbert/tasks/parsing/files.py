@@ -14,14 +14,14 @@ from typing_extensions import override
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
-from domainbert.corpus.files import read_lines
+from domainbert.corpus.files import Line, read_lines
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.conll import check_lengths
-from domainbert.labelled.items import PlainItem, SentenceFile, Unit, describe_labels, is_visible, label_set
+from domainbert.labelled.conll import split_blocks
+from domainbert.labelled.items import PlainItem, SentenceFile, Unit, describe_labels, label_set
+from domainbert.labelled.row_values import is_visible
 from domainbert.tasks.parsing.config import Parsing, ParsingFormat
 from domainbert.tasks.parsing.trees import find_cycle, roots
 
-Line = tuple[int, str]
 Row = tuple[int, list[str]]  # line number and columns
 
 COLUMNS = 10
@@ -118,7 +118,8 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
         raise DomainbertError(f"{path}: found rows; expected the path of a treebank in CoNLL-U or CoNLL-X")
     check_regular(path)
     problems = Problems(str(path))
-    blocks = list(_blocks(path))
+    groups = split_blocks(path, read_lines(path), is_row=lambda line: bool(line[1].strip()))
+    blocks = [list(lines) for is_sentence, lines in groups if is_sentence]
     begins_document = [any(_NEW_DOCUMENT.match(text) for _, text in block) for block in blocks]
     # the number of document marks up to each sentence, which is the index of its document if documents are marked
     documents = list(accumulate(map(int, begins_document)))
@@ -138,7 +139,6 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
 
 
 def _is_punctuation(word: str, tag: str) -> bool:
-    """Whether a word is punctuation: by its tag, or if the file has no tags (CoNLL-X) by its characters."""
     if tag != _UNDEFINED:
         return tag in PUNCTUATION_TAGS
     return all(unicodedata.category(character)[0] == "P" for character in word)
@@ -149,15 +149,7 @@ def is_word(row: str) -> bool:
     return not row.startswith("#") and not any(pattern.match(row) for pattern in _SKIPPED.values())
 
 
-def _blocks(path: Path) -> Iterator[list[Line]]:
-    """Yield blocks of numbered lines separated by blank lines."""
-    for has_text, lines in groupby(check_lengths(path, read_lines(path)), key=lambda line: bool(line[1].strip())):
-        if has_text:
-            yield list(lines)
-
-
 def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: ParsingFormat, document: int) -> Sentence:
-    """Return the sentence of a block of lines; `words` has the columns of those lines that are words."""
     columns_of_words = [columns for _, columns in words]
     first_line, _ = block[0]
     return Sentence(
@@ -172,7 +164,6 @@ def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: Parsing
 
 
 def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """Yield (line, message) for invalid rows."""
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
@@ -190,7 +181,6 @@ def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
 
 
 def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
-    """Yield (line, message) if the heads of a sentence do not form a tree."""
     heads = [int(columns[HEAD]) for _, columns in words]
     root_words = roots(heads)
     if heads and not root_words:

@@ -7,7 +7,7 @@ import re
 import reprlib
 import zlib
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -20,7 +20,7 @@ from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.files import open_bytes, read_text, unreadable
-from domainbert.corpus.rows import Rows, json_rows, object_with_unique_keys
+from domainbert.corpus.rows import Row, Rows, object_with_unique_keys, open_file
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.items import Labelled, PlainItem, ReaderCounts, Unit, distinct_indices
 from domainbert.labelled.row_values import (
@@ -35,8 +35,6 @@ from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering
-
-Row = dict[str, Any]
 
 _MAX_FIRST_LINE = 1 << 20  # bytes read to detect the format
 _BEGINS_ARRAY = re.compile(rb"(\xef\xbb\xbf)?\s*\[\s*(\{|$)")  # a byte order mark may come first
@@ -164,28 +162,25 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
             context or answer; an answer that is not at its offset in the context; in JSON a question without an answer
             and without `is_impossible`, or with both; a duplicate id.
     """
-    requested, problems, notes = config.format.kind, Problems(str(path)), ReaderCounts()
-    rows: Iterable[tuple[int, Row]]
-    if isinstance(path, Rows):
-        kind: Literal["json", "jsonl", "rows"] = "rows"
-        rows = json_rows(path, problems)
+    kind, problems, notes = config.format.kind, Problems(str(path)), ReaderCounts()
+    if kind == "auto" and isinstance(path, Path):
+        kind = _detect_kind(path)
+    file = open_file(path, kind, ("json", "jsonl"))
+    if file.kind == "json":
+        questions = parse_rows(_squad_rows(path_of(path), problems), problems, _parse_squad)
     else:
-        check_regular(path)
-        kind = _detect_kind(path) if requested == "auto" else requested
-        rows = _squad_rows(path, problems) if kind == "json" else json_rows(path, problems)
-    if kind != "json":
-        rows = without_rejected(rows, notes.left_out)
-    questions = parse_rows(rows, problems, _parse_squad if kind == "json" else _parse_jsonl)
+        questions = parse_rows(without_rejected(file.rows(problems), notes.left_out), problems, _parse_jsonl)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
         raise DomainbertError(f"{path}: no questions; expected at least one with its context")
-    return QuestionFile(path_of(path), questions, kind, notes=notes)
+    return QuestionFile(path_of(path), questions, file.kind, notes=notes)
 
 
 def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
     """Return "jsonl" if the first line that is not blank is a JSON object that is not a whole SQuAD file, or begins an
-    array of objects; otherwise "json"."""
+    array of objects; otherwise "json". Reads bytes: the whole file may be a single line."""
+    check_regular(path)
     try:
         with open_bytes(path) as stream:
             line = next(filter(bytes.strip, iter(partial(stream.readline, _MAX_FIRST_LINE), b"")), b"")
@@ -224,7 +219,6 @@ def _parse_squad(row: Row, line: int) -> Question:
 
 
 def _parse_jsonl(row: Row, line: int) -> Question:
-    """Return the question of a JSONL row; raise `DomainbertError` if it is invalid."""
     id, answers = row.get("id", str(line)), row.get("answers")
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
@@ -241,7 +235,6 @@ def _parse_jsonl(row: Row, line: int) -> Question:
 
 
 def _build_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line: int) -> Question:
-    """Return a question with the answers (text, start); raise `DomainbertError` if a text or an answer is invalid."""
     raise_problems(problem_with_text(row, "question"), problem_with_text(row, "context"))
     context = row["context"]
     raise_problems(*(_problem_with_answer(text, start, context) for text, start in answers))
@@ -249,7 +242,6 @@ def _build_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line:
 
 
 def _problem_with_answer(text: Any, start: Any, context: str) -> str:
-    """Return the reason why an answer is invalid; "" if it is valid."""
     if problem := problem_with_text({"text": text}, "text"):
         return f"answer: {problem}"
     if not any(character.isprintable() and not character.isspace() for character in text):
@@ -264,7 +256,6 @@ def _problem_with_answer(text: Any, start: Any, context: str) -> str:
 
 
 def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
-    """Add duplicate ids to `problems`: ids identify predictions."""
     seen: set[str] = set()
     for item in questions:
         if item.id in seen:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems, format_names
+from domainbert.base.errors import format_names
+from domainbert.corpus.rows import Row
 from domainbert.labelled.infer_columns import DECIMAL
-from domainbert.labelled.items import PlainItem, ReaderCounts, TextFile, TextItem
-from domainbert.labelled.row_values import parse_rows, raise_problems, shown
-from domainbert.labelled.rows import (
-    has_json_values,
-    iterate_text_rows,
-    require_texts,
-    text_fields,
-    text_problems,
-    with_location,
-)
+from domainbert.labelled.items import PlainItem, TextFile, TextItem
+from domainbert.labelled.row_values import shown
+from domainbert.labelled.rows import TextRows, has_json_values
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression
 
@@ -53,28 +46,20 @@ class NumberFile(TextFile[NumberedText]):
 def read(config: Regression, file: Readable) -> NumberFile:
     """Return the texts of a file in JSONL, or CSV or TSV with a header, with one number each, for `TaskConfig.read`.
 
-    Files in .gz and .zst are decompressed.
-
-    Raises:
-        DomainbertError: unknown format, unreadable file, no text; an invalid line; a missing key or an empty text; a
-            value that is not a number, not finite, or beyond 1e30.
+    Raise `DomainbertError` as `TextRows`, and for a value that is not a number, not finite, or beyond 1e30.
     """
-    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
-    kind, rows = iterate_text_rows(file, format, problems, notes)
+    source, key = TextRows(file, config.format), config.format.label_key
 
-    def parse(row: dict[str, Any], line: int) -> NumberedText:
-        if not has_json_values(kind) and DECIMAL.fullmatch(row[format.label_key].strip()):
-            row[format.label_key] = float(row[format.label_key])
-        number_problem = with_location(_problem_with_number(row, format.label_key), file, line)
-        raise_problems(*text_problems(row, format), number_problem)
-        return NumberedText(**text_fields(row, format), number=float(row[format.label_key]), line=line)
+    def parse(row: Row, line: int) -> NumberedText:
+        if not has_json_values(source.kind) and DECIMAL.fullmatch(row[key].strip()):
+            row[key] = float(row[key])
+        fields = source.fields(row, line, _problem_with_number(row, key))
+        return NumberedText(**fields, number=float(row[key]), line=line)
 
-    texts = require_texts(parse_rows(rows, problems, parse), format, problems)
-    return NumberFile(path_of(file), texts, kind, notes=notes)
+    return NumberFile(path_of(file), source.items(parse), source.kind, notes=source.notes)
 
 
-def _problem_with_number(row: dict[str, Any], key: str) -> str:
-    """Return the reason why `row[key]` is not a valid target; "" if it is valid."""
+def _problem_with_number(row: Row, key: str) -> str:
     if key not in row:
         return f"no key {key!r}; found {format_names(row)} (set format.label_key)"
     value = row[key]

@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import TextFormat
 from domainbert.labelled.infer_columns import row_keys
-from domainbert.labelled.items import is_visible
+from domainbert.labelled.row_values import is_visible
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.config import DetectedTask, Distillation, FormatDetector, NullLabelEvaluation, TaskConfig
 

@@ -6,30 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby
-from typing import Any
 
 from typing_extensions import override
 
-from domainbert.base.errors import Problems, counted
+from domainbert.base.errors import counted
 from domainbert.corpus.file_kind import FileKind
-from domainbert.labelled.items import (
-    Labelled,
-    PlainItem,
-    ReaderCounts,
-    Unit,
-    describe_labels,
-    distinct_indices,
-    label_set,
-)
-from domainbert.labelled.label_names import LabelReader
-from domainbert.labelled.row_values import parse_rows, raise_problems
-from domainbert.labelled.rows import (
-    iterate_labelled_rows,
-    problems_with_slices,
-    require_texts,
-    slices_of,
-    with_location,
-)
+from domainbert.corpus.rows import Row
+from domainbert.labelled.items import Labelled, PlainItem, Unit, describe_labels, distinct_indices, label_set
+from domainbert.labelled.row_values import raise_problems
+from domainbert.labelled.rows import TextRows, problems_with_slices, slices_of
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import NO_MARKERS, MarkedText, marked_text
@@ -92,21 +77,17 @@ class RelationFile(Labelled[RelatedEntities]):
 
 
 def read(config: Relations, file: Readable) -> RelationFile:
-    """Return the texts of a file, for `TaskConfig.read`; relations are names or numbers, as in classification.
+    """Return the texts of a file, for `TaskConfig.read`; relations are names or numbers, as in classification. For the
+    entities see `marked_text`."""
+    format = config.format
+    source = TextRows(file, format)
+    labels = source.label_reader(format)
 
-    Raises:
-        DomainbertError: unreadable file, no text; an invalid line, text or label, as in classification; invalid
-            entities, see `marked_text`.
-    """
-    format, problems, notes = config.format, Problems(str(file)), ReaderCounts()
-    kind, names, rows = iterate_labelled_rows(file, format, problems, notes)
-    labels = LabelReader(format.label_key, names)
-
-    def parse(row: dict[str, Any], line: int) -> RelatedEntities:
+    def parse(row: Row, line: int) -> RelatedEntities:
         content = marked_text(row, format.text_key, format)
-        label_problem = with_location(labels.problem_with(row, line), file, line)
+        label_problem = source.with_location(labels.problem_with(row, line), line)
         raise_problems(label_problem, *problems_with_slices(row, format.slice_keys))
         return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
 
-    items = require_texts(parse_rows(rows, problems, parse), format, problems)
-    return RelationFile(path_of(file), items, kind, notes=notes, nameless=labels.nameless)
+    items = source.items(parse)
+    return RelationFile(path_of(file), items, source.kind, notes=source.notes, nameless=labels.nameless)

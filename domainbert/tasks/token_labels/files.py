@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from domainbert.base.errors import Problems, counted
-from domainbert.corpus.file_kind import file_kind
-from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import ReaderCounts, format_counts, is_visible, label_counts
-from domainbert.labelled.row_values import shown
+from domainbert.corpus.rows import Rows, open_file
+from domainbert.labelled.items import ReaderCounts, format_counts, label_counts
+from domainbert.labelled.row_values import is_visible, shown
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tagged_files import (
     TaggedFile,
@@ -39,24 +38,23 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
 def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     """Return the sentences of a file, for `TaskConfig.read`.
 
-    Raises:
-        DomainbertError: unknown format; errors of `read_columns` or `read_lists`; no sentence; a label with surrounding
-            white space or invisible characters, or in a line that begins a document.
+    Raise `DomainbertError` as `read_columns` and `read_lists`, and for a label with surrounding white space, with
+    invisible characters, or in a line that begins a document.
     """
     format = config.format
-    kind = file_kind(path, format.kind, ("conll", "jsonl"), "format.kind").kind
+    file = open_file(path, format.kind, ("conll", "jsonl"))
     problems, notes = Problems(str(path)), ReaderCounts()
-    if kind != "conll" or isinstance(path, Rows):
-        rows = sentence_rows(path, problems, notes.left_out)
-        line, first_row = rows[0]
-        table = read_lists(path, rows, problems, word_and_tag_keys(f"{path}:{line}", first_row, format), format)
+    if file.kind == "conll":
+        table = read_columns(file, format)
     else:
-        table = read_columns(path, format.token_column, format.tag_column)
+        rows = sentence_rows(file, problems, notes.left_out)
+        line, first_row = rows[0]
+        table = read_lists(file, rows, problems, word_and_tag_keys(f"{path}:{line}", first_row, format), format)
     _check_labels(path, table.rows, problems)
     _check_marks(path, table, config.outside, problems)
     problems.raise_if_any()
     sentences = [TaggedSentence(row.words, row.tags, row.line, row.document) for row in table.rows]
-    return TokenLabelFile(path_of(path), sentences, kind, table.layout, table.marks, notes=notes)
+    return TokenLabelFile(path_of(path), sentences, table.kind, table.layout, table.marks, notes=notes)
 
 
 def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
