@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from statistics import mode
 from typing import Literal, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.file_kind import CONLLU_COLUMNS, is_word_numbering, strip_conllu_extras
+from domainbert.corpus.file_kind import CONLLU_COLUMNS, Kind, is_word_numbering, strip_conllu_extras
 from domainbert.corpus.files import Line
+from domainbert.labelled.formats import SchemeChoice, TaggedColumns
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"expected only \n or \r\n as line ends: remove it, or replace it by \n"
 _NO_WORDS = "no words; expected one word per line, with its columns"
+_NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _MAX_LINES = 1_000_000  # of a sentence, which is held in memory
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
+
+
+Row = tuple[int, list[str]]
+"""Line of a word, and its columns."""
 
 
 class Columns(NamedTuple):
@@ -36,104 +41,127 @@ class Columns(NamedTuple):
         belongs to its word."""
         return line.split("\t") if self.separator == "tabs" else re.split(" +", line.strip(" "))
 
-
-class Row(NamedTuple):
-    """The columns of one word, and its line in the file."""
-
-    line: int
-    columns: list[str]
-
-
-class Block(NamedTuple):
-    """The rows of one sentence, and its document number, from 0."""
-
-    document: int
-    rows: list[Row]
-    line: int
-    """First line of the sentence, including the comments of a treebank."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """The words of a CoNLL file; each row has `columns.width` non-empty columns."""
-
-    path: Path
-    columns: Columns
-    names: list[str] | None
-    blocks: list[Block]
-    marks: list[Row]
-    """The `-DOCSTART-` lines: outside blocks, with any number of columns."""
-    left_out: int = 0
-    """Skipped lines of a treebank: comments, multiword tokens, empty nodes."""
-
-    def column_index(self, column: int | str, option: str) -> int:
+    def index_of(self, path: Path, column: int | str, names: Sequence[str] | None, option: str) -> int:
         """Return the index of a column, from 0, given the value of `option`: a name, or an index that may be negative.
 
-        Raise `DomainbertError` if the column does not exist, or the header repeats its name.
+        Raise `DomainbertError` if the column does not exist, or the header (`names`) repeats its name.
         """
         if isinstance(column, str):
-            names = self.names or []
+            names = names or []
             if names.count(column) != 1:
                 count = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
-                raise DomainbertError(f"{self.path}: {option}: {count}; the header names {format_names(names)}")
+                raise DomainbertError(f"{path}: {option}: {count}; the header names {format_names(names)}")
             return names.index(column)
-        width = self.columns.width
-        if not -width <= column < width:
-            raise DomainbertError(f"{self.path}: {option}: no column {column}; expected 0 to {width - 1}")
-        return column % width
-
-    def check_breaks(self, word_column: int) -> None:
-        """Raise `DomainbertError` for Unicode line breaks (U+2028, form feed, ...) outside the column of the words.
-
-        In a word, a line break is data, and other columns such as the lemma may repeat it. Elsewhere it was meant to
-        end the line, and the words after it would be lost.
-        """
-        problems = Problems(str(self.path))
-        for row in (row for block in self.blocks for row in block.rows):
-            for index, column in enumerate(row.columns):
-                if (match := _BREAK.search(column)) and not _BREAK.search(row.columns[word_column]):
-                    problems.add(f"{self.path}:{row.line}: U+{ord(match[0]):04X} in column {index}; {_LINE_ENDS}")
-        problems.raise_if_any()
+        if not -self.width <= column < self.width:
+            raise DomainbertError(f"{path}: {option}: no column {column}; expected 0 to {self.width - 1}")
+        return column % self.width
 
 
-def read_table(path: Path, lines: Iterable[Line], with_header: bool) -> Table:
-    """Return the table of a CoNLL file, whose columns are separated by tabs or by spaces, whichever most lines use.
+class _Sentence(NamedTuple):
+    """Lines of the words of a sentence, its document number, its first line, and the number of lines left out."""
 
-    Blank lines and -DOCSTART- end a sentence; without -DOCSTART- each sentence is a document. Comments, multiword
-    tokens and empty nodes of CoNLL-U are skipped. With `with_header` the first line names the columns.
+    document: int
+    line: int
+    words: list[Line]
+    left_out: int
+
+
+class TaggedRows(NamedTuple):
+    """One sentence as in the file; `lines` has the line of each word."""
+
+    words: list[str]
+    tags: list[str]
+    lines: list[int]
+    line: int
+    document: int
+    text: str | None = None
+
+
+class Mark(NamedTuple):
+    """A line that begins a document."""
+
+    line: int
+    tag: str | None
+    """Tag of the line; None if it does not have all columns."""
+    name: str
+    """Text after the mark, such as the id of an abstract."""
+
+
+class TaggedTable(NamedTuple):
+    """Sentences and document marks of a file, and a description of its layout."""
+
+    rows: list[TaggedRows]
+    marks: list[Mark]
+    kind: Kind
+    layout: str
+    scheme: SchemeChoice | None = None
+    """Scheme of the tags if the reader made them, in place of the scheme of the format."""
+
+
+def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> TaggedTable:
+    """Return the sentences and document marks in the lines of a CoNLL file.
+
+    Tabs or spaces, whichever most lines use, separate the columns. Blank lines and -DOCSTART- end a sentence; without
+    -DOCSTART- each sentence is a document. Comments, multiword tokens and empty nodes of CoNLL-U are skipped.
 
     Raises:
         DomainbertError: the file cannot be read or has no words; a sentence has more than a million lines; a row has a
-            different width, an empty column, a carriage return or a byte order mark.
+            different width, an empty column, a carriage return or a byte order mark; a Unicode line break outside the
+            words.
     """
+    with_header = isinstance(format.token_column, str) or isinstance(format.tag_column, str)
+    names, marks, sentences = _split_sentences(path, lines, with_header)
+    words = [line for sentence in sentences for line in sentence.words]
+    columns = detect_columns(words, names)
+    rows = _split_rows(path, words, columns)
+    _check_marks(path, marks)
+    token = columns.index_of(path, format.token_column, names, "format.token_column")
+    tag = columns.index_of(path, format.tag_column, names, "format.tag_column")
+    separator, width, _ = columns
+    if token == tag:
+        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {width} has the words; expected tags")
+    _check_breaks(path, rows, token)
+    left_out = sum(sentence.left_out for sentence in sentences)
+    skipped = f", {left_out:,} lines of CoNLL-U without a word left out" if left_out else ""
+    layout = f"CoNLL, {width} columns separated by {separator}, words in column {token}, tags in column {tag}{skipped}"
+    remaining, tagged = iter(rows), []
+    for index, sentence in enumerate(sentences):
+        numbers, columns_of_rows = zip(*islice(remaining, len(sentence.words)), strict=True)
+        tokens, tags = ([row[column] for row in columns_of_rows] for column in (token, tag))
+        document = sentence.document if marks else index
+        tagged.append(TaggedRows(tokens, tags, list(numbers), sentence.line, document))
+    return TaggedTable(tagged, [_read_mark(mark, columns, tag) for mark in marks], "conll", layout)
+
+
+def _split_sentences(
+    path: Path, lines: Iterable[Line], with_header: bool
+) -> tuple[list[str] | None, list[Line], list[_Sentence]]:
+    """Return the names in the header or None, the -DOCSTART- lines, and the sentences, at least one."""
     names: list[str] | None = None
     marks: list[Line] = []
-    sentences: list[tuple[int, int, list[Line]]] = []  # document, first line, lines of the words
-    document = left_out = 0
-    for is_row, group in split_blocks(path, lines):
+    sentences: list[_Sentence] = []
+    document = 0
+    for is_sentence, group in split_blocks(path, lines):
         block = list(group)
-        if is_row and with_header and names is None:
+        if is_sentence and with_header and names is None:
             _, header = block.pop(0)
             names = _column_names(header)
-        if not is_row and (new_marks := [line for line in block if _DOCSTART.match(line[1])]):
+        if not is_sentence and (new_marks := [line for line in block if _DOCSTART.match(line[1])]):
             marks += new_marks
-            document = sentences[-1][0] + 1 if sentences else 0  # words before the first mark belong to document 0
-        elif is_row and block:
+            document = sentences[-1].document + 1 if sentences else 0  # words before the first mark: document 0
+        elif is_sentence and block:
             words = strip_conllu_extras(block)  # never empty: a block of only comments is returned unchanged
-            sentences.append((document, block[0][0], words))
-            left_out += len(block) - len(words)
+            sentences.append(_Sentence(document, block[0][0], words, left_out=len(block) - len(words)))
     if not sentences:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
-    columns = detect_columns([line for *_, words in sentences for line in words], names)
-    problems = Problems(str(path))
-    blocks = [
-        Block(document if marks else index, _split_rows(words, columns, problems), first_line)
-        for index, (document, first_line, words) in enumerate(sentences)
-    ]
-    problems.raise_if_any()
-    _check_marks(path, marks)
-    mark_rows = [Row(number, columns.split(line)) for number, line in marks]
-    return Table(path, columns, names, blocks, mark_rows, left_out)
+    return names, marks, sentences
+
+
+def _read_mark(mark: Line, expected: Columns, tag_column: int) -> Mark:
+    number, line = mark
+    columns = expected.split(line)
+    name = " ".join(column for column in columns[1:] if column not in _NO_NAME)
+    return Mark(number, columns[tag_column] if len(columns) == expected.width else None, name)
 
 
 def _is_row(line: Line) -> bool:
@@ -159,18 +187,10 @@ def split_blocks(
 
 
 def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -> Iterator[list[str]]:
-    """Yield a list of the words of each sentence of a CoNLL file, with or without tags, while reading it.
+    """Yield a list of the words of each sentence of a CoNLL file, with or without tags, while reading its lines.
 
-    The first sentence determines the separator and the number of columns.
-
-    Args:
-        path: the file.
-        lines: numbered lines of the file.
-        token_column: index of the word column, from 0 (negative from the end), or its name in the first line.
-
-    Raises:
-        DomainbertError: as `read_table` and `Table.check_breaks`, for the first invalid sentence; the column holds the
-            word numbers of CoNLL-U.
+    The first sentence determines the separator and the number of columns. Raise `DomainbertError` as `read_columns`,
+    for the first invalid sentence, and if the column holds the word numbers of CoNLL-U.
     """
     names: list[str] | None = None
     columns: Columns | None = None
@@ -185,23 +205,16 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
         if sentence:
             sentence = strip_conllu_extras(sentence)
             columns = columns or detect_columns(sentence, names)
-            problems = Problems(str(path))
-            block = Block(0, _split_rows(sentence, columns, problems), sentence[0][0])
-            problems.raise_if_any()
-            yield _words_of_block(Table(path, columns, names, [block], marks=[]), token_column)
+            rows = _split_rows(path, sentence, columns)
+            column = columns.index_of(path, token_column, names, "token_column")
+            _check_breaks(path, rows, column)
+            words = [row[column] for _, row in rows]
+            if columns.width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
+                found = "column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
+                raise DomainbertError(f"{path}:{sentence[0][0]}: {found}")
+            yield words
     if columns is None:
         raise DomainbertError(f"{path}: {_NO_WORDS}")
-
-
-def _words_of_block(table: Table, token_column: int | str) -> list[str]:
-    (block,) = table.blocks
-    column = table.column_index(token_column, "token_column")
-    table.check_breaks(column)
-    words = [row.columns[column] for row in block.rows]
-    if table.columns.width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
-        expected = "expected token_column: 1"
-        raise DomainbertError(f"{table.path}:{block.line}: column 0 holds word numbers, as in CoNLL-U; {expected}")
-    return words
 
 
 def _column_names(header: str) -> list[str]:
@@ -220,10 +233,11 @@ def detect_columns(rows: Sequence[Line], names: list[str] | None = None) -> Colu
     return columns._replace(width=width, expected=f"{width} as in line {rows[widths.index(width)][0]}")
 
 
-def _split_rows(lines: Sequence[Line], expected: Columns, problems: Problems) -> list[Row]:
-    """Return the columns of each line; add lines without `expected.width` non-empty columns, with a carriage return or
-    with a byte order mark to `problems`."""
-    rows = []
+def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Row]:
+    """Return the columns of each line; raise `DomainbertError` for lines without `expected.width` non-empty columns,
+    with a carriage return or with a byte order mark."""
+    problems = Problems(str(path))
+    rows: list[Row] = []
     for line_number, line in lines:
         columns = expected.split(line)
         problem = ""
@@ -239,9 +253,24 @@ def _split_rows(lines: Sequence[Line], expected: Columns, problems: Problems) ->
         elif expected.separator == "spaces" and "\t" in line:
             problem = "a tab; expected spaces between columns, as in most lines"
         if problem:
-            problems.add(f"{problems.subject}:{line_number}: {problem}")
-        rows.append(Row(line_number, columns))
+            problems.add(f"{path}:{line_number}: {problem}")
+        rows.append((line_number, columns))
+    problems.raise_if_any()
     return rows
+
+
+def _check_breaks(path: Path, rows: Sequence[Row], word_column: int) -> None:
+    """Raise `DomainbertError` for Unicode line breaks (U+2028, form feed, ...) outside the column of the words.
+
+    In a word, a line break is data, and other columns such as the lemma may repeat it. Elsewhere it was meant to end
+    the line, and the words after it would be lost.
+    """
+    problems = Problems(str(path))
+    for line, columns in rows:
+        for index, column in enumerate(columns):
+            if (match := _BREAK.search(column)) and not _BREAK.search(columns[word_column]):
+                problems.add(f"{path}:{line}: U+{ord(match[0]):04X} in column {index}; {_LINE_ENDS}")
+    problems.raise_if_any()
 
 
 def _check_marks(path: Path, lines: Iterable[Line]) -> None:

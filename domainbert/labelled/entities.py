@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.labelled.char_spans import join_words
+from domainbert.labelled.conll import Mark, TaggedRows, TaggedTable
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import LabelledSpan, PlainItem, ReaderCounts, Unit, format_counts, label_counts
 from domainbert.labelled.tag_schemes import (
@@ -25,7 +26,7 @@ from domainbert.labelled.tag_schemes import (
     split_tag,
     to_iob2,
 )
-from domainbert.labelled.tagged_files import Mark, TaggedFile, TaggedRows, TaggedSentence, TaggedTable
+from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence
 
 _LISTED_REPAIRS = 3
 _ENTITY_TAG = re.compile("[BIESLU](-.|$)")

@@ -1,4 +1,4 @@
-"""Reads sentences with one tag per word, of any meaning: CoNLL columns, or JSONL with two lists."""
+"""Sentences with one tag per word, of any meaning, and their reader from JSONL with two lists."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.corpus.file_kind import FileKind
 from domainbert.corpus.rows import OpenFile, Row
-from domainbert.labelled.conll import read_table
-from domainbert.labelled.formats import SchemeChoice, TaggedColumns
+from domainbert.labelled.conll import Mark, TaggedRows, TaggedTable
+from domainbert.labelled.formats import TaggedColumns
 from domainbert.labelled.items import PlainItem, SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
-from domainbert.labelled.sets import path_of
 
 _TAG_KEYS = ("tags", "ner_tags")
 _LINE_OF_MARK = attrgetter("line")
-_NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _NOT_IN_COLUMN = re.compile(r"[\t\n\r\0]|^\ufeff|^ *-DOCSTART-( |$)")  # words that `read_columns` cannot read back
 
 
@@ -125,69 +123,6 @@ class TaggedFile(SentenceFile[AnySentence]):
                 for row in zip(sentence.words, sentence.tags, tags, strict=True):
                     stream.write("\t".join(row) + "\n")
                 stream.write("\n")
-
-
-class TaggedRows(NamedTuple):
-    """One sentence as in the file; `lines` has the line of each word."""
-
-    words: list[str]
-    tags: list[str]
-    lines: list[int]
-    line: int
-    document: int
-    text: str | None = None
-
-
-class Mark(NamedTuple):
-    """A line that begins a document."""
-
-    line: int
-    tag: str | None
-    """Tag of the line; None if it does not have all columns."""
-    name: str
-    """Text after the mark, such as the id of an abstract."""
-
-
-class TaggedTable(NamedTuple):
-    """Sentences and document marks of a file, and a description of its layout."""
-
-    rows: list[TaggedRows]
-    marks: list[Mark]
-    kind: Kind
-    layout: str
-    scheme: SchemeChoice | None = None
-    """Scheme of the tags if the reader made them, in place of the scheme of the format."""
-
-
-def read_columns(file: OpenFile, format: TaggedColumns) -> TaggedTable:
-    """Return the sentences and document marks of a CoNLL file.
-
-    Tabs or spaces, whichever most lines use, separate the columns; a no-break space or a control character is part of
-    its word. Blank lines end a sentence; `-DOCSTART-` begins a document.
-
-    Raises:
-        DomainbertError: the file cannot be read, or has no words; a line has a different number of columns than the
-            first line; a Unicode line break outside the words.
-    """
-    path = path_of(file.source)
-    table = read_table(path, file.lines, isinstance(format.token_column, str) or isinstance(format.tag_column, str))
-    token = table.column_index(format.token_column, "format.token_column")
-    tag = table.column_index(format.tag_column, "format.tag_column")
-    separator, width, _ = table.columns
-    if token == tag:
-        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {width} has the words; expected tags")
-    table.check_breaks(token)
-    marks = []
-    for line, columns in table.marks:
-        name = " ".join(column for column in columns[1:] if column not in _NO_NAME)
-        marks.append(Mark(line, columns[tag] if len(columns) == width else None, name))
-    rows = []
-    for block in table.blocks:
-        words, tags = ([row.columns[column] for row in block.rows] for column in (token, tag))
-        rows.append(TaggedRows(words, tags, [row.line for row in block.rows], block.line, block.document))
-    skipped = f", {table.left_out:,} lines of CoNLL-U without a word left out" if table.left_out else ""
-    layout = f"CoNLL, {width} columns separated by {separator}, words in column {token}, tags in column {tag}{skipped}"
-    return TaggedTable(rows, marks, "conll", layout)
 
 
 def sentence_rows(file: OpenFile, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:

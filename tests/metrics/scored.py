@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from domainbert.labelled.conll import Mark
 from domainbert.labelled.entities import NerFile, Sentence
 from domainbert.labelled.tag_schemes import tags_from_spans
-from domainbert.labelled.tagged_files import Mark
 from domainbert.metrics.entities import Span
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import ClassFile, LabelledText

@@ -18,10 +18,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import LabelledBatches, Share
 from domainbert.encoders.crf import Crf
+from domainbert.labelled.conll import Mark
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import TaggedFormat
 from domainbert.labelled.items import label_counts
-from domainbert.labelled.tagged_files import Mark, TaggedSentence
+from domainbert.labelled.tagged_files import TaggedSentence
 from domainbert.metrics.classification import NULL_CLASS_STATISTICS
 from domainbert.metrics.counts import score_counts
 from domainbert.metrics.modules import LabelScores

@@ -16,6 +16,7 @@ from domainbert.corpus.file_kind import FileKind, Kind
 from domainbert.corpus.rows import Row, Rows, open_file
 from domainbert.labelled.annotation_tools import ToolRows, read_brat, read_json_export
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, strip_span, words_inside
+from domainbert.labelled.conll import TaggedRows, TaggedTable, read_columns
 from domainbert.labelled.entities import NerFile, entities_left_out, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
@@ -23,14 +24,7 @@ from domainbert.labelled.row_values import problem_with_list, problem_with_text,
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
-from domainbert.labelled.tagged_files import (
-    TaggedRows,
-    TaggedTable,
-    read_columns,
-    read_lists,
-    sentence_rows,
-    word_and_tag_keys,
-)
+from domainbert.labelled.tagged_files import read_lists, sentence_rows, word_and_tag_keys
 from domainbert.tasks.ner.config import Ner
 
 _TYPE_KEYS = ("label", "type")
@@ -71,9 +65,8 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
       words at white space and punctuation; entities must begin and end at word boundaries.
 
     Raises:
-        DomainbertError: as `read_columns` and `tagged_file`; an invalid line, a missing key, a value of the wrong type,
-            lists of different length, a number without a name; an entity outside its text, not aligned with words, or
-            overlapping another entity; no text; see also `annotation_tools`.
+        DomainbertError: as `read_columns`, `read_lists`, `annotation_tools` and `tagged_file`; an entity outside its
+            text, not aligned with words, or overlapping another entity; no text.
     """
     format = format or NerFormat()
     problems, notes = Problems(str(path)), ReaderCounts()
@@ -82,7 +75,7 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
     kind = "json" if format.kind == "label_studio" else format.kind
     file = open_file(path, kind, ("conll", "jsonl"), reads_exports=True)
     if file.kind == "conll":
-        return tagged_file(path_of(path), read_columns(file, format), format, notes)
+        return tagged_file(path_of(path), read_columns(path_of(path), file.lines, format), format, notes)
     if file.kind == "json":
         return _read_export(path_of(path), read_json_export(path_of(path), format, problems), format, problems)
     rows = sentence_rows(file, problems, notes.left_out)

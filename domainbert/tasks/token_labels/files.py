@@ -8,15 +8,13 @@ from pathlib import Path
 
 from domainbert.base.errors import Problems, counted
 from domainbert.corpus.rows import Rows, open_file
+from domainbert.labelled.conll import TaggedRows, TaggedTable, read_columns
 from domainbert.labelled.items import ReaderCounts, format_counts, label_counts
 from domainbert.labelled.row_values import is_visible, shown
 from domainbert.labelled.sets import path_of
 from domainbert.labelled.tagged_files import (
     TaggedFile,
-    TaggedRows,
     TaggedSentence,
-    TaggedTable,
-    read_columns,
     read_lists,
     sentence_rows,
     word_and_tag_keys,
@@ -45,7 +43,7 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
     file = open_file(path, format.kind, ("conll", "jsonl"))
     problems, notes = Problems(str(path)), ReaderCounts()
     if file.kind == "conll":
-        table = read_columns(file, format)
+        table = read_columns(path_of(path), file.lines, format)
     else:
         rows = sentence_rows(file, problems, notes.left_out)
         line, first_row = rows[0]
