@@ -189,7 +189,6 @@ def _num_tab_columns(lines: Sequence[str]) -> int:
 
 
 def _num_columns(first: Sequence[str]) -> int | None:
-    """Return the number of columns of the first line with a word; None if there is no such line."""
     content = [line for line in first if line.strip(" \t") and not _BEGINS_CONLL.match(line)]
     content = [line for line in content if not line.startswith("#") or "\t" in line]  # no comments of CoNLL-U
     return len(_split_columns(content[0])) if content else None

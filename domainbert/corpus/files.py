@@ -139,10 +139,8 @@ def read_text(path: Path, skip_mark: bool = True) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """Return `data` as text; `line` is the number of its first line in the file.
-
-    Raise `DomainbertError` if it is not UTF-8, or has a NUL character.
-    """
+    """Return `data`, which begins in line `line` of the file, as text; raise `DomainbertError` if it is not UTF-8, or
+    has a NUL character."""
     try:
         text = data.decode("utf-8")
         position = data.find(b"\0")

@@ -105,9 +105,8 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
     -DOCSTART- each sentence is a document. Comments, multiword tokens and empty nodes of CoNLL-U are skipped.
 
     Raises:
-        DomainbertError: the file cannot be read or has no words; a sentence has more than a million lines; a row has a
-            different width, an empty column, a carriage return or a byte order mark; a Unicode line break outside the
-            words.
+        DomainbertError: no words; a sentence of more than a million lines; a row with another width, an empty column, a
+            carriage return or a byte order mark; a Unicode line break outside the words.
     """
     with_header = isinstance(format.token_column, str) or isinstance(format.tag_column, str)
     names, marks, sentences = _split_sentences(path, lines, with_header)

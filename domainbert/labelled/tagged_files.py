@@ -193,7 +193,6 @@ def _words_and_tags(
 
 
 def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
-    """Return the reason why tags, at least one of which is a number, are not indices of `names`; "" if all are."""
     if names is None:
         first = next(filter(is_whole_number, tags))
         return f"{key!r} contains the number {first}; expected strings, or format.label_names with their names"

@@ -119,5 +119,4 @@ def _name_labels(
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:
-    """Whether values are `count` numbers 0 or 1, one for each label."""
     return len(values) == count and all(is_whole_number(value) and value in (0, 1) for value in values)

@@ -89,7 +89,6 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
 
 
 def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Problems) -> NerFile:
-    """Return the sentences of an export of an annotation tool; each text is a document."""
     if not export.rows:
         problems.raise_if_any()
         raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")

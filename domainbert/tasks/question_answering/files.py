@@ -158,9 +158,8 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
     rejected in Prodigy are left out and counted.
 
     Raises:
-        DomainbertError: unreadable file, no question, a missing key or a value of the wrong type; an empty question,
-            context or answer; an answer that is not at its offset in the context; in JSON a question without an answer
-            and without `is_impossible`, or with both; a duplicate id.
+        DomainbertError: an invalid row; an answer that is not at its offset in the context; in JSON a question without
+            an answer and without `is_impossible`, or with both; a duplicate id; no question.
     """
     kind, problems, notes = config.format.kind, Problems(str(path)), ReaderCounts()
     if kind == "auto" and isinstance(path, Path):

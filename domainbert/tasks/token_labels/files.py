@@ -56,7 +56,6 @@ def read(config: TokenLabels, path: Path | Rows) -> TokenLabelFile:
 
 
 def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Problems) -> None:
-    """Add labels with surrounding white space or invisible characters to `problems`."""
     for row in rows:
         for label, line in zip(row.tags, row.lines, strict=True):
             if not is_visible(label):
