@@ -83,10 +83,10 @@ class Job:
 class FolderState:
     """State of a job's output folder: up to date, resumable, damaged or empty."""
 
-    done: bool
     reason: str  # the reason why the stage has to run; `done` if it is up to date
-    empty: bool = False
     record: RunRecord | None = None  # of a finished stage
+    done: bool = False
+    empty: bool = False
     resumable: bool = False
     """Whether the folder can be resumed: an interrupted run of the same job, or a job that differs only in parts."""
     changed: str = ""  # settings or inputs that changed after an interrupted run, which therefore cannot be resumed
@@ -138,29 +138,28 @@ def folder_state(job: Job) -> FolderState:
     finished = record if state == DONE else None
     reason = BEING_WRITTEN if finished is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
     if state in (NEVER_RUN, NOT_RESUMABLE):
-        return FolderState(done=False, reason=reason, empty=state == NEVER_RUN)
+        return FolderState(reason, empty=state == NEVER_RUN)
     if state == UNSEALED:
-        return FolderState(done=False, reason=state, damaged=state)
+        return FolderState(state, damaged=state)
     if finished is not None and not finished.is_unchanged:
-        damage = f"{RUN} has changed"
-        return FolderState(done=False, reason=damage, record=finished, damaged=damage)
+        return FolderState(f"{RUN} has changed", finished, damaged=f"{RUN} has changed")
     if finished is not None and finished.key == job.key:
-        return FolderState(done=True, reason=f"{state}{_version_suffix(finished)}", record=finished)
+        return FolderState(f"{state}{_version_suffix(finished)}", finished, done=True)
 
     # compare the job with the earlier run, which has finished, was interrupted or is still running
     earlier_facts = record.made_from if record is not None else {}
     changes = list(job.freshness.changes(earlier_facts).values())
     if finished is None and not changes:
-        return FolderState(done=False, reason=reason, resumable=True)
+        return FolderState(reason, resumable=True)
     removes_outputs = _removes_outputs(job, earlier_facts, is_finished=finished is not None)
     if removes_outputs is not None:  # a part of the output can be kept
         reason = "; ".join([reason, *changes] if finished is None else changes)
-        return FolderState(done=False, reason=reason, record=finished, resumable=True, removes_outputs=removes_outputs)
+        return FolderState(reason, finished, resumable=True, removes_outputs=removes_outputs)
     if finished is not None:
-        return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", record=finished)
+        return FolderState(job.freshness.stale_reason(earlier_facts) or "changed", finished)
     if reason == BEING_WRITTEN:
-        return FolderState(done=False, reason=reason)
-    return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes))
+        return FolderState(reason)
+    return FolderState(f"{state}, and changed since", changed="; ".join(changes))
 
 
 def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], is_finished: bool) -> bool | None:
@@ -189,7 +188,7 @@ def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     if state.record is None or not (state.done or state.resumable):
         return state
     damage = format_examples(state.record.damage(job.out, hashes, thorough))
-    return FolderState(done=False, reason=damage, record=state.record, damaged=damage) if damage else state
+    return FolderState(damage, state.record, damaged=damage) if damage else state
 
 
 def finished_record(job: Job, hashes: FileHashes) -> RunRecord | None:

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import hash_json
 from domainbert.cli import main
+from domainbert.runner import jobs
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
 
@@ -355,6 +355,17 @@ def run_elsewhere(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> I
         os.waitpid(process, 0)
 
 
+def act_when_waiting(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Call `act` when this process begins to wait for another one."""
+    wait = jobs._wait_until
+
+    def act_and_wait(condition: Callable[[], bool]) -> None:
+        act()
+        wait(condition)
+
+    monkeypatch.setattr(jobs, "_wait_until", act_and_wait)
+
+
 def _makes_when_told(make: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
     def told(**arguments: Any) -> dict[str, Any]:
         while not Path("go").exists():
@@ -371,10 +382,8 @@ def test_a_stage_that_another_process_runs_is_waited_for(
     """What it has finished is taken; what it has not is made here."""
     with run_elsewhere(fake_stages, monkeypatch) as process:
         end = Path("go").touch if ends == "finished" else functools.partial(os.kill, process, signal.SIGKILL)
-        timer = threading.Timer(0.5, end)
-        timer.start()
+        act_when_waiting(monkeypatch, end)
         assert set(run()["stages"]) == set(NAMES)
-        timer.join()
     assert ("make" in fake_stages.CALLS) is (ends == "killed")
     assert "runs/test/make: another process runs this stage; waiting for it" in capsys.readouterr().out
     assert Path("runs/test/make/words.txt").read_text() == "plain b plain b" and to_run() == {}
@@ -405,8 +414,7 @@ def test_another_stage_in_the_same_folder_is_not_waited_for(
 
 def test_a_signal_ends_the_waiting(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_elsewhere(fake_stages, monkeypatch):
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+        act_when_waiting(monkeypatch, functools.partial(os.kill, os.getpid(), signal.SIGTERM))
         with pytest.raises(TrainingStopped, match="SIGTERM while waiting for another process; to resume: domainbert"):
             run()
     assert fake_stages.CALLS == []
