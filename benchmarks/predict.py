@@ -146,9 +146,7 @@ def _word_by_word(model: Path) -> Path:
     """A copy without tag scheme, least score and word splitting: each word gets its best label, as in the pipeline."""
     folder = CACHE / "word-by-word"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(
-        model, folder, ignore=shutil.ignore_patterns("logs", "checkpoints", "training.json", "manifest.json")
-    )
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("logs", "checkpoints", "training.json", "run.json"))
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     for key in ("domainbert_tags", "domainbert_min_score", "domainbert_word_splitting"):
         config.pop(key, None)

@@ -135,7 +135,7 @@ def main() -> None:
     tokenizer, found = folder / "vocab", dict[str, Any]()
     vocab_size = VOCAB_SIZE if name == "econ" else SAMPLE_VOCAB_SIZE
     corpus = ["--corpus", str(corpus_file), "--vocab_size", str(vocab_size)]
-    if not (tokenizer / "manifest.json").is_file():
+    if not (tokenizer / "run.json").is_file():
         subprocess.run([sys.executable, "-m", "domainbert", "vocab", *corpus, "--out", str(tokenizer)], check=True)
     for name, tokens in (("small", max(options.tokens / 100, 3e5)), ("large", options.tokens)):
         text = folder / f"{hashlib.sha256(str(tokens).encode()).hexdigest()[:8]}"

@@ -96,7 +96,7 @@ def outcome(folder: Path) -> dict[str, Any]:
     for name, path in files.items():
         if name.endswith("metrics.jsonl"):
             found[name] = metrics(path)
-        elif name == "manifest.json":
+        elif name == "run.json":
             found[name] = _without_rates(json.loads(path.read_text())["metrics"])
         elif name != "config.yaml":
             found[name] = path.read_bytes()

@@ -120,8 +120,8 @@ def test_damage_is_found_named_and_mended(
     assert before["scores"]["metrics"]["systems"]["tagger"]["f1"] > 0
 
 
-EDITABLE = {"README.md", "config.yaml", "status.json"}
-"""Files about the run and model cards: no stage and no report reads anything from them that the manifest has, too."""
+EDITABLE = {"README.md", "config.yaml"}
+"""Files about the run and model cards: no stage and no report reads anything from them that the record has, too."""
 
 
 def test_a_damage_of_any_file_is_told(

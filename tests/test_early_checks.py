@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.freshness import write_record
+from domainbert.base.run_record import RunRecord
 from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.labelled.entities import NerFile
@@ -286,8 +286,7 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     recipe = read_recipe(Path("recipe.yaml"), [], {})
     write_tagger(Path("run/other"))
     job = recipe.jobs["other"]
-    facts = {"stage": "finetune", "key": job.key, "made_from": job.freshness.facts, "config": {}, "metrics": {}}
-    Path("run/other/manifest.json").write_text(json.dumps(facts))
+    RunRecord("finetune", "done", key=job.key, made_from=dict(job.freshness.facts)).write(Path("run/other"))
     monkeypatch.setattr("domainbert.training.config._EXTRAS", ("jsonl",))
     monkeypatch.setattr("domainbert.training.config.is_installed", lambda name: False)
     told = [problem.split(": ")[1] for problem in problems_of()]
@@ -331,8 +330,7 @@ def test_what_a_stage_that_is_done_has_written_is_read(
         (out / f"ner/{name}.conll").write_text("A\tO\nloan\tB-x\n" if name == "train" else TRAIN)
     (out / "corpus").mkdir()
     (out / "corpus/a.jsonl").write_text('{"text": "A loan."}')
-    facts = {"stage": "sample", "key": job.key, "config": {}, "inputs": {}, "metrics": {}}
-    write_record(out / "manifest.json", {**facts, "made_from": job.freshness.facts})
+    RunRecord("sample", "done", key=job.key, made_from=dict(job.freshness.facts)).write(out)
     assert wrong("recipe.yaml") == [
         "run/sample/ner/validation.conll:4: label 'y' (count 1, first here) was not in training; expected a training "
         "label: 'x' (recipe.yaml:10: stages.tagger.validation)"

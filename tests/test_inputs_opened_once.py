@@ -81,7 +81,7 @@ def test_finetune_and_evaluate_open_each_input_once(runs: Any, tmp_path: Path) -
     opened, entered = watch("evaluate", settings, tmp_path)
     assert [opened[file] for file in (test, train)] == [OPENINGS, OPENINGS]
     assert opened[str(tmp_path / "evaluate.yaml")] == 1
-    assert sum(count for file, count in opened.items() if file.endswith("manifest.json")) <= 3
+    assert sum(count for file, count in opened.items() if file.endswith("run.json")) <= 3
     assert len(entered) <= 49, entered
 
 

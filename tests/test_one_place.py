@@ -194,7 +194,7 @@ def the_vocabulary(run: Path) -> None:
 
 
 def the_objective(run: Path) -> None:
-    validated = values(run / "pretrain/manifest.json")["metrics"]["validation"]
+    validated = values(run / "pretrain/run.json")["metrics"]["validation"]
     assert validated["loss"] > 0 and 0.5 < validated["accuracy"] <= 1
     assert "random token substitution" in (run / "pretrain/README.md").read_text()
     assert values(run / "pretrain/config.json")["id2label"] == {"0": "original", "1": "replaced"}

@@ -30,7 +30,7 @@ def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> W
 
 
 def status(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((folder / "status.json").read_text())
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text())
     return found
 
 
@@ -60,7 +60,7 @@ def test_pretraining_that_is_stopped_twice_gives_the_same(runs: Any, work: Work,
     assert list(losses(work / "parts/logs/metrics.jsonl")) == list(range(1, 13))
     assert_same_outcome(work / "whole", work / "parts")
     assert not (work / "parts/checkpoints").exists() and not (work / "parts/running.lock").exists()
-    manifest = json.loads((work / "parts/manifest.json").read_text())
+    manifest = json.loads((work / "parts/run.json").read_text())
     assert manifest["resumed"] and [row["step"] for row in manifest["metrics"]["history"]][-1] == 12
 
 
@@ -106,7 +106,7 @@ def test_finetuning_goes_on_in_the_seed_where_it_was(runs: Any, work: Work, fine
     """Seed 2 is stopped two epochs after its best one: best weights and patience are those of an uninterrupted run."""
     assert work.run("finetune", "whole", finetuning) == 0
     trained, work.trained = work.trained, []
-    seeds = json.loads((work / "whole/manifest.json").read_text())["metrics"]["seeds"]
+    seeds = json.loads((work / "whole/run.json").read_text())["metrics"]["seeds"]
     best, history = seeds[1]["best_epoch"], seeds[1]["history"]
     assert len(history) == best + 2 < 8 and history[-1]["step"] == 5 * (best + 2), "stopped by patience"
     late = 5 * (best + 1) + 1
@@ -196,7 +196,7 @@ def test_force_starts_again(work: Work, stopped: dict[str, Any], capsys: Any) ->
     assert "going on" not in capsys.readouterr().out
     assert work.trained == [*((0, step) for step in range(3)), *(2 * [(1, step) for step in range(5)])]
     assert_same_outcome(work / "whole", work / "parts")
-    assert not json.loads((work / "parts/manifest.json").read_text())["resumed"]
+    assert not json.loads((work / "parts/run.json").read_text())["resumed"]
 
 
 def test_a_recipe_goes_on_by_itself(runs: Any, work: Work, capsys: Any) -> None:

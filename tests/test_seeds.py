@@ -52,7 +52,7 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
     assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}) == 0
     assert seeds_trained(work) == {2}
     assert_same_outcome(work / "both", work / "out")
-    manifest = json.loads((work / "out/manifest.json").read_text())
+    manifest = json.loads((work / "out/run.json").read_text())
     assert manifest["config"]["seeds"] == manifest["seed"] == [1, 2] and manifest["key"] == key(work / "both")
 
     capsys.readouterr()
@@ -70,7 +70,7 @@ def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, A
 
 
 def key(folder: Path) -> str:
-    return str(json.loads((folder / "manifest.json").read_text())["key"])
+    return str(json.loads((folder / "run.json").read_text())["key"])
 
 
 def test_other_settings_train_all_seeds_anew(work: Work, settings: dict[str, Any], capsys: Any) -> None:
@@ -141,7 +141,7 @@ def test_a_recipe_that_is_killed_while_a_seed_is_added(runs: Any, work: Work, se
     assert seeds_of(work / "run/result") == 1
     with work.watched((2, 1), 15):
         assert main([*command, "--stages.tagger.seeds", "[1, 2]"]) == 75
-    assert not (work / "run/tagger/manifest.json").exists(), "neither one seed nor two"
+    assert not (work / "run/tagger/run.json").exists(), "neither one seed nor two"
     assert seeds_trained(work) == {1, 2}
     shutil.copytree(work / "run", work / "copy")
     with work.watched():
@@ -285,7 +285,7 @@ def test_a_call_from_python_gives_the_numbers_of_its_own_settings(
 
 def without_notes(folder: Path) -> Path:
     """Without what the runner, not the stage, has written."""
-    for name in ("manifest.json", "status.json", "config.yaml"):
+    for name in ("run.json", "config.yaml"):
         (folder / name).unlink()
     return folder
 
@@ -294,7 +294,7 @@ def without_notes(folder: Path) -> Path:
 def test_a_kept_seed_that_is_damaged_while_another_is_added(
     work: Work, settings: dict[str, Any], change: Any, capsys: Any
 ) -> None:
-    """While the stage is interrupted there is no manifest that would tell."""
+    """While the stage is interrupted there is no record that would tell."""
     settings |= {"max_epochs": 1}
     assert work.run("finetune", "whole", {**settings, "seeds": [1, 2]}) == 0
     assert work.run("finetune", "out", {**settings, "seeds": [1, 2]}, stop=(2, 0)) == 75

@@ -56,7 +56,7 @@ from domainbert.data.parallel_encoding import encode_documents
 from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, write_part
 from domainbert.data.prepared_facts import read_facts
 from domainbert.data.preparing import bind_corpus
-from domainbert.runner.claim import CONFIG, RUNNING
+from domainbert.runner.claim import CONFIG, LOCK
 from domainbert.runner.jobs import make_job, run_job
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import Settings, read_settings
@@ -166,7 +166,7 @@ class Bind(PipelineStep):
             planned = plan_parts(self.out, settings.corpus, tokenizer, settings.row_lengths or ())
             if [part.made_from.key for part in planned] != [part.made_from.key for part in self.parts]:
                 raise DomainbertError(f"{self.out}: files of the corpus have changed meanwhile; run the command again")
-            (self.out / RUNNING).touch()  # `prepare` was begun here, and finds its parts done
+            (self.out / LOCK).touch()  # `prepare` was begun here, and finds its parts done
             command = shlex.join(["domainbert", "prepare", "-c", str(self.out / CONFIG)])
             run_job(make_job(load_stage("prepare"), self.settings, self.out, HASHES, keys={}), command, resume=True)
             return data

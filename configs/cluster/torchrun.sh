@@ -13,7 +13,7 @@
 # DEVICES is the number of processes of this machine; default: its GPUs, or its CPU cores.
 #
 # To stop: SIGTERM or Ctrl-C to torchrun on every machine. All processes save and end within torchrun's 30 seconds.
-# torchrun exits with 1 for any exit code of its processes: `status.json` in the stage folder says "stopped" if the state
+# torchrun exits with 1 for any exit code of its processes: `run.json` in the stage folder says "stopped" if the state
 # is saved, and "failed" after an error. A lost process or node is an error as well: `reason` then says that the same
 # command resumes from the last checkpoint. Do not send SIGUSR1, which kills torchrun.
 exec torchrun --nnodes="${NODES:-1}" --nproc-per-node="${DEVICES:-auto}" --max-restarts="${RESTARTS:-0}" \

@@ -68,7 +68,7 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
 
     Raises:
         DomainbertError: the file cannot be read, is not valid JSON, or has a value of another type; the message ends
-            with `expected`, such as "a manifest of domainbert".
+            with `expected`, such as "the record of a stage".
     """
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
@@ -137,7 +137,9 @@ def write_text(path: Path, text: str) -> None:
 
 _BLOCK_BYTES = 1 << 20
 _ENTRY_LENGTH = 5  # of an entry of the cache: the 4 numbers of a quick look, and a hash; other entries are ignored
-_NOT_HASHED = {"manifest.json", "status.json", "README.md"}  # describe the run and the model; no stage reads them
+RUN = "run.json"
+"""Name of the file with the record of a stage, see `run_record`."""
+_NOT_HASHED = {RUN, "README.md"}  # describe the run and the model; no stage reads them
 RUN_FILES = {*_NOT_HASHED, "running.lock", "config.yaml", "training.json", "report.html"}
 """Files in a stage folder that describe the run; no other stage reads them."""
 LOGS, CURVES = "logs", "metrics.jsonl"
@@ -191,12 +193,12 @@ class FileHashes:
     def hash_path(self, path: Path) -> str:
         """Return the hash of a file, or of the relative names and contents of all files below a folder.
 
-        Ignored are `manifest.json`, `status.json` and model cards; in a stage folder also the other `RUN_FILES` and the
-        `RUN_FOLDERS`; and the parts of a corpus whose hashes are in `prepared.json`, because they may be too large to
-        read at each start."""
+        Ignored are `run.json` and model cards; in a stage folder also the other `RUN_FILES` and the `RUN_FOLDERS`; and
+        the parts of a corpus whose hashes are in `prepared.json`, because they may be too large to read at each
+        start."""
         if not path.is_dir():
             return self.of_file(path)
-        in_stage = any((folder / "manifest.json").is_file() for folder in (path, path.parent))  # parent: `seed-1`
+        in_stage = any((folder / RUN).is_file() for folder in (path, path.parent))  # parent: `seed-1`
         not_hashed, skipped = (RUN_FILES, RUN_FOLDERS) if in_stage else (_NOT_HASHED, set())
         recorded_folders = {path / folder for record, folder in _FOLDER_OF_RECORD.items() if (path / record).is_file()}
         files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_hashed)

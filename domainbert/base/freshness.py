@@ -279,8 +279,5 @@ def damaged_files(
 
 
 def is_unchanged(record: Mapping[str, Any]) -> bool:
-    """Return whether the hash of a record matches its content. A record without a hash counts as unchanged only if it
-    has no `outputs`, as a manifest of an older version."""
-    if "sha256" not in record:
-        return "outputs" not in record
-    return bool(record["sha256"] == hash_json({name: record[name] for name in record if name != "sha256"}))
+    """Return whether the hash of a record matches its content."""
+    return bool(record.get("sha256") == hash_json({name: record[name] for name in record if name != "sha256"}))

@@ -86,7 +86,7 @@ def starts_at_home(path: str | Path) -> bool:
 
 
 def check_utf8(text: str) -> None:
-    """Raise `DomainbertError` for a path or argument that is not UTF-8: settings and manifests cannot store it."""
+    """Raise `DomainbertError` for a path or argument that is not UTF-8: settings and records cannot store it."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

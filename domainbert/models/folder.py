@@ -12,8 +12,8 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import PositiveInt, read_field
 from domainbert.base.files import read_json
-from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import check_regular, resolve_path
+from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.encoders import families
 from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts, require
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer

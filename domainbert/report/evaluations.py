@@ -1,6 +1,6 @@
 """Results of `evaluate`: systems by test set, and their differences, also between systems of different runs.
 
-Two evaluations have the same test set if their manifests list the same files by name and content. The resamples of the
+Two evaluations have the same test set if their records list the same files by name and content. The resamples of the
 bootstrap depend only on its seed, so two runs have resampled the same documents of a test set, and their differences
 can be paired.
 """
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.files import hash_json
-from domainbert.base.manifests import recorded_facts
 from domainbert.metrics.headline import Headline
 from domainbert.report.runs import Run, StageFolder
 
@@ -113,14 +112,14 @@ def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any]) -> Eva
 
 def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
     """Return a hash of the test set, the task and the metric, which is equal for comparable evaluations."""
-    facts = recorded_facts(stage.manifest) or {}
+    facts = stage.record.made_from
     # the setting `test` and its parts: `test`, `test.path`, `test[0]`
     test_facts = {name: fact for name, fact in facts.items() if re.split(r"[.\[]", name)[0] == "test"}
     # earlier stages that wrote a part of the test set, such as "@split" of "@split/test.conll"
     used = re.findall(r'"(@[\w-]+)', json.dumps(test_facts, ensure_ascii=False))
     stages = {name: fact for name, fact in facts.items() if name in used}
     task = [metrics.get("task"), metrics.get("gold"), metrics.get("metric", {}).get("key")]
-    test_set = test_facts or metrics.get("test")  # without a manifest only the name is known
+    test_set = test_facts or metrics.get("test")  # without a record only the name is known
     return hash_json([test_set, stages, *task])
 
 

@@ -65,7 +65,7 @@ def _flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
 
 
 def format_time(timestamp: str) -> str:
-    """Format the start time in a manifest to the minute.
+    """Format the start time in a record to the minute.
 
     >>> format_time("2026-11-22T18:11:49+00:00")
     '2026-11-22 18:11 UTC'
@@ -77,13 +77,12 @@ def stages_table(run: Run) -> Table:
     """Return a table of the stages of a run: state, start, duration, seeds, cache key."""
     rows: list[list[Cell]] = []
     for stage in run.stages:
-        manifest = stage.manifest
-        seconds, seeds = manifest.get("wall_seconds"), manifest.get("seed")
+        record, seeds = stage.record, stage.record.seed
         if not isinstance(seeds, list):
             seeds = [] if seeds is None else [seeds]
-        row: list[Cell] = [stage.name, stage.kind, stage.state, format_time(manifest.get("started", ""))]
-        row.append("" if seconds is None else Number(format_duration(seconds), seconds))
-        row += [", ".join(map(str, seeds)), str(manifest.get("key", ""))[:12]]
+        row: list[Cell] = [stage.name, stage.kind, record.state, format_time(record.started)]
+        row.append(Number(format_duration(record.wall_seconds), record.wall_seconds) if record.done else "")
+        row += [", ".join(map(str, seeds)), record.key[:12]]
         rows.append(row)
     heads = ["folder", "stage", "state", "started", "time", "seeds", "key"]
     return Table(f"{run.name}: {run.path}", heads, rows)
@@ -97,7 +96,7 @@ def versions_table(runs: Sequence[Run]) -> Table:
     versions: dict[str, dict[str, set[str]]] = {}  # by package and run
     for run in runs:
         for stage in run.stages:
-            facts = {**stage.manifest.get("versions", {}), "git commit": stage.manifest.get("git_commit")}
+            facts = {**stage.record.versions, "git commit": stage.record.git_commit}
             for name, version in facts.items():
                 if version:
                     versions.setdefault(name, {}).setdefault(run.name, set()).add(str(version))
@@ -110,9 +109,8 @@ def hashes_table(runs: Sequence[Run]) -> Table:
     rows: dict[tuple[str, str], list[Cell]] = {}  # by file and hash: several stages may read a file
     for run in runs:
         for stage in run.stages:
-            inputs = stage.manifest.get("inputs", {})
+            inputs, outputs = stage.record.inputs, stage.record.outputs
             files = {name: digest for name, digest in inputs.items() if not name.startswith("@")}  # @NAME is a stage
-            outputs = stage.manifest.get("outputs", {})
             weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_WEIGHTS)}
             for name, digest in {**files, **weights}.items():
                 rows[name, digest] = [name, digest]

@@ -1,4 +1,4 @@
-"""Read run folders for the report: stages with their manifests, and small files that may be missing.
+"""Read run folders for the report: stages with their records, and small files that may be missing.
 
 Older versions wrote fewer files, and a run may have been interrupted: missing and unreadable files are listed in the
 report.
@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json
-from domainbert.base.freshness import is_unchanged
-from domainbert.base.manifests import MANIFEST, check_outputs_unchanged
+from domainbert.base.files import RUN, read_json
+from domainbert.base.run_record import RunRecord, check_outputs_unchanged, read_record
 from domainbert.settings.yaml_files import load_yaml
 
-_CONFIG, _STATUS, _RECIPE = "config.yaml", "status.json", "recipe.json"
+_CONFIG, _RECIPE = "config.yaml", "recipe.json"
 
 
 @dataclass(frozen=True)
@@ -28,19 +27,13 @@ class StageFolder:
 
     name: str
     path: Path
-    manifest: dict[str, Any]
-    """Empty until the stage is done."""
-    status: dict[str, Any]
+    record: RunRecord
+    """The state is `unknown` without a record."""
 
     @property
     def kind(self) -> str:
         """Name of the stage function: `finetune`."""
-        return str(self.manifest.get("stage") or self.status.get("stage") or self.name)
-
-    @property
-    def state(self) -> str:
-        """Latest state: `done`, `running`, `stopped`, `failed`, or `unknown`."""
-        return "done" if self.manifest else str(self.status.get("state", "unknown"))
+        return self.record.stage or self.name
 
 
 @dataclass(frozen=True)
@@ -117,10 +110,8 @@ class Run:
         return True
 
     def stages_with_file(self, file: str) -> list[StageFolder]:
-        """Return the stages whose folders contain this file, or whose manifests list it even if it is missing now."""
-        return [
-            stage for stage in self.stages if (stage.path / file).is_file() or file in stage.manifest.get("outputs", ())
-        ]
+        """Return the stages whose folders contain this file, or whose records list it even if it is missing now."""
+        return [stage for stage in self.stages if (stage.path / file).is_file() or file in stage.record.outputs]
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
@@ -159,30 +150,31 @@ def _read_run(folder: Path, name: str) -> Run:
             run.stages.append(_read_stage(run, path))
     if not run.stages:
         raise DomainbertError(f"{folder}: contains no stage; expected an output folder of domainbert run or of a stage")
-    # in the order of their start; stages that are not done have no manifest and come last
-    run.stages.sort(key=lambda stage: (not stage.manifest, stage.manifest.get("started", ""), stage.name))
+    # in the order of their start; stages that are not done come last
+    run.stages.sort(key=lambda stage: (not stage.record.done, stage.record.started, stage.name))
     return run
 
 
 def _is_stage(folder: Path) -> bool:
-    return (folder / _CONFIG).is_file() or (folder / MANIFEST).is_file()
+    return (folder / _CONFIG).is_file() or (folder / RUN).is_file()
 
 
 def _read_stage(run: Run, path: Path) -> StageFolder:
-    """Return the stage in a folder; a manifest that has changed is replaced by {}, with a message in `run.missing`."""
-    manifest = run.json(path / MANIFEST, "a manifest of domainbert", optional=True)
-    status = run.json(path / _STATUS, "the status of a stage", optional=True)
-    if not is_unchanged(manifest):
-        run.missing.append(f"left out: {path}: {MANIFEST} has changed; run the stage {path.name} again with --force")
-        manifest = {}
-    return StageFolder(path.resolve().name, path, manifest, status)
+    """Return the stage in a folder; a record that has changed is left out, with a message in `run.missing`."""
+    try:
+        record = read_record(path) or RunRecord(state="unknown")
+    except DomainbertError as error:
+        run.missing.append(str(error))
+        record = RunRecord(state="unknown")
+    if not record.is_unchanged:
+        run.missing.append(f"left out: {path}: {RUN} has changed; run the stage {path.name} again with --force")
+    return StageFolder(path.resolve().name, path, record)
 
 
 def settings_of(stage: StageFolder) -> dict[str, Any]:
-    """Return the settings of a stage without `out`, from its manifest, or else its `config.yaml`; {} if unreadable."""
-    if stage.manifest:
-        config = stage.manifest.get("config") or {}
-    else:
+    """Return the settings of a stage without `out`, from its record, or else its `config.yaml`; {} if unreadable."""
+    config = stage.record.config
+    if not config:
         try:
             config = load_yaml(stage.path / _CONFIG).plain()
         except DomainbertError:

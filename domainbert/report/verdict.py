@@ -75,8 +75,8 @@ def run_summary(runs: Sequence[Run]) -> str:
     """Return a line with the number of stages, duration and start of each run."""
     summaries = []
     for run in runs:
-        started = min((stage.manifest["started"] for stage in run.stages if stage.manifest.get("started")), default="")
-        seconds = sum(stage.manifest.get("wall_seconds", 0) for stage in run.stages)
+        started = min((stage.record.started for stage in run.stages if stage.record.done), default="")
+        seconds = sum(stage.record.wall_seconds for stage in run.stages)
         when = f"started {format_time(started)}" if started else "no stage is done"
         summaries.append(f"{run.name}: {counted(len(run.stages), 'stages')}, {format_duration(seconds)}, {when}")
     return "; ".join(summaries)
@@ -89,11 +89,11 @@ def run_warnings(runs: Sequence[Run], evaluations: Sequence[Evaluation]) -> list
     listed = set()  # warnings of evaluations that are also warnings of their stages
     for run in runs:
         for stage in run.stages:
-            if stage.state != "done":
-                state = f"{stage.state}: {stage.status['reason']}" if stage.status.get("reason") else stage.state
+            record = stage.record
+            if not record.done:
+                state = f"{record.state}: {record.reason}" if record.reason else record.state
                 unfinished.append(f"{run.name}: stage {stage.name} is not done ({state})")
-            metrics = stage.manifest.get("metrics") or {}
-            for warning in metrics.get("warnings") or []:
+            for warning in record.metrics.get("warnings", []):
                 stage_warnings.append(f"{stage.name}{run.suffix}: {warning}")
                 listed.add(warning + run.suffix)
     others = [text for evaluation in evaluations for text in evaluation.warnings if text not in listed]

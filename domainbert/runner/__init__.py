@@ -1,1 +1,1 @@
-"""Run stages, one at a time or as a recipe: output folders, manifests, lists of runs and the table of results."""
+"""Run stages, one at a time or as a recipe: output folders, their records, lists of runs and the table of results."""

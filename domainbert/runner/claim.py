@@ -6,33 +6,35 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import disk_full_advice, disk_full_message, read_json, write_json, write_text
+from domainbert.base.files import RUN, disk_full_advice, disk_full_message, write_text
 from domainbert.base.freshness import output_names
-from domainbert.base.manifests import MANIFEST, read_manifest
-from domainbert.base.process import launch_id, launched_world_size, record_stop
+from domainbert.base.process import record_stop
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:
     from domainbert.runner.jobs import Job
 
-RUNNING = "running.lock"
+LOCK = "running.lock"
 CONFIG = "config.yaml"
-STATUS = "status.json"
 RECIPE = "recipe.json"
 """File in the folder of a run, not of a stage: all stages of a recipe, in order; the command; and the stages that
 `--force` named and that have not run since."""
 
 NEVER_RUN, NOT_RESUMABLE, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 BEING_WRITTEN = "another process is writing it"
-UNSEALED = f"its {MANIFEST} was removed"  # by a user who edited files that the manifest lists
+UNSEALED = f"its {RUN} was removed"  # by a user who edited files that the record lists
 """States of a stage's folder, as `--dry-run` prints them. Only an interrupted stage can be resumed."""
+
+_HEAD = "# domainbert "  # first words of a `CONFIG`, before the name of the stage
 
 
 class FolderTaken(DomainbertError):
@@ -45,7 +47,7 @@ class FolderFinished(FolderTaken):
 
 @contextmanager
 def claim_folder(
-    job: Job, config: str, resume_command: str, resume: bool, expected_manifest: Mapping[str, Any] | None
+    job: Job, record: RunRecord, config: str, resume: bool, expected: RunRecord | None
 ) -> Iterator[Callable[[], None]]:
     """Context manager that locks the output folder of a job while the stage writes it.
 
@@ -53,10 +55,10 @@ def claim_folder(
     manager removes the lock and the checkpoints.
 
     Args:
+        record: written when the stage starts, and with another state when it stops or fails.
         config: YAML of the resolved settings, written to the folder.
-        resume_command: command that resumes the stage after an interruption, recorded in `status.json`.
         resume: whether to keep the files in the folder; otherwise the folder is emptied first.
-        expected_manifest: the manifest that the caller has read in the folder; None if there was no manifest.
+        expected: the record of a finished stage that the caller has read in the folder; None if there was none.
 
     Raises:
         DomainbertError: an error of the stage, with a message for the user. Files that cannot be used any more are
@@ -66,57 +68,54 @@ def claim_folder(
     """
     is_new = not job.out.exists()
     job.out.mkdir(parents=True, exist_ok=True)
-    facts = {"stage": job.stage.name, "process": os.getpid(), "resume_command": resume_command, "launch": launch_id()}
-    facts |= {"key": job.key, "made_from": job.freshness.facts}
 
-    def write_status(state: str, reason: str = "") -> None:
-        write_json(job.out / STATUS, {"state": state, "reason": reason, **facts})
+    def write_ended(state: str, reason: str) -> None:
+        with suppress(OSError):  # the caller raises the error of the stage, not an error of writing the record
+            replace(record, state=state, reason=reason).write(job.out)
 
     def write_stopped(reason: str) -> str:
-        with suppress(OSError):
-            write_status("stopped", reason)
-        return f"{job.out}: {reason}; to resume: {resume_command}"
+        write_ended("stopped", reason)
+        return f"{job.out}: {reason}; to resume: {record.resume_command}"
 
-    with open(job.out / RUNNING, "a", encoding="utf-8") as marker, ExitStack() as stack:
+    with open(job.out / LOCK, "a", encoding="utf-8") as marker, ExitStack() as stack:
         descriptor = os.open(job.out, os.O_RDONLY | os.O_DIRECTORY)  # open: no new folder can get the same inode
         stack.callback(os.close, descriptor)
         _lock(marker, job)
-        _check_not_finished_meanwhile(marker, job, expected_manifest)
+        _check_not_finished_meanwhile(marker, job, expected)
         check_not_removed = partial(_check_not_removed, job, descriptor)
         try:
             if not resume:
                 _clear(job.out)
             for temporary in list(job.out.rglob(".*.tmp")):  # left by a process that was killed
                 temporary.unlink()
-            write_text(job.out / CONFIG, config)
-            write_status("running")
+            write_text(job.out / CONFIG, f"{_HEAD}{job.stage.name}\n{config}")
+            record.write(job.out)  # replaces the record of a finished run, whose files may be removed soon
             record_stop.append(write_stopped)
             stack.callback(record_stop.remove, write_stopped)
-            (job.out / MANIFEST).unlink(missing_ok=True)  # the files that an old manifest lists may be removed soon
             yield check_not_removed
         except (TrainingStopped, KeyboardInterrupt) as stop:
             raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop  # Ctrl-C has no text
         except Exception as error:
             check_not_removed()
-            disk_full = _disk_full_error(job, error, resume_command)
-            _keep_or_clear(job.out, disk_full or error, write_status, is_new)
+            disk_full = _disk_full_error(job, error, record.resume_command)
+            _keep_or_clear(job.out, disk_full or error, write_ended, is_new)
             if disk_full is not None:
                 raise disk_full from error
             raise
-        _finish(job)
+        remove_checkpoints(job.out)
+        (job.out / LOCK).unlink(missing_ok=True)
 
 
-def _keep_or_clear(out: Path, error: Exception, write_status: Callable[[str, str], None], is_new: bool) -> None:
-    """Write the error of a stage to its status, or clear the folder (remove it if `is_new`) if no file can be used."""
+def _keep_or_clear(out: Path, error: Exception, write_ended: Callable[[str, str], None], is_new: bool) -> None:
+    """Record the error of a stage, or clear the folder (remove it if `is_new`) if no file can be used."""
     is_permanent = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
-    if is_permanent and not holds_progress(out):
-        _clear(out)
-        (out / RUNNING).unlink(missing_ok=True)
-        if is_new:
-            out.rmdir()
+    if not is_permanent or holds_progress(out):
+        write_ended("failed", str(error) if isinstance(error, DomainbertError) else repr(error))
         return
-    with suppress(OSError):  # the caller raises `error`, not an error of writing the status
-        write_status("failed", str(error) if isinstance(error, DomainbertError) else repr(error))
+    _clear(out)
+    (out / LOCK).unlink(missing_ok=True)
+    if is_new:
+        out.rmdir()
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
@@ -125,7 +124,7 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
         is_same_folder = False
-    is_emptied = not any((job.out / name).exists() for name in (RUNNING, CONFIG))  # a running stage has both files
+    is_emptied = not any((job.out / name).exists() for name in (LOCK, RUN))  # a running stage has both files
     if not is_same_folder or is_emptied:
         raise DomainbertError(
             f"{job.out}: another process removed files while stage {job.stage.name} was writing this folder; delete "
@@ -158,22 +157,10 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
     )
 
 
-def _finish(job: Job) -> None:
-    remove_checkpoints(job.out)
-    # the other processes of a launch wait in `follow_job` for a stage without training; the launch id tells them that
-    # this status is not from an earlier launch
-    launch = {} if job.trains or launched_world_size() == 1 else {"launch": launch_id()}
-    try:
-        write_json(job.out / STATUS, {"state": "done", "stage": job.stage.name, **launch})
-    except OSError:  # the stage is done even without a status, but an old status would be wrong
-        (job.out / STATUS).unlink(missing_ok=True)
-    (job.out / RUNNING).unlink(missing_ok=True)
-
-
 def is_running(out: Path) -> bool:
     """Return whether a process, on this machine or on another one that shares the disk, is writing the folder."""
     try:
-        with open(out / RUNNING, encoding="utf-8") as marker:  # read-only: another user may own the file
+        with open(out / LOCK, encoding="utf-8") as marker:  # read-only: another user may own the file
             fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False
@@ -200,61 +187,66 @@ def _lock(marker: TextIO, job: Job) -> None:
         time.sleep(0.02)
 
 
-def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: Mapping[str, Any] | None) -> None:
+def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: RunRecord | None) -> None:
     """Raise `FolderFinished` if another process finished the folder before this process locked it.
 
     The caller would delete the output of the other process. `marker` is the lock file, which this process has opened
-    and locked; `expected` is the manifest that this process read before (None if there was none). A process that
-    finishes writes a manifest and deletes the lock file, so there are two cases:
+    and locked; `expected` is the record of a finished stage that this process read before (None if there was none). A
+    process that finishes writes the record and deletes the lock file, so there are two cases:
 
     1. This process opened the lock file before the other process deleted it: `marker` is the deleted file.
-    2. This process opened it afterwards, and so created a new lock file: the manifest has changed.
+    2. This process opened it afterwards, and so created a new lock file: the record has changed.
     """
     try:
-        is_current_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / RUNNING))
+        is_current_file = os.path.samestat(os.fstat(marker.fileno()), os.stat(job.out / LOCK))
     except FileNotFoundError:
         is_current_file = False
-    if is_current_file and read_manifest(job.out) == expected:
+    record = read_record(job.out)
+    if is_current_file and (record if record is not None and record.done else None) == expected:
         return
     if is_current_file:  # case 2: this process has created the lock file
-        (job.out / RUNNING).unlink()
+        (job.out / LOCK).unlink()
     raise FolderFinished(f"{job.out}: another process has just finished this folder; run again to replace its output")
 
 
 def _clear(folder: Path) -> None:
     """Empty the folder, except for `running.lock`, which this process has locked."""
-    (folder / MANIFEST).unlink(missing_ok=True)  # first: while it exists, the files that it lists have to exist
+    (folder / RUN).unlink(missing_ok=True)  # first: while it exists, the files that it lists have to exist
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
-        elif path.name != RUNNING:
+        elif path.name != LOCK:
             path.unlink()
 
 
-def read_status(out: Path) -> dict[str, Any]:
-    """Return the contents of `status.json`, or {} if it is missing or broken."""
+def stage_of_config(out: Path) -> str:
+    """Return the name of the stage that wrote the `CONFIG` in a folder; "" without such a file."""
     try:
-        return dict(read_json(out / STATUS, "the status of a stage"))
-    except DomainbertError:
-        return {}
+        with open(out / CONFIG, encoding="utf-8", errors="replace") as file:
+            line = file.readline()
+    except OSError:
+        return ""
+    return line.removeprefix(_HEAD).strip() if line.startswith(_HEAD) else ""
 
 
-def read_state(out: Path) -> tuple[str, dict[str, Any] | None]:
-    """Return the state of a stage's folder (`NEVER_RUN`, ..., `UNSEALED`), and the manifest if the state is `DONE`.
+def read_state(out: Path) -> tuple[str, RunRecord | None]:
+    """Return the state of a stage's folder (`NEVER_RUN`, ..., `UNSEALED`), and its record if there is one.
 
     Raises:
-        DomainbertError: the folder holds files that no stage has written, or a manifest that cannot be read.
+        DomainbertError: the folder holds files that no stage has written, or a record that cannot be read.
     """
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return NEVER_RUN, None
     if not out.is_dir():
         raise DomainbertError(f"{out}: is a file; expected a folder to write to, or a path that does not exist")
-    if (manifest := read_manifest(out)) is not None:
-        return DONE, manifest
-    if (out / RUNNING).exists():  # without a manifest: with one, the stage was finished and not started again
-        return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, None
-    if (out / CONFIG).is_file() and read_status(out).get("state") == "done":
-        manifest = read_manifest(out)  # again, because the stage may have finished since the first look
-        return (UNSEALED, None) if manifest is None else (DONE, manifest)
+    record, is_locked = read_record(out), (out / LOCK).exists()
+    if record is None and not is_locked:
+        record = read_record(out)  # again, because the stage may have finished since the first look
+    if record is not None and record.done:
+        return DONE, record
+    if record is not None or is_locked:
+        return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, record
+    if not (out / RUN).exists() and stage_of_config(out):
+        return UNSEALED, None
     found = "is the folder of a recipe" if (out / RECIPE).is_file() else "holds files that domainbert did not write"
     raise DomainbertError(f"{out}: {found}; expected an empty or a new folder, or the folder of a stage")

@@ -1,9 +1,8 @@
-"""Run one stage: lock its output folder, fill it and write the manifest, or leave it so that the stage can resume.
+"""Run one stage: lock its output folder, fill it and record the results, or leave it so that the stage can resume.
 
 running.lock     exists while the stage runs and after an interruption; its process holds the lock
 config.yaml      the resolved settings
-status.json      state of the last run, the command that resumes it, and the settings and inputs it started with
-manifest.json    exists once the stage is done
+run.json         the record of the stage, see `base/run_record.py`
 """
 
 from __future__ import annotations
@@ -22,9 +21,8 @@ from typing import Any
 from domainbert.base.choices import allow_import_arguments, as_plain
 from domainbert.base.errors import DomainbertError, ErrorsFound, TrainingStopped
 from domainbert.base.fields import BY_INPUT
-from domainbert.base.files import FileHashes
+from domainbert.base.files import RUN, FileHashes
 from domainbert.base.freshness import Freshness, format_examples
-from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest, recorded_facts
 from domainbert.base.process import (
     StopSignals,
     launch_id,
@@ -33,9 +31,11 @@ from domainbert.base.process import (
     raise_if_stopped,
     record_signals,
 )
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.runner.claim import (
     BEING_WRITTEN,
     CONFIG,
+    DONE,
     NEVER_RUN,
     NOT_RESUMABLE,
     UNSEALED,
@@ -44,7 +44,6 @@ from domainbert.runner.claim import (
     claim_folder,
     is_running,
     read_state,
-    read_status,
 )
 from domainbert.runner.stage_table import Stage, referred_stages
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
@@ -54,9 +53,9 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.stages.stage import Inputs
 from domainbert.training.processes import command_of_other_processes, end_with_parent, report_lost_rank
 
-_PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")  # versions in the manifest
+_PACKAGES = ("domainbert", "torch", "lightning", "tokenizers", "datasets", "numpy")  # versions in the record
 _POLL_SECONDS = 0.2
-_SETTLING_SECONDS = 10.0  # a process that has locked a folder writes its job key there within this time
+_SETTLING_SECONDS = 10.0  # a process that has locked a folder writes its record within this time
 _CLAIM_SECONDS = 600.0  # the first process reads the same inputs before it locks the folder
 
 
@@ -84,10 +83,10 @@ class Job:
 class FolderState:
     """State of a job's output folder: up to date, resumable, damaged or empty."""
 
-    done: bool
     reason: str  # the reason why the stage has to run; `done` if it is up to date
+    record: RunRecord | None = None  # of a finished stage
+    done: bool = False
     empty: bool = False
-    manifest: dict[str, Any] | None = None
     resumable: bool = False
     """Whether the folder can be resumed: an interrupted run of the same job, or a job that differs only in parts."""
     changed: str = ""  # settings or inputs that changed after an interrupted run, which therefore cannot be resumed
@@ -120,25 +119,13 @@ def make_job(
     input_hashes = hashes_of_inputs(settings, hashes)
     referred = {name: keys[name] for name in referred_stages(settings)}
     freshness = stage_facts(stage.name, stage.settings, settings, input_hashes, referred)
-    record = None if new_key else _read_record(out)
-    facts = recorded_facts(record or {})
-    is_fresh = facts is not None and not freshness.changes(facts)
-    recorded_key = record.get("key") if record and is_fresh else None
-    return Job(stage, settings, out, freshness, recorded_key or freshness.key, input_hashes, inputs or Inputs())
-
-
-def _read_record(out: Path) -> dict[str, Any] | None:
-    """Return the manifest of a finished stage, or the status of an unfinished stage ({} if it has never run).
-
-    Return None if the folder holds foreign files, or an unfinished run that cannot be resumed.
-    """
     try:
-        state, manifest = read_state(out)
-    except DomainbertError:
-        return None
-    if state == NOT_RESUMABLE:
-        return None
-    return manifest or read_status(out)
+        state, record = read_state(out)
+    except DomainbertError:  # foreign files, which `make_plan` has reported or will report
+        state, record = NEVER_RUN, None
+    is_fresh = record is not None and state != NOT_RESUMABLE and not freshness.changes(record.made_from)
+    key = record.key if record is not None and is_fresh and not new_key else freshness.key
+    return Job(stage, settings, out, freshness, key, input_hashes, inputs or Inputs())
 
 
 def folder_state(job: Job) -> FolderState:
@@ -147,32 +134,32 @@ def folder_state(job: Job) -> FolderState:
     Raises:
         DomainbertError: the folder holds files that no stage has written.
     """
-    state, manifest = read_state(job.out)
-    reason = BEING_WRITTEN if manifest is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
+    state, record = read_state(job.out)
+    finished = record if state == DONE else None
+    reason = BEING_WRITTEN if finished is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
     if state in (NEVER_RUN, NOT_RESUMABLE):
-        return FolderState(done=False, reason=reason, empty=state == NEVER_RUN)
+        return FolderState(reason, empty=state == NEVER_RUN)
     if state == UNSEALED:
-        return FolderState(done=False, reason=state, damaged=state)
-    if manifest is not None and manifest["key"] == job.key:
-        return FolderState(done=True, reason=f"{state}{_version_suffix(manifest)}", manifest=manifest)
+        return FolderState(state, damaged=state)
+    if finished is not None and not finished.is_unchanged:
+        return FolderState(f"{RUN} has changed", finished, damaged=f"{RUN} has changed")
+    if finished is not None and finished.key == job.key:
+        return FolderState(f"{state}{_version_suffix(finished)}", finished, done=True)
 
     # compare the job with the earlier run, which has finished, was interrupted or is still running
-    is_finished = manifest is not None
-    earlier_facts = recorded_facts(manifest or read_status(job.out)) or {}
+    earlier_facts = record.made_from if record is not None else {}
     changes = list(job.freshness.changes(earlier_facts).values())
-    if not is_finished and not changes:
-        return FolderState(done=False, reason=reason, resumable=True)
-    removes_outputs = _removes_outputs(job, earlier_facts, is_finished)
+    if finished is None and not changes:
+        return FolderState(reason, resumable=True)
+    removes_outputs = _removes_outputs(job, earlier_facts, is_finished=finished is not None)
     if removes_outputs is not None:  # a part of the output can be kept
-        reason = "; ".join(changes if is_finished else [reason, *changes])
-        return FolderState(
-            done=False, reason=reason, manifest=manifest, resumable=True, removes_outputs=removes_outputs
-        )
-    if is_finished:
-        return FolderState(done=False, reason=job.freshness.stale_reason(earlier_facts) or "changed", manifest=manifest)
+        reason = "; ".join([reason, *changes] if finished is None else changes)
+        return FolderState(reason, finished, resumable=True, removes_outputs=removes_outputs)
+    if finished is not None:
+        return FolderState(job.freshness.stale_reason(earlier_facts) or "changed", finished)
     if reason == BEING_WRITTEN:
-        return FolderState(done=False, reason=reason)
-    return FolderState(done=False, reason=f"{state}, and changed since", changed="; ".join(changes))
+        return FolderState(reason)
+    return FolderState(f"{state}, and changed since", changed="; ".join(changes))
 
 
 def _removes_outputs(job: Job, earlier_facts: Mapping[str, Any], is_finished: bool) -> bool | None:
@@ -198,42 +185,37 @@ def verified_state(job: Job, hashes: FileHashes, thorough: bool = False) -> Fold
     unless `thorough`.
     """
     state = folder_state(job)
-    if state.manifest is None or not (state.done or state.resumable):
+    if state.record is None or not (state.done or state.resumable):
         return state
-    damage = format_examples(find_damaged_outputs(job.out, state.manifest, hashes, thorough=thorough))
-    if damage:
-        return FolderState(done=False, reason=damage, manifest=state.manifest, damaged=damage)
-    if thorough and "outputs" not in state.manifest:  # the manifest of an earlier version
-        return replace(state, reason="done; made before outputs were recorded, so they are not verified")
-    return state
+    damage = format_examples(state.record.damage(job.out, hashes, thorough))
+    return FolderState(damage, state.record, damaged=damage) if damage else state
 
 
-def finished_manifest(job: Job, hashes: FileHashes) -> dict[str, Any] | None:
-    """Return the manifest of an up-to-date folder; None for any other folder, such as one with foreign files."""
+def finished_record(job: Job, hashes: FileHashes) -> RunRecord | None:
+    """Return the record of an up-to-date folder; None for any other folder, such as one with foreign files."""
     try:
         state = verified_state(job, hashes)
     except DomainbertError:  # foreign files, which `make_plan` has reported or will report
         return None
-    return state.manifest if state.done else None
+    return state.record if state.done else None
 
 
-def _version_suffix(manifest: Mapping[str, Any]) -> str:
-    """Return ", by domainbert VERSION" if another version wrote the manifest, otherwise ""."""
-    recorded = manifest.get("versions", {}).get("domainbert")
-    current = versions()["domainbert"]
-    return f", by domainbert {recorded}" if recorded not in (None, current) else ""
+def _version_suffix(record: RunRecord) -> str:
+    """Return ", by domainbert VERSION" if another version wrote the record, otherwise ""."""
+    recorded = record.versions.get("domainbert")
+    return f", by domainbert {recorded}" if recorded not in (None, versions()["domainbert"]) else ""
 
 
-def raise_data_errors(manifest: Mapping[str, Any], out: Path) -> None:
+def raise_data_errors(record: RunRecord, out: Path) -> None:
     """Raise `ErrorsFound` if the metrics of a finished stage list errors in the data."""
-    errors = (manifest["metrics"] or {}).get("errors", [])
+    errors = record.metrics.get("errors", [])
     if errors:
         text = errors[0] if len(errors) == 1 else "\n  ".join([f"{len(errors):,} errors", *errors])
         raise ErrorsFound(f"{out}: {text}", errors)
 
 
-def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Run a stage, replace its earlier output, and return the manifest.
+def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> RunRecord:
+    """Run a stage, replace its earlier output, and return its record.
 
     `resume_command` resumes the stage after an interruption. With `resume`, the files of an interrupted run of the same
     job are kept and the run is resumed. Another process may have finished or interrupted the stage since the caller
@@ -247,9 +229,9 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
     """
     while True:
         state = folder_state(job)
-        if state.done and state.manifest is not None and not force:
-            return state.manifest
-        interrupted = state.resumable and state.manifest is None  # a finished stage has a manifest
+        if state.done and state.record is not None and not force:
+            return state.record
+        interrupted = state.resumable and state.record is None
         try:
             return _run_once(job, state, resume_command, resume or (interrupted and not force))
         except FolderFinished:  # another process has finished the stage since `folder_state`
@@ -257,35 +239,37 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
                 raise
 
 
-def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> dict[str, Any]:
-    """Run a stage whose folder has the given state, and return the manifest; clear the folder unless `resume`."""
-    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> RunRecord:
+    """Run a stage whose folder has the given state, and return its record; clear the folder unless `resume`."""
     start_seconds = time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
-    claim = claim_folder(job, dump_yaml(config), resume_command, resume, state.manifest)
+    earlier_stages = {name: fact for name, fact in job.freshness.facts.items() if name.startswith("@")}
+    record = RunRecord(
+        stage=job.stage.name,
+        resume_command=resume_command,
+        key=job.key,
+        made_from=dict(job.freshness.facts),
+        config=config,
+        inputs=job.input_hashes | earlier_stages,
+        seed=config.get("seed", config.get("seeds")),
+        versions=versions(),
+        git_commit=git_commit(),
+        launch=launch_id(),
+        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        resumed=resume,
+    )
+    claim = claim_folder(job, record, dump_yaml(config), resume, state.record)
     with command_of_other_processes(_stage_command(job)), claim as check_not_removed:
-        metrics = _call_stage(job)
+        metrics = as_plain(_call_stage(job))
         check_not_removed()
-        earlier_stages = {name: fact for name, fact in job.freshness.facts.items() if name.startswith("@")}
-        manifest = {
-            "stage": job.stage.name,
-            "key": job.key,
-            "config": config,
-            "inputs": job.input_hashes | earlier_stages,
-            "versions": versions(),
-            "seed": config.get("seed", config.get("seeds")),
-            "git_commit": git_commit(),
-            "started": started,
-            "resumed": resume,
-            "wall_seconds": round(time.monotonic() - start_seconds, 3),
-            "metrics": as_plain(metrics),
-        }
-        job.freshness.record(job.out / MANIFEST, manifest)
-    return manifest
+        seconds = round(time.monotonic() - start_seconds, 3)
+        record = replace(record, state="done", wall_seconds=seconds, metrics=metrics)
+        record.write(job.out)
+    return record
 
 
-def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> dict[str, Any]:
-    """Run a stage and return its manifest, as `run_job`, but first wait while another process runs the same job.
+def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool = False) -> RunRecord:
+    """Run a stage and return its record, as `run_job`, but first wait while another process runs the same job.
 
     If the other process fails, this process resumes the stage. With `force`, or in a distributed launch, raise
     `FolderTaken` instead of waiting.
@@ -306,9 +290,10 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
 
 
 def _runs_same_job(job: Job) -> bool:
-    """Return whether the process that has locked the folder runs the same job; wait until its status has the key."""
+    """Return whether the process that has locked the folder runs the same job; wait until its record has the key."""
     for _ in range(int(_SETTLING_SECONDS / _POLL_SECONDS)):
-        if read_status(job.out).get("key") == job.key:
+        record = read_record(job.out)
+        if record is not None and record.key == job.key:
             return True
         time.sleep(_POLL_SECONDS)
     return False
@@ -320,14 +305,13 @@ def follow_job(job: Job, force: bool = False) -> None:
     The first process runs other stages alone, and this process waits for it. Return at once if the stage is done,
     unless `force`, with which the first process runs a finished stage again.
     """
-    state = folder_state(job)
-    if state.done and not force:
+    if folder_state(job).done and not force:
         return
-    earlier_manifest = state.manifest or {}
 
     def has_started() -> bool:
         """Return whether the first process of this launch has locked the folder, perhaps after an earlier run."""
-        return read_status(job.out).get("launch") == launch_id()
+        record = read_record(job.out)
+        return record is not None and record.launch == launch_id()
 
     only_this_stage = launched_by_domainbert()  # a process of torchrun or srun runs the next stages, too
     if only_this_stage:
@@ -340,13 +324,11 @@ def follow_job(job: Job, force: bool = False) -> None:
             _call_stage(job, records_signals=not only_this_stage)
     if only_this_stage:
         return
-    runs_again = force and not job.trains  # the manifest of the earlier run may have the same key
 
     def is_done() -> bool:
-        """Return whether the folder has the result of this launch."""
-        manifest = read_manifest(job.out) or {}
-        is_new = not runs_again or manifest != earlier_manifest or has_started()
-        return is_new and manifest.get("key") == job.key
+        """Return whether the folder has the result of this launch, or without `force` of any launch."""
+        record = read_record(job.out)
+        return record is not None and record.done and record.key == job.key and (not force or has_started())
 
     _wait_until(is_done)
 

@@ -6,30 +6,28 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import read_json
+from domainbert.base.files import RUN, read_json
 from domainbert.base.freshness import format_examples
 from domainbert.base.layout import printable
-from domainbert.base.manifests import MANIFEST, find_damaged_outputs, read_manifest
 from domainbert.base.progress import format_duration
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.runner.claim import (
-    CONFIG,
     DONE,
     INTERRUPTED,
+    LOCK,
     NEVER_RUN,
     RECIPE,
-    RUNNING,
-    STATUS,
     UNSEALED,
     is_running,
     read_state,
-    read_status,
+    stage_of_config,
 )
 from domainbert.runner.results_table import SystemScore, system_scores
 from domainbert.settings.command_line import ParsedArguments
@@ -171,12 +169,10 @@ def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run
 
 
 def _is_stage(folder: Path) -> bool:
-    """Return whether a stage has written or is writing the folder; a `manifest.json` alone may belong to a web page."""
+    """Return whether a stage has written or is writing the folder."""
     try:
-        names = {MANIFEST, CONFIG, STATUS} & {entry.name for entry in os.scandir(folder)}
-        if len(names) > 1 or (folder / RUNNING).is_file():  # several files of a stage
-            return True
-        return MANIFEST in names and read_manifest(folder, accept_foreign=True) is not None  # None: another program's
+        is_locked = LOCK in {entry.name for entry in os.scandir(folder)}
+        return is_locked or bool(stage_of_config(folder)) or read_record(folder) is not None
     except PermissionError:  # `inspect_stage` reports it
         return True
     except (OSError, DomainbertError):
@@ -196,56 +192,51 @@ def _stage_functions(path: Path) -> dict[str, str]:
 
 def inspect_stage(folder: Path) -> StageStatus:
     """Return the state of a stage's folder; a broken file gives the state `damaged`, never an exception."""
-    status = read_status(folder)
-    started = _modification_time(folder / STATUS)  # the status is written when the stage starts
-    function = str(status.get("stage", ""))
     try:
-        output_state, manifest = read_state(folder)
-        if manifest is not None:
-            return _finished_status(folder, manifest)
+        output_state, found = read_state(folder)
+        record = found or RunRecord(stage=stage_of_config(folder))
+        started = datetime.fromisoformat(record.started).astimezone(timezone.utc) if record.started else None
+        status = StageStatus(folder.name, record.stage, output_state, started=started)
+        if record.done:
+            return _finished_status(folder, record, status)
     except _READ_ERRORS as error:
-        why = error if isinstance(error, DomainbertError) else f"{MANIFEST} is invalid ({error!r}); delete this folder"
+        why = error if isinstance(error, DomainbertError) else f"{RUN} is invalid ({error!r}); delete this folder"
         why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else why
-        return StageStatus(folder.name, function, "damaged", why=" ".join(str(why).split()), started=started)
+        return StageStatus(folder.name, stage_of_config(folder), "damaged", why=" ".join(str(why).split()))
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
-        return StageStatus(folder.name, function, "running", why=_last_step(folder), started=started, seconds=seconds)
-    state, why = _ended_state(status, output_state)
-    # `go_on` and `asked` (of a search) are the keys of earlier versions
-    resume_command = str(status.get("resume_command") or status.get("go_on", "")) if output_state == INTERRUPTED else ""
-    return StageStatus(folder.name, function, state, why, resume_command=resume_command, started=started)
+        return replace(status, state="running", why=_last_step(folder), seconds=seconds)
+    state, why = _ended_state(record, output_state)
+    resume_command = record.resume_command if output_state == INTERRUPTED else ""
+    return replace(status, state=state, why=why, resume_command=resume_command)
 
 
-def _ended_state(status: Mapping[str, Any], output_state: str) -> tuple[str, str]:
+def _ended_state(record: RunRecord, output_state: str) -> tuple[str, str]:
     """Return state and reason of a stage that is neither done nor running; `output_state` is from `read_state`."""
-    state, reason = str(status.get("state", "")), " ".join(str(status.get("reason", "")).split())
-    if state in ("failed", "stopped"):
-        return state, f"{reason or 'no reason given'}; {output_state}"
+    if record.state in ("failed", "stopped"):
+        return record.state, f"{' '.join(record.reason.split()) or 'no reason given'}; {output_state}"
     if output_state == UNSEALED:
         return "damaged", output_state
     return "killed", f"killed, or its machine went down; {output_state}"
 
 
-def _finished_status(folder: Path, manifest: dict[str, Any]) -> StageStatus:
-    """Return the state of a finished stage. Only the sizes of its files are compared; no file is hashed."""
-    damage = format_examples(find_damaged_outputs(folder, manifest, None))  # None: without hashes
-    metrics = manifest["metrics"]
+def _finished_status(folder: Path, record: RunRecord, status: StageStatus) -> StageStatus:
+    """Return the status of a finished stage. Only the sizes of its files are compared; no file is hashed."""
+    metrics = record.metrics
     state, why = DONE, ""
     if errors := format_examples(metrics.get("errors", [])):
         state, why = "failed", f"errors in the data: {errors}"
-    if damage:
+    if damage := format_examples(record.damage(folder, hashes=None)):
         state, why = "damaged", damage
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
     last_validation = metrics.get("validation")  # of a stage without seeds, such as pretraining
     if isinstance(last_validation, dict) and "loss" in last_validation:
         validation["validation_loss"] = last_validation["loss"]
-    return StageStatus(
-        folder.name,
-        manifest["stage"],
-        state,
-        why,
-        started=datetime.fromisoformat(manifest["started"]).astimezone(timezone.utc),
-        seconds=float(manifest["wall_seconds"]),
+    return replace(
+        status,
+        state=state,
+        why=why,
+        seconds=float(record.wall_seconds),
         scores=[] if damage else system_scores(metrics),
         validation={} if damage else {name: float(value) for name, value in validation.items()},
     )
@@ -272,8 +263,8 @@ def _inspect_search(folder: Path) -> StageStatus:
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
         trials, best, seconds = facts["trials"], facts["best"], float(facts["seconds"])
-        started = datetime.fromisoformat(facts["started"]) if facts.get("started") else None  # earlier versions
-        total = facts.get("requested_trials") or facts["asked"]
+        started = datetime.fromisoformat(facts["started"]) if facts["started"] else None
+        total = facts["requested_trials"]
         state = DONE if trials >= total else "unfinished"
         why = f"{trials:,} of {total:,} trials"
         if best is not None:
@@ -281,17 +272,9 @@ def _inspect_search(folder: Path) -> StageStatus:
     except _READ_ERRORS as error:
         if (folder / _SEARCH).exists():
             state, why = "damaged", f"{_SEARCH} is invalid ({error}); delete it and run domainbert tune again"
-    if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{RUNNING}")):
+    if state != DONE and any(is_running(marker.parent) for marker in folder.glob(f"{_TRIALS}/*/*/{LOCK}")):
         state = "running"
     return StageStatus(folder.name, "tune", state, why, started=started, seconds=seconds, validation=validation)
-
-
-def _modification_time(path: Path) -> datetime | None:
-    """Return the time in UTC, in whole seconds, when a file was last changed; None if there is no file."""
-    try:
-        return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).replace(microsecond=0)
-    except OSError:
-        return None
 
 
 def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:

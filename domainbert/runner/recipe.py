@@ -22,7 +22,7 @@ from pathlib import Path
 from domainbert.base.errors import Problems, suggest_name
 from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
-from domainbert.runner.jobs import Job, finished_manifest, make_job
+from domainbert.runner.jobs import Job, finished_record, make_job
 from domainbert.runner.recipe_run import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages
 from domainbert.settings.reader import read_settings
@@ -225,7 +225,7 @@ class _RecipeReader:
             return None
 
         job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)
-        if finished_manifest(job, self.recipe.hashes) is not None:
+        if finished_record(job, self.recipe.hashes) is not None:
             return job
         if needed:
             add_early_problems(stage, settings, node, problems, self.inputs, prefix, self.pending)

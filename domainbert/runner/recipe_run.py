@@ -12,14 +12,14 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, suggest_name
 from domainbert.base.files import FileHashes, read_json, report_full_disk, write_json
-from domainbert.base.manifests import read_manifest
 from domainbert.base.progress import format_duration
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.claim import RECIPE
 from domainbert.runner.jobs import (
     FolderState,
     Job,
-    finished_manifest,
+    finished_record,
     follow_job,
     make_job,
     raise_data_errors,
@@ -177,8 +177,8 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
     for name in _selected_stages(recipe, selection):
         job = recipe.jobs[name]
         follow_job(job)
-        manifest = read_manifest(job.out)
-        if manifest is not None and (manifest["metrics"] or {}).get("errors"):
+        record = read_record(job.out)
+        if record is not None and record.metrics.get("errors"):
             raise ErrorsFound(f"{job.out}: this stage found errors in the data; see the messages of rank 0")
 
 
@@ -203,25 +203,25 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
         not_forced = {step.name for step in plan if step.selected and not step.forced}
         _write_recipe(recipe, resume_command, not_forced, forced)
 
-    manifests: dict[str, dict[str, Any]] = {}
+    records: dict[str, RunRecord] = {}
     for step in plan:
         if step.selected:
             print(f"{step.name}: {'running' if step.run else 'skipped'} ({step.reason})", flush=True)
         if step.run:
-            manifests[step.name] = _run_step(step, resume_command)
+            records[step.name] = _run_step(step, resume_command)
             if step.forced:
                 _write_recipe(recipe, resume_command, not_forced={step.name})
-        elif step.state.done and step.state.manifest is not None:
-            manifests[step.name] = step.state.manifest
-        if step.selected and step.name in manifests:
-            raise_data_errors(manifests[step.name], step.job.out)
+        elif step.state.done and step.state.record is not None:
+            records[step.name] = step.state.record
+        if step.selected and step.name in records:
+            raise_data_errors(records[step.name], step.job.out)
 
     # all stages that are up to date now, in order; another process may have finished some since the plan was made
-    all_manifests = {step.name: manifests.get(step.name) or finished_manifest(step.job, recipe.hashes) for step in plan}
-    known_manifests = {name: manifest for name, manifest in all_manifests.items() if manifest is not None}
+    all_records = {step.name: records.get(step.name) or finished_record(step.job, recipe.hashes) for step in plan}
+    known_records = {name: record for name, record in all_records.items() if record is not None}
     page_is_stale = any(step.run for step in plan) or not (recipe.out / FILE).is_file()
-    with_page = bool(known_manifests) and page_is_stale
-    return _report_results(recipe.out, known_manifests, with_page, is_needed)
+    with_page = bool(known_records) and page_is_stale
+    return _report_results(recipe.out, known_records, with_page, is_needed)
 
 
 @contextmanager
@@ -247,15 +247,11 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
     problems.raise_if_any()
 
 
-def _report_results(
-    out: Path, manifests: Mapping[str, Mapping[str, Any]], with_page: bool, is_needed: bool
-) -> dict[str, Any]:
+def _report_results(out: Path, records: Mapping[str, RunRecord], with_page: bool, is_needed: bool) -> dict[str, Any]:
     """Write `results.json` and, if `with_page`, `report.html`; print table and warnings; return the results."""
-    stages = {name: {"stage": entry["stage"], "metrics": entry["metrics"]} for name, entry in manifests.items()}
+    stages = {name: {"stage": record.stage, "metrics": record.metrics} for name, record in records.items()}
     warnings = [
-        f"{name}: {warning}"
-        for name, entry in stages.items()
-        for warning in (entry["metrics"] or {}).get("warnings", [])
+        f"{name}: {warning}" for name, record in records.items() for warning in record.metrics.get("warnings", [])
     ]
     results = {"out": str(out), "warnings": warnings, "stages": stages}
     with _writing(out, is_needed):
@@ -272,16 +268,16 @@ def _report_results(
     return results
 
 
-def _run_step(step: PlannedStage, resume_command: str) -> dict[str, Any]:
-    """Run a stage of the plan and return its manifest; an error begins with the name of the stage."""
+def _run_step(step: PlannedStage, resume_command: str) -> RunRecord:
+    """Run a stage of the plan and return its record; an error begins with the name of the stage."""
     start = time.monotonic()
     resume = step.state.resumable and not step.forced
     try:
-        manifest = run_or_wait(step.job, resume_command, resume, step.forced)
+        record = run_or_wait(step.job, resume_command, resume, step.forced)
     except (DomainbertError, TrainingStopped) as error:
         raise type(error)(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
-    return manifest
+    return record
 
 
 def _check_names(recipe: Recipe, selection: Selection) -> None:

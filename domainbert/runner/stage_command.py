@@ -13,10 +13,10 @@ from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.fields import field_types
 from domainbert.base.files import HASHES
 from domainbert.base.freshness import output_names
-from domainbert.base.manifests import find_damaged_outputs
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.process import process_rank
-from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_RESUMABLE, read_status
+from domainbert.base.run_record import RunRecord, read_record
+from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_RESUMABLE, stage_of_config
 from domainbert.runner.jobs import (
     FolderState,
     Job,
@@ -174,11 +174,11 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     # the first process decides what becomes of the folder
     state = verified_state(job, HASHES)
     if state.done and not force:
-        raise_data_errors(state.manifest or {"metrics": {}}, job.out)
+        raise_data_errors(state.record or RunRecord(), job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
-    earlier = str((state.manifest or read_status(folder)).get("stage", stage.name))
-    failed = read_status(folder).get("state") == "failed"  # may have written useful output
-    if earlier != stage.name and (state.reason != NOT_RESUMABLE or failed):
+    record = read_record(folder)
+    earlier = record.stage if record is not None else stage_of_config(folder) or stage.name
+    if earlier != stage.name and (state.reason != NOT_RESUMABLE or _has_failed(folder)):
         expected = f"expected a new folder, or one of the stage {stage.name}"
         raise DomainbertError(f"{folder}: holds output of the stage {earlier}; {expected}")
     replace = force or (resume == "or-replace" and not state.resumable)
@@ -187,17 +187,22 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     _check_inputs(stage, settings, tree, job.inputs)
 
     words = ["domainbert", stage.name, "-c", str(job.out / CONFIG), "--resume", "auto", *allow_import_arguments()]
-    manifest = run_job(job, shlex.join(words), resume=state.resumable and not replace, force=replace)
-    raise_data_errors(manifest, job.out)
-    return f"{stage.name}: done in {manifest['wall_seconds']:.1f} s, {job.out}"
+    record = run_job(job, shlex.join(words), resume=state.resumable and not replace, force=replace)
+    raise_data_errors(record, job.out)
+    return f"{stage.name}: done in {record.wall_seconds:.1f} s, {job.out}"
+
+
+def _has_failed(out: Path) -> bool:
+    """Return whether the last run of the stage failed: it may have written useful output."""
+    record = read_record(out)
+    return record is not None and record.state == "failed"
 
 
 def _holds_report(job: Job, state: FolderState) -> bool:
     """Return whether the folder holds only an unchanged earlier report of the same stage, which may be replaced."""
-    if not job.stage.reports or state.manifest is None or state.manifest["stage"] != job.stage.name:
+    if not job.stage.reports or state.record is None or state.record.stage != job.stage.name:
         return False
-    foreign_names = set(output_names(job.out)) - set(state.manifest.get("outputs", ()))
-    return not foreign_names and not find_damaged_outputs(job.out, state.manifest)
+    return set(output_names(job.out)) <= set(state.record.outputs) and not state.record.damage(job.out)
 
 
 def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
@@ -219,8 +224,7 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     if state.empty or (state.resumable and (may_remove or not state.removes_outputs)):
         return
     # a failed stage without training may have written useful output, such as the predictions of some files
-    failed_with_output = not job.trains and read_status(out).get("state") == "failed"
-    if state.reason in (NOT_RESUMABLE, BEING_WRITTEN) and not failed_with_output:
+    if state.reason in (NOT_RESUMABLE, BEING_WRITTEN) and (job.trains or not _has_failed(out)):
         return
     resume = "--resume auto to keep what still fits, " if state.resumable else ""
     raise DomainbertError(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.fields import ORDERED, Range, Seed
 from domainbert.base.files import write_json
-from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.redact import redact
+from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
 from domainbert.settings.schema import defaults_of
 from domainbert.stages.stage import Inputs, stage

@@ -201,7 +201,7 @@ class Scoring(ABC):
         """Return the summary as lines of text."""
 
     def manifest_scores(self, system: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scores of a system for `manifest.json`: numbers, their intervals, and the cost."""
+        """Return the scores of a system for `run.json`: numbers, their intervals, and the cost."""
         return {key: value for key, value in system.items() if not isinstance(value, dict) or key == "cost"}
 
 

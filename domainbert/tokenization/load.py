@@ -18,8 +18,8 @@ from tokenizers import AddedToken, Encoding, Tokenizer
 from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import Range, check_value
 from domainbert.base.files import read_json, replaced_files
-from domainbert.base.manifests import check_outputs_unchanged
 from domainbert.base.paths import check_regular, resolve_path
+from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of, registered_kinds, tokens_by_id
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
 from domainbert.tokenization.words import check_size, check_unicode

@@ -22,8 +22,8 @@ from optuna.trial import FrozenTrial
 from domainbert.base.choices import allow_import_arguments
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import folder_lock, read_json, write_json, write_text
-from domainbert.base.manifests import MANIFEST
 from domainbert.base.progress import format_duration
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search
@@ -203,9 +203,9 @@ def best_trial_warnings(study: Study, search: Search) -> list[str]:
     if best is None:
         return []
     texts: list[str] = []
-    for path in sorted((search.out / "trials" / f"{original_number(best):05d}").glob(f"*/{MANIFEST}")):
+    for folder in sorted((search.out / "trials" / f"{original_number(best):05d}").glob("*")):
         with suppress(DomainbertError):  # a damaged file
-            texts += (read_json(path, "a manifest").get("metrics") or {}).get("warnings", [])
+            texts += (read_record(folder) or RunRecord()).metrics.get("warnings", [])
     return [f"warning: trial {best.number}: {text}" for text in dict.fromkeys(texts)]
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import read_json, write_json
-from domainbert.base.manifests import MANIFEST
 from domainbert.base.redact import redact
+from domainbert.base.run_record import RunRecord, read_record
 from domainbert.labelled.sets import read_set
 from domainbert.metrics.headline import Headline
 from domainbert.runner.stage_table import load_stage
@@ -55,7 +55,7 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
 
 def _validation_metrics(out: Path) -> list[dict[str, float]]:
     """Return the validation metrics of the models that a stage has kept, one mapping per seed."""
-    metrics = read_json(out / MANIFEST, "a manifest of domainbert")["metrics"]
+    metrics = (read_record(out) or RunRecord()).metrics
     trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
     return [training["validation"] for training in trainings if isinstance(training.get("validation"), dict)]
 

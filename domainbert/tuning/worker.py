@@ -23,7 +23,7 @@ from domainbert.base.errors import DomainbertError, TrainingStopped, suggest_nam
 from domainbert.base.files import folder_lock
 from domainbert.base.process import StopSignals
 from domainbert.base.redact import redact
-from domainbert.runner.claim import RUNNING, is_running
+from domainbert.runner.claim import LOCK, is_running
 from domainbert.training.checkpoint_files import remove_checkpoints
 from domainbert.tuning import trials
 from domainbert.tuning.results import print_outcome, progress_line, write_results
@@ -148,7 +148,7 @@ class Worker:
 
     def _is_being_written(self, trial: FrozenTrial) -> bool:
         """Return whether a process of an earlier attempt is still running in the folder of a trial."""
-        return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{RUNNING}"))
+        return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{LOCK}"))
 
     def _start(self, trial: Trial, plan: TrialPlan) -> None:
         """Start the processes of a trial."""

@@ -115,7 +115,7 @@ def test_the_flag_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["use", "-c", "use.yaml", "--out", "one", *allow]) == 0
     assert main(["use", "-c", "one/config.yaml", "--out", "two"]) == 2  # what one run was allowed, the next is not
     assert main(["use", "-c", "one/config.yaml", "--out", "two", *allow]) == 0
-    assert json.loads(Path("two/manifest.json").read_text())["config"]["shape"]["class_path"] == "mypkg.shapes.Ring"
+    assert json.loads(Path("two/run.json").read_text())["config"]["shape"]["class_path"] == "mypkg.shapes.Ring"
     assert Path("one/arguments.txt").read_text() == Path("two/arguments.txt").read_text()
     Path("recipe.yaml").write_text(f"out: run\nstages: {{use: {{source: source.txt, {RING.strip()}}}}}\n")
     assert main(["run", "recipe.yaml"]) == 2

@@ -26,7 +26,7 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
     os.utime(tmp_path / "two" / "sub" / "a", (0, 0))
     before = FileHashes().hash_path(tmp_path / "one")
     assert before == FileHashes().hash_path(tmp_path / "two")
-    for name in ("manifest.json", "README.md", "sub/README.md"):  # a model card may be edited
+    for name in ("run.json", "README.md", "sub/README.md"):  # a model card may be edited
         (tmp_path / "one" / name).write_text("{}")
     assert FileHashes().hash_path(tmp_path / "one") == before
     (tmp_path / "one" / "b").write_text("{}")
@@ -45,7 +45,7 @@ def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Pa
         return [FileHashes().hash_path(folder) for folder in (tmp_path, tmp_path / "seed-1")]
 
     own = hashes()
-    (tmp_path / "manifest.json").write_text("{}")
+    (tmp_path / "run.json").write_text("{}")
     made = hashes()
     assert set(own).isdisjoint(made)
     for name in ("logs/metrics.jsonl", "training.json"):

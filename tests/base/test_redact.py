@@ -224,7 +224,7 @@ def test_no_secret_is_written_or_printed(secrets: Path, capfd: pytest.CaptureFix
     assert "canary" not in captured.out + captured.err
     (secrets / "recipes" / "a.yaml").unlink()
     assert secrets_in(secrets) == []
-    config = json.loads((secrets / "one" / "manifest.json").read_text())["config"]
+    config = json.loads((secrets / "one" / "run.json").read_text())["config"]
     assert config["note"] == "postgresql://user:***@host/db" and config["shapes"] == {
         "a": "***",
         "b": "x ***",

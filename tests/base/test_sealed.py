@@ -6,17 +6,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.files import FileHashes, hash_file
-from domainbert.base.freshness import format_examples, record_outputs, write_record
-from domainbert.base.manifests import MANIFEST, check_outputs_unchanged, find_damaged_outputs, read_manifest
+from domainbert.base.files import RUN, FileHashes, hash_file
+from domainbert.base.freshness import format_examples, record_outputs
+from domainbert.base.run_record import RunRecord, check_outputs_unchanged, read_record
 
-FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "config": {}, "metrics": {"f1": 0.5}}
+FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "state": "done", "metrics": {"f1": 0.5}}
+RECORD = RunRecord(**FACTS)
 
 
 @pytest.fixture
@@ -26,18 +28,18 @@ def folder(tmp_path: Path) -> Path:
     for name in ("data.bin", "seed-1/config.json", "seed-1/README.md", "seed-1/logs/metrics.jsonl", "config.yaml"):
         (made / name).parent.mkdir(parents=True, exist_ok=True)
         (made / name).write_text(f"content of {name}")
-    write_record(made / MANIFEST, FACTS)
+    RECORD.write(made)
     return made
 
 
 def found(folder: Path, **options: Any) -> list[str]:
-    manifest = read_manifest(folder)
-    assert manifest is not None
-    return find_damaged_outputs(folder, manifest, FileHashes(), **options)
+    record = read_record(folder)
+    assert record is not None
+    return record.damage(folder, FileHashes(), **options)
 
 
 def test_outputs_are_recorded_by_content_without_cards_and_what_the_runner_notes(folder: Path) -> None:
-    outputs = json.loads((folder / MANIFEST).read_text())["outputs"]
+    outputs = json.loads((folder / RUN).read_text())["outputs"]
     assert list(outputs) == ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
     for name, facts in outputs.items():
         status = (folder / name).stat()
@@ -70,20 +72,29 @@ def test_a_quick_look_clears_what_only_hashing_finds(folder: Path, monkeypatch: 
     assert found(folder, thorough=True) == ["data.bin has changed"]
 
 
-def test_a_changed_manifest_is_itself_damage(folder: Path) -> None:
-    text = (folder / MANIFEST).read_text()
-    (folder / MANIFEST).write_text(text.replace("0.5", "0.9"))
-    assert found(folder) == ["manifest.json has changed"]
+def test_a_changed_record_is_itself_damage(folder: Path) -> None:
+    text = (folder / RUN).read_text()
+    (folder / RUN).write_text(text.replace("0.5", "0.9"))
+    assert found(folder) == ["run.json has changed"]
     without = {name: value for name, value in json.loads(text).items() if name != "sha256"}
-    (folder / MANIFEST).write_text(json.dumps(without))
-    assert found(folder) == ["manifest.json has changed"]
+    (folder / RUN).write_text(json.dumps(without))
+    assert found(folder) == ["run.json has changed"]
 
 
-def test_a_manifest_of_an_older_version_says_nothing(folder: Path) -> None:
-    (folder / MANIFEST).write_text(json.dumps(FACTS))
+def test_a_folder_that_is_not_finished_is_not_checked(folder: Path) -> None:
+    replace(RECORD, state="stopped").write(folder)
     shutil.rmtree(folder / "seed-1")
     assert found(folder) == found(folder, thorough=True) == []
     check_outputs_unchanged(folder / "seed-1", "config.json")
+
+
+@pytest.mark.parametrize("name", ["stage", "state", "key", "made_from", "metrics", "outputs"])
+@pytest.mark.parametrize("value", ["text", 7, [], None])
+def test_a_record_with_another_value_has_changed(folder: Path, name: str, value: object) -> None:
+    content = json.loads((folder / RUN).read_text())
+    (folder / RUN).write_text(json.dumps({**content, name: value}))
+    record = read_record(folder)
+    assert record == RunRecord(record.stage, "done", is_unchanged=False) and found(folder) == ["run.json has changed"]
 
 
 def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
@@ -102,11 +113,11 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
 
 def test_a_secret_that_is_the_name_of_a_file_does_no_harm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FOO_TOKEN", "data.bin")
-    write_record(folder / MANIFEST, {**FACTS, "config": {"url": "https://data.bin@host/x"}})
+    replace(RECORD, config={"url": "https://data.bin@host/x"}).write(folder)
     assert found(folder) == found(folder, thorough=True) == []
-    manifest = json.loads((folder / MANIFEST).read_text())
-    assert list(manifest["outputs"]) == ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
-    assert "data.bin" not in manifest["config"]["url"]
+    record = json.loads((folder / RUN).read_text())
+    assert list(record["outputs"]) == ["data.bin", "seed-1/config.json", "seed-1/logs/metrics.jsonl"]
+    assert "data.bin" not in record["config"]["url"]
 
 
 def test_many_damages_are_counted() -> None:
@@ -115,35 +126,27 @@ def test_many_damages_are_counted() -> None:
     assert format_examples(many) == "a is missing, b is missing, c is missing and 2 more"
 
 
-def test_the_manifest_of_other_software_is_left_alone(folder: Path) -> None:
-    (folder / MANIFEST).write_text('{"start_url": "mine"}')
+@pytest.mark.parametrize("content", ['{"start_url": "mine"}', "[1, 2]", "7"])
+def test_the_file_of_other_software_is_left_alone(folder: Path, content: str) -> None:
+    (folder / RUN).write_text(content)
     check_outputs_unchanged(folder, "*")
-    with pytest.raises(DomainbertError, match="expected a manifest of domainbert"):
-        read_manifest(folder)
+    assert read_record(folder) is None
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"[1, 2]", "found no key 'stage', 'key' or 'made_from'; expected a manifest of domainbert"),
-        (b"7", "expected a manifest of domainbert: remove"),
         (b'{"stage": "make"', "not valid JSON"),
         (b"\xff\xfe{}", "not valid JSON"),
         (b'{"stage": "\xe9"}', "not valid JSON"),
         (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
-        (json.dumps({**FACTS, "made_from": "text"}).encode(), "'made_from' is missing or has an invalid value"),
-        (json.dumps({"stage": "make", "key": "", "made_from": {}}).encode(), "'config' is missing"),
-        (json.dumps({**FACTS, "key": 7}).encode(), "'key' is missing or has an invalid value"),
-        (json.dumps({**FACTS, "metrics": []}).encode(), "'metrics' is missing or has an invalid value"),
-        (json.dumps({**FACTS, "made_from": 1, "seal": {}}).encode(), "'made_from' is missing"),
-        (json.dumps({**FACTS, "made_from": None, "seal": {"stages": []}}).encode(), "'made_from' is missing or"),
     ],
 )
-def test_an_odd_manifest_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
-    (folder / MANIFEST).write_bytes(content)
+def test_an_odd_record_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
+    (folder / RUN).write_bytes(content)
     with pytest.raises(DomainbertError) as caught:
-        read_manifest(folder)
-    assert str(caught.value).startswith(f"{folder / MANIFEST}: ") and expected in str(caught.value)
+        read_record(folder)
+    assert str(caught.value).startswith(f"{folder / RUN}: ") and expected in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
@@ -153,7 +156,7 @@ def sealed(runs: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("sealed")
     for name in ("vocab", "pretrain", "ner-pretrained"):
         shutil.copytree(runs / name, root / name)
-        write_record(root / name / MANIFEST, FACTS)
+        RECORD.write(root / name)
     return root
 
 
@@ -219,7 +222,7 @@ def test_readers_refuse_what_a_stage_did_not_write(
         read(folder)
     change = "is missing" if damage is Path.unlink else "has changed"
     assert str(caught.value).startswith(f"{folder}: changed since stage make finished: {file} {change}")
-    (folder / MANIFEST).unlink()  # whoever means the change takes the seal off
+    (folder / RUN).unlink()  # whoever means the change takes the seal off
 
 
 def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path, tmp_path: Path) -> None:

@@ -228,7 +228,7 @@ def test_filters_drop_what_was_planted_and_nothing_else(
         json.loads(path.read_text())["report"]["sources"][0] for path in tmp_path.glob("out/parts/*/prepared.json")
     ]
     assert len(reports) == 3
-    assert not (tmp_path / "out/manifest.json").exists(), "these settings without filters give another corpus"
+    assert not (tmp_path / "out/run.json").exists(), "these settings without filters give another corpus"
     assert sum(report["dropped"]["filters of datatrove"] for report in reports) == everything - GOOD
     assert all(report["read"] == sum({**report["documents"], **report["dropped"]}.values()) for report in reports)
     corpus = open_prepared([tmp_path / "out"])

@@ -44,7 +44,7 @@ def differences(golden: Any, found: Any, place: str = "") -> Iterator[str]:
 
 def test_the_numbers_are_the_golden_ones(tmp_path: Path, subtests: pytest.Subtests) -> None:
     run_recipe(tmp_path)
-    stages = {file.parent.name: file.parent for file in tmp_path.glob("*/manifest.json")}
+    stages = {file.parent.name: file.parent for file in tmp_path.glob("*/run.json")}
     assert stages.keys() == GOLDEN.keys() - {PROCESSOR}
     same_bits = processor() == GOLDEN[PROCESSOR]
     for name, folder in stages.items():

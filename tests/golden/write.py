@@ -38,7 +38,7 @@ def run_recipe(out: Path) -> None:
 
 def numbers_of(stage: Path) -> dict[str, Any]:
     """All numbers of a stage folder that do not depend on time, by relative path; text files as their SHA-256."""
-    numbers: dict[str, Any] = {"metrics": _timeless(_read(stage / "manifest.json")["metrics"])}
+    numbers: dict[str, Any] = {"metrics": _timeless(_read(stage / "run.json")["metrics"])}
     for file in sorted(path for path in stage.rglob("*") if path.is_file()):
         name = str(file.relative_to(stage))
         if file.name in _STABLE or file.suffix == ".conll":
@@ -96,7 +96,7 @@ def write() -> None:
     """Run the recipe and write the files."""
     with tempfile.TemporaryDirectory() as folder:
         run_recipe(Path(folder))
-        found = {file.parent.name: numbers_of(file.parent) for file in sorted(Path(folder).glob("*/manifest.json"))}
+        found = {file.parent.name: numbers_of(file.parent) for file in sorted(Path(folder).glob("*/run.json"))}
     for old in HERE.glob("*.json"):
         old.unlink()
     for name, numbers in {**found, PROCESSOR: processor()}.items():

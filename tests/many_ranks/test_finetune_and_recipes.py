@@ -20,7 +20,7 @@ def tagger(trainings, commands):
 
 
 def seeds_of(trainings, out):
-    return trainings.json(out, "manifest.json")["metrics"]["seeds"]
+    return trainings.json(out, "run.json")["metrics"]["seeds"]
 
 
 def weights_differ(one, other):
@@ -138,7 +138,7 @@ def test_a_recipe_with_stages_for_one_and_for_two_processes(trainings, commands,
     said = trainings.run(words).said
     for stage in ("sample", "vocab", "prepare", "pretrain", "tagger", "result"):
         assert said.count(f"{stage}: running") == said.count(f"{stage}: done") == 1
-        assert trainings.json(f"recipe-{launcher}/{stage}", "status.json")["state"] == "done"
+        assert trainings.json(f"recipe-{launcher}/{stage}", "run.json")["state"] == "done"
     assert weights_differ(trainings / f"recipe-{launcher}/pretrain", trainings / "alone") < CLOSE
     scores = [trainings.json(out, "seeds.json") for out in (f"recipe-{launcher}/tagger", "tagger")]
     assert scores[0]["validation_f1"] == pytest.approx(scores[1]["validation_f1"], rel=CLOSE)

@@ -93,7 +93,7 @@ LOCAL = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}  # what --stand
 def assert_same_training(trainings, out: str, wanted: str) -> None:
     """Losses of every step, all validation metrics, and the models are equal but for rounding."""
     assert trainings.lines(out, "train/loss") == pytest.approx(trainings.lines(wanted, "train/loss"), abs=CLOSE)
-    histories = [trainings.json(name, "manifest.json")["metrics"]["history"] for name in (out, wanted)]
+    histories = [trainings.json(name, "run.json")["metrics"]["history"] for name in (out, wanted)]
     assert len(histories[0]) == len(histories[1]) == 4
     for found, expected in zip(*histories, strict=True):
         assert found == pytest.approx(expected, rel=CLOSE)
@@ -111,11 +111,11 @@ def assert_same_weights(folder: Path, wanted: Path) -> None:
 def test_two_processes_train_as_one(trainings, commands, way):
     getattr(Ways(trainings, commands), way)(way)
     assert_same_training(trainings, way, "alone")
-    assert trainings.json(way, "status.json") == {"state": "done", "stage": "pretrain"}
+    assert trainings.json(way, "run.json")["state"] == "done"
     assert not (trainings / way / "checkpoints").exists()
     model = load_model(trainings / way, "masked_lm")[0]
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    assert parameters == trainings.json(way, "manifest.json")["metrics"]["num_parameters"]
+    assert parameters == trainings.json(way, "run.json")["metrics"]["num_parameters"]
 
 
 @pytest.mark.parametrize("family", ["albert", "deberta-v3", "electra", "modernbert", "roberta", "xlm-roberta"])
@@ -140,7 +140,7 @@ def test_what_two_processes_saved_one_and_four_go_on_from(trainings, commands, s
         words = trainings.pretrain(out, "--resume", "auto", "--trainer.devices", str(devices), *options)
         assert "resuming from step 10" in trainings.run(commands["domainbert"](*words)).said
         assert_same_training(trainings, out, "alone")
-        assert trainings.json(out, "manifest.json")["resumed"] is True
+        assert trainings.json(out, "run.json")["resumed"] is True
 
 
 def test_a_sharded_training_goes_on_while_its_layers_wait(trainings, commands):

@@ -28,7 +28,7 @@ def act(**what):
 
 def assert_stopped(trainings, out: str, name: str, said: str, step: int = STEP + 1) -> None:
     """Saved after the step of the signal, once, and the folder says what happened and how to go on."""
-    status = trainings.json(out, "status.json")
+    status = trainings.json(out, "run.json")
     assert (status["state"], status["stage"]) == ("stopped", "pretrain")
     assert status["reason"] == f"stopped by {name} after step {step}; the state is saved"
     assert status["resume_command"] == f"domainbert pretrain -c {trainings / out / 'config.yaml'} --resume auto"
@@ -40,13 +40,13 @@ def assert_stopped(trainings, out: str, name: str, said: str, step: int = STEP +
 
 def assert_goes_on(trainings, commands, out: str, uninterrupted: Path, *options: str) -> None:
     """To the very bits of a training that was never stopped."""
-    words = trainings.json(out, "status.json")["resume_command"].split()[1:]
+    words = trainings.json(out, "run.json")["resume_command"].split()[1:]
     trainings.run(commands["domainbert"](*words, *options))
     for name in ("train/loss", "train/grad_norm", "validation/loss"):
         assert trainings.lines(out, name) == trainings.lines("two", name)
     models = [(folder / "model.safetensors").read_bytes() for folder in (trainings / out, uninterrupted)]
     assert models[0] == models[1]
-    assert trainings.json(out, "status.json") == {"state": "done", "stage": "pretrain"}
+    assert trainings.json(out, "run.json")["state"] == "done"
     assert not (trainings / out / "checkpoints").exists()
 
 
@@ -102,7 +102,7 @@ def test_the_death_of_one_process_ends_the_other(trainings, commands, uninterrup
     assert code in (2, -signal.SIGKILL), launch.said
     if code == 2:  # before Lightning kills the first process for the death of one it has started
         assert "domainbert: another process of the training ended early (Connection " in launch.said
-        assert trainings.json(out, "status.json")["reason"].startswith("another process of the training ended early")
+        assert trainings.json(out, "run.json")["reason"].startswith("another process of the training ended early")
     assert "Traceback" not in launch.said
     assert not launch.left(seconds=30), launch.said
     assert trainings.checkpoints(out) == ["step-00000006"]
@@ -115,7 +115,7 @@ def test_a_signal_while_the_first_process_waits_for_the_other(trainings, command
     out = f"start-{to}"
     asked = act(rank=1, signal="SIGTERM", to=to, during="start")
     said = trainings.run(commands["acting"](*trainings.pretrain(out, *TWO)), code=75, **asked).said
-    assert trainings.json(out, "status.json")["reason"] == "stopped by SIGTERM after step 1; the state is saved", said
+    assert trainings.json(out, "run.json")["reason"] == "stopped by SIGTERM after step 1; the state is saved", said
 
 
 def test_no_process_outlives_one_that_is_killed_while_it_waits(trainings, commands):
@@ -126,7 +126,7 @@ def test_no_process_outlives_one_that_is_killed_while_it_waits(trainings, comman
 
 
 def test_torchrun_passes_sigterm_on_and_calls_it_a_failure(trainings, commands, uninterrupted):
-    """Its own exit code is never 75; status.json tells a stop from a failure."""
+    """Its own exit code is never 75; run.json tells a stop from a failure."""
     torchrun = commands["torchrun"]
     words = torchrun(
         *trainings.pretrain("elastic", *TWO, "--budget.max_steps", "400"), standalone=None, nproc_per_node=2
@@ -139,7 +139,7 @@ def test_torchrun_passes_sigterm_on_and_calls_it_a_failure(trainings, commands, 
     assert launch.wait() == 1, launch.said
     assert not launch.left(seconds=30)
     step = max(trainings.lines("elastic", "train/loss"))
-    assert trainings.json("elastic", "status.json")["reason"].startswith(f"stopped by SIGTERM after step {step};")
+    assert trainings.json("elastic", "run.json")["reason"].startswith(f"stopped by SIGTERM after step {step};")
     assert trainings.checkpoints("elastic")[-1] == f"step-{step:08d}"
 
 
@@ -151,7 +151,7 @@ def test_a_signal_to_a_process_of_torchrun(trainings, commands, uninterrupted):
     assert launch.wait() == 1, launch.said
     assert "exitcode  : 75" in launch.said
     assert not launch.left(seconds=30)
-    assert trainings.json("elastic-rank", "status.json")["state"] == "stopped"
+    assert trainings.json("elastic-rank", "run.json")["state"] == "stopped"
     assert_goes_on(trainings, commands, "elastic-rank", uninterrupted)
 
 
@@ -167,4 +167,4 @@ def test_torchrun_starts_again_after_a_death(trainings, commands, uninterrupted,
         assert trainings.lines(out, name) == trainings.lines("two", name)
     models = [(folder / "model.safetensors").read_bytes() for folder in (trainings / out, uninterrupted)]
     assert models[0] == models[1]
-    assert trainings.json(out, "status.json") == {"state": "done", "stage": "pretrain"}
+    assert trainings.json(out, "run.json")["state"] == "done"

@@ -48,7 +48,7 @@ def test_it_is_stopped_and_goes_on_and_both_folders_load(runs: Any, work: Work) 
     for line in trained:
         assert line["train/loss"] == pytest.approx(line["train/generator"] + 20 * line["train/discriminator"], rel=1e-5)
     assert len(trained) == 12 and trained[-1]["train/generator"] < trained[0]["train/generator"] - 0.5
-    validated = json.loads((work / "whole/manifest.json").read_text())["metrics"]
+    validated = json.loads((work / "whole/run.json").read_text())["metrics"]
     assert validated["always_original"] == 0.85 and validated["warnings"] == []
     for name in ("loss", "generator_loss", "accuracy"):
         assert validated["validation"][f"again_{name}"] == validated["validation"][name]
@@ -64,7 +64,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, caps
     assert work.run("pretrain", "further", further, *ALLOWED) == 0
     assert "no weights for the head" not in capsys.readouterr().out
     ended, begun = (metrics(work / name / "logs/metrics.jsonl") for name in ("first", "further"))
-    rows = json.loads((work / "further/manifest.json").read_text())["metrics"]["history"]
+    rows = json.loads((work / "further/run.json").read_text())["metrics"]["history"]
     assert rows[0]["step"] == 0 and rows[0]["loss"] == pytest.approx(ended[-1]["validation/loss"], rel=1e-5)
     assert begun[0]["step"] == 1
 

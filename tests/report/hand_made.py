@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from domainbert.base.freshness import flatten
+from domainbert.base.run_record import RunRecord, read_record
 
 CROOKED = "</script><img src=x onerror=alert(1)>"
 """A label, a text and a name that want to be more than text."""
@@ -21,21 +25,28 @@ def put(path: Path, value: Any) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def stage(folder: Path, kind: str, started: str = "2026-01-01T00:00:00+00:00", **manifest: Any) -> Path:
+def stage(folder: Path, kind: str, started: str = "2026-01-01T00:00:00+00:00", **record: Any) -> Path:
     """A stage that is done."""
-    config = {"out": str(folder), **manifest.pop("config", {})}
-    seal = {"stage": kind, "config": config, "inputs": {}, "stages": {}, **manifest.pop("seal", {})}
-    facts = {"stage": kind, "key": "k" * 64, "config": config, "seal": seal, "started": started, "wall_seconds": 61.0}
+    config = {"out": str(folder), **record.pop("config", {})}
+    facts = {"key": "k" * 64, "made_from": flatten(config), "config": config, "started": started, "wall_seconds": 61.0}
     facts |= {"inputs": {"data/train.conll": "a" * 64}, "versions": {"torch": "2.13"}, "git_commit": "c" * 40}
-    put(folder / "manifest.json", {**facts, "metrics": {}, **manifest})
+    folder.mkdir(parents=True, exist_ok=True)
+    RunRecord(kind, "done", **{**facts, **record}).write(folder)
     (folder / "config.yaml").write_text("out: x\n", encoding="utf-8")
     return folder
 
 
-def training(folder: Path, values: Mapping[str, Sequence[float]], **manifest: Any) -> Path:
+def record_again(folder: Path, **changes: Any) -> None:
+    """Record the present files of a stage, with changes."""
+    record = read_record(folder)
+    assert record is not None
+    replace(record, **changes).write(folder)
+
+
+def training(folder: Path, values: Mapping[str, Sequence[float]], **record: Any) -> Path:
     """A fine-tuned folder: by seed the validation F1 after each epoch of 10 steps."""
-    config = {"optim": {"name": "adamw"}, "task": {"class_path": "mine.Tags"}, **manifest.pop("config", {})}
-    stage(folder, "finetune", config=config, **manifest)
+    config = {"optim": {"name": "adamw"}, "task": {"class_path": "mine.Tags"}, **record.pop("config", {})}
+    stage(folder, "finetune", config=config, **record)
     best = {seed: max(range(len(found)), key=found.__getitem__) for seed, found in values.items()}
     seeds = {seed: found[best[seed]] for seed, found in values.items()}
     put(folder / "seeds.json", {"metric": "validation/f1", "direction": "maximize", "validation_f1": seeds})

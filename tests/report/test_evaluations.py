@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from domainbert.report.runs import read_runs
 from domainbert.report.tables import Number, further_table, label_tables, slice_tables
 from domainbert.report.verdict import verdicts
 from tests.metrics.scored import classes
-from tests.report.hand_made import METRIC, evaluated, put, stage, system
+from tests.report.hand_made import METRIC, evaluated, put, record_again, stage, system
 
 LABELS = ["a", "b", "c"]
 
@@ -53,10 +52,8 @@ def test_the_interval_of_two_runs_is_that_of_one_evaluation_of_both(tmp_path: Pa
 def test_a_stage_whose_name_begins_like_that_of_the_test_set_does_not_count(tmp_path: Path) -> None:
     for name, key in (("a", "1"), ("b", "2")):
         evaluated(tmp_path / name / "result", {"model": 0.5}, test="@split-new/test.conll")
-        path = tmp_path / name / "result/manifest.json"
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-        manifest["seal"]["stages"] = {"split-new": "same", "split": key}
-        put(path, manifest)
+        made_from = {"test": "@split-new/test.conll", "@split-new": "same", "@split": key}
+        record_again(tmp_path / name / "result", made_from=made_from)
     assert len(found(tmp_path / "a", tmp_path / "b")) == 1
 
 

@@ -11,11 +11,11 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
-from domainbert.base.freshness import write_record
+from domainbert.base.run_record import RunRecord
 from domainbert.report.command import perform, write_report
 from domainbert.report.page import MAX_BYTES
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
-from tests.report.hand_made import CROOKED, evaluated, mistake, put, stage, training, whole_run
+from tests.report.hand_made import CROOKED, evaluated, mistake, put, record_again, stage, training, whole_run
 from tests.report.reading import Read
 
 
@@ -151,7 +151,7 @@ def test_stages_that_are_not_done_and_warnings_stand_beside_the_verdict() -> Non
     stage(Path("run/ours"), "finetune", metrics={"warnings": ["predicts one class only"]})
     Path("run/theirs").mkdir()
     Path("run/theirs/config.yaml").write_text("init: random\n")
-    put(Path("run/theirs/status.json"), {"state": "failed", "stage": "finetune", "reason": "the training diverged"})
+    RunRecord("finetune", "failed", "the training diverged").write(Path("run/theirs"))
     text = page("run").within("li")
     assert "run: stage theirs is not done (failed: the training diverged)" in text
     assert "ours: predicts one class only" in text
@@ -160,8 +160,7 @@ def test_stages_that_are_not_done_and_warnings_stand_beside_the_verdict() -> Non
 def test_a_warning_of_evaluate_stands_once_for_each_run() -> None:
     for run in ("a", "b"):
         evaluated(Path(run) / "result", {"model": 0.5}, warnings=["few seeds"])
-        manifest = json.loads(Path(run, "result/manifest.json").read_text(encoding="utf-8"))
-        put(Path(run, "result/manifest.json"), {**manifest, "metrics": {"warnings": ["few seeds"]}})
+        record_again(Path(run, "result"), metrics={"warnings": ["few seeds"]})
     text = page("a", "b").within("li")
     assert "result (a): few seeds" in text and "result (b): few seeds" in text and text.count("few seeds") == 2
 
@@ -211,9 +210,7 @@ def edit(path: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [edit, Path.unlink], ids=["edited", "removed"])
-@pytest.mark.parametrize(
-    "name", ["metrics.json", "draws.json", "mistakes/a/seed-1.jsonl", "check.json", "manifest.json"]
-)
+@pytest.mark.parametrize("name", ["metrics.json", "draws.json", "mistakes/a/seed-1.jsonl", "check.json", "run.json"])
 def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(
     name: str, change: Callable[[Path], None]
 ) -> None:
@@ -222,19 +219,19 @@ def test_numbers_that_their_stage_did_not_write_are_left_out_and_named(
     put(folder / "mistakes/a/seed-1.jsonl", [mistake(1)])
     put(folder / "check.json", {"facts": {}, "findings": {}, "errors": [], "counts": {"café": 12345}})
     stage(Path("run/other"), "vocab")
-    write_record(folder / "manifest.json", read_json(folder / "manifest.json", "a manifest"))
+    record_again(folder)
     write_report([Path("run")], Path("page.html"))
     assert "left out: " not in Path("page.html").read_text(encoding="utf-8")
     change(folder / name)
     write_report([Path("run")], Path("page.html"))
     text = Path("page.html").read_text(encoding="utf-8")
-    if (name, change) != ("manifest.json", Path.unlink):  # then nothing is sealed
+    if (name, change) != ("run.json", Path.unlink):  # then nothing is sealed
         assert "left out: run/ner: " in text and Path(name).name in text.partition("left out: ")[2][:200]
 
 
 def test_an_evaluation_that_cannot_be_read_is_not_one_that_was_never_made(capsys: pytest.CaptureFixture[str]) -> None:
     folder = evaluated(Path("run/result"), {"a": 0.5, "b": 0.4})
-    write_record(folder / "manifest.json", read_json(folder / "manifest.json", "a manifest"))
+    record_again(folder)
     edit(folder / "metrics.json")
     assert perform(typed("run")) == 0
     path, warning = capsys.readouterr().out.splitlines()

@@ -135,52 +135,35 @@ def test_verify_hashes_inputs_again(capsys: pytest.CaptureFixture[str], monkeypa
     ]
 
 
-def test_folders_of_older_versions_are_done_but_not_verified(capsys: pytest.CaptureFixture[str]) -> None:
-    for file in Path("runs").glob("*/manifest.json"):
-        manifest = json.loads(file.read_text())
-        del manifest["outputs"], manifest["sha256"]
-        file.write_text(json.dumps(manifest))
-    damage()
-    capsys.readouterr()
-    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
-    assert main(["run", "recipe.yaml", "--dry-run", "--verify"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "skip  make (done) -> runs/make"
-    assert lines[4] == ("skip  make (done; made before outputs were recorded, so they are not verified) -> runs/make")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[1]", "runs/make/manifest.json: found no key 'stage', 'key' or 'made_from'; expected a manifest"),
-        ("[" * 100_000, "runs/make/manifest.json: not valid JSON"),
+        ("[1]", "runs/make: holds files that domainbert did not write; expected an empty or a new folder"),
+        ("[" * 100_000, "runs/make/run.json: not valid JSON"),
         (
-            '{"stage": "make", "key": 7, "seal": "x"}',
-            "runs/make/manifest.json: the key 'key' is missing or has an invalid value",
+            '{"stage": "make", "key": 7, "made_from": {}}',
+            "stage make: runs/make was changed after the stage finished (run.json has changed)",
         ),
     ],
 )
-def test_an_odd_manifest_stops_a_run_with_a_sentence(
-    capsys: pytest.CaptureFixture[str], content: str, said: str
-) -> None:
-    Path("runs/make/manifest.json").write_text(content)
+def test_an_odd_record_stops_a_run_with_a_sentence(capsys: pytest.CaptureFixture[str], content: str, said: str) -> None:
+    Path("runs/make/run.json").write_text(content)
     capsys.readouterr()
     assert main(["run", "recipe.yaml"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"domainbert: {said}")
-    if "expected a manifest" in error:
+    if "not valid JSON" in error:
         assert error.endswith("remove the file and use --force, or use a new folder\n")
-        Path("runs/make/manifest.json").unlink()
+        Path("runs/make/run.json").unlink()
         assert main(["run", "recipe.yaml", "--force", "make"]) == 0
 
 
-def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[str]) -> None:
-    file = Path("runs/score/manifest.json")
+def test_a_changed_number_in_a_record_is_damage(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path("runs/score/run.json")
     file.write_text(file.read_text().replace("0.5", "0.9"))
     assert main(["run", "recipe.yaml"]) == 2
     assert (
-        "stage score: runs/score was changed after the stage finished (manifest.json has changed)"
-        in capsys.readouterr().err
+        "stage score: runs/score was changed after the stage finished (run.json has changed)" in capsys.readouterr().err
     )
     assert main(["run", "recipe.yaml", "--force", "score"]) == 0
     assert (
@@ -191,37 +174,41 @@ def test_a_changed_number_in_a_manifest_is_damage(capsys: pytest.CaptureFixture[
 def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever edits an output on purpose removes the manifest: the edit is not overwritten unasked."""
+    """Whoever edits an output on purpose removes the record: the edit is not overwritten unasked."""
     damage()
-    Path("runs/make/manifest.json").unlink()
+    Path("runs/make/run.json").unlink()
     capsys.readouterr()
     assert main(["run", "recipe.yaml", "--dry-run"]) == 2
     assert capsys.readouterr().out.splitlines()[0] == (
-        "stop  make (its manifest.json was removed; restore the files, or use --force make) -> runs/make"
+        "stop  make (its run.json was removed; restore the files, or use --force make) -> runs/make"
     )
     assert main(["run", "recipe.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: stage make: runs/make was changed after the stage finished (its manifest.json was removed); "
+        "domainbert: stage make: runs/make was changed after the stage finished (its run.json was removed); "
         "restore the files, or use --force make to run this stage and its dependents again\n"
     )
     assert main(["run", "recipe.yaml", "--only", "again"]) == 0
     assert main(["make", "-c", "runs/make/config.yaml"]) == 2
     assert capsys.readouterr().err == (
-        "domainbert: runs/make: was changed after the stage make finished (its manifest.json was removed); restore the "
+        "domainbert: runs/make: was changed after the stage make finished (its run.json was removed); restore the "
         "files, or use --force to run the stage again\n"
     )
     assert Path("runs/make/words.txt").read_text() == "a b a c" and fake_stages.CALLS == []
     assert main(["run", "recipe.yaml", "--force", "make"]) == 0
     assert Path("runs/make/words.txt").read_text() == "a b a b"
-    assert Path("runs/make/manifest.json").is_file()
+    assert Path("runs/make/run.json").is_file()
     capsys.readouterr()
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
     assert all(line.startswith("skip  ") for line in capsys.readouterr().out.splitlines())
 
 
-@pytest.mark.parametrize("left", ["status.json", "config.yaml"])
-def test_a_folder_without_seal_and_notes_of_the_run_is_foreign(left: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in {"manifest.json", "status.json", "config.yaml"} - {left}:
+@pytest.mark.parametrize("config", [None, "words: [a]\n"])
+def test_a_folder_without_record_and_settings_is_foreign(
+    config: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("run.json", "config.yaml"):
         Path("runs/make", name).unlink()
+    if config is not None:
+        Path("runs/make/config.yaml").write_text(config)
     assert main(["run", "recipe.yaml", "--force"]) == 2
     assert "runs/make: holds files that domainbert did not write" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_a_stage_alone(runs: Any, work: Work) -> None:
     work.trained.clear()
     assert work.run("pretrain", "out", settings(runs), "--force") == 0
     assert work.trained == [(0, step) for step in range(6)]
-    assert not json.loads((work / "out/manifest.json").read_text())["resumed"]
+    assert not json.loads((work / "out/run.json").read_text())["resumed"]
     assert work.run("pretrain", "whole", settings(runs)) == 0
     assert_same_outcome(work / "out", work / "whole")
 
@@ -47,4 +47,4 @@ def test_a_stage_of_a_recipe(runs: Any, work: Work, capsys: pytest.CaptureFixtur
     with work.watched():
         assert main(["run", str(recipe), "--force", "pretrain"]) == 0
     assert work.trained == [(0, step) for step in range(6)]
-    assert not json.loads((work / "runs/pretrain/manifest.json").read_text())["resumed"]
+    assert not json.loads((work / "runs/pretrain/run.json").read_text())["resumed"]

@@ -16,14 +16,14 @@ import pytest
 from safetensors import SafetensorError
 
 from domainbert.base.files import report_full_disk
+from domainbert.base.run_record import RunRecord
 from domainbert.cli import main
-from domainbert.runner import claim
 from tests.resuming import Work, pretraining
 from tests.runner.test_jobs import interrupt
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-VOCAB = ["config.yaml", "status.json", "tokenizer.json", "vocab.txt", "report.json", "manifest.json"]
-PREPARED = ["config.yaml", "status.json", "data-00000.arrow", "dataset_info.json", "state.json", "prepared.json"]
+VOCAB = ["config.yaml", "run.json", "tokenizer.json", "vocab.txt", "report.json"]
+PREPARED = ["config.yaml", "run.json", "data-00000.arrow", "dataset_info.json", "state.json", "prepared.json"]
 
 
 class FullDisk:
@@ -90,24 +90,25 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     assert said.endswith(" were free); no output was kept; free some space and run the stage again")
     assert list(tmp_path.iterdir()) == []
     assert main(words) == 0
-    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"manifest.json", "status.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"run.json"}
 
 
-def test_the_end_of_a_finished_stage_needs_no_room(
-    fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_results_that_cannot_be_recorded_are_not_kept(
+    fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What it wrote is complete, whatever can be noted of it."""
     monkeypatch.chdir(tmp_path)
-    real = claim.write_json
+    real = RunRecord.write
 
-    def full(path: Path, value: Any) -> None:
-        if value.get("state") == "done":
+    def full(record: RunRecord, folder: Path) -> None:
+        if record.done:
             raise FULL
-        real(path, value)
+        real(record, folder)
 
-    monkeypatch.setattr(claim, "write_json", full)
-    assert main(["make", "--words", "[a]", "--out", "out"]) == 0
-    assert sorted(path.name for path in Path("out").iterdir()) == ["config.yaml", "manifest.json", "words.txt"]
+    with monkeypatch.context() as patch:
+        patch.setattr(RunRecord, "write", full)
+        assert main(["make", "--words", "[a]", "--out", "out"]) == 2
+    assert "no output was kept; free some space and run the stage again" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
 
 
@@ -131,8 +132,8 @@ def test_a_training_keeps_its_checkpoints_and_goes_on(
     assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device (stage pretrain had written ")
     assert "were free); its progress was kept; free some space, and resume with: domainbert pretrain -c " in said
     left = {path.name for path in (tmp_path / "out").iterdir()}
-    assert left == {"checkpoints", "config.yaml", "logs", "running.lock", "status.json"}
-    assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"
+    assert left == {"checkpoints", "config.yaml", "logs", "running.lock", "run.json"}
+    assert json.loads((tmp_path / "out/run.json").read_text())["state"] == "failed"
     work.trained.clear()
     assert work.run("pretrain", "out", training, "--resume", "auto") == 0
     assert work.trained == [(0, 2), (0, 3)]

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from domainbert.base.files import hash_file, write_text
+from domainbert.base.run_record import read_record
 from domainbert.cli import main
 from domainbert.runner import jobs
 from domainbert.runner.claim import is_running
@@ -25,9 +27,9 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("source.txt").write_text("x")
 
 
-def test_the_manifest_records_how_a_folder_was_made(fake_stages: ModuleType) -> None:
+def test_the_record_says_how_a_folder_was_made(fake_stages: ModuleType) -> None:
     assert main(["use", "--source", "source.txt", "--out", "out", "--steps=7"]) == 0
-    manifest = json.loads(Path("out/manifest.json").read_text())
+    manifest = json.loads(Path("out/run.json").read_text())
     assert manifest["stage"] == "use"
     assert manifest["inputs"] == {"source.txt": hash_file(Path("source.txt"))}
     assert manifest["config"] == load_yaml(Path("out/config.yaml")).plain()
@@ -50,7 +52,7 @@ def test_the_manifest_records_how_a_folder_was_made(fake_stages: ModuleType) -> 
 def test_the_resolved_yaml_gives_the_same_result(fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["use", "--source", "source.txt", "--shape", "Square", "--shape.side", "3", "--out", "one"]) == 0
     assert main(["use", "-c", "one/config.yaml", "--out", "two"]) == 0
-    one, two = (json.loads(Path(name, "manifest.json").read_text()) for name in ("one", "two"))
+    one, two = (json.loads(Path(name, "run.json").read_text()) for name in ("one", "two"))
     assert one["key"] == two["key"]
     assert Path("one/arguments.txt").read_text() == Path("two/arguments.txt").read_text()
     assert main(["use", "-c", "one/config.yaml"]) == 0
@@ -97,7 +99,7 @@ def test_the_folder_of_a_recipe_is_not_that_of_a_stage(
     assert "runs: is the folder of a recipe; expected an empty or a new folder, or the" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "manifest.json"])
+@pytest.mark.parametrize("name", ["thesis.tex", "run.json"])
 def test_foreign_content_is_never_touched(fake_stages: ModuleType, name: str) -> None:
     Path("out").mkdir()
     Path("out", name).write_text('{"start_url": "mine"}')
@@ -125,7 +127,7 @@ def test_a_stage_that_does_not_notice_a_signal_is_ended_with_its_status_and_how_
         os._exit(main(["make", "--words", "[stop]", "--out", "out"]))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 75
     assert "domainbert: out: stopped by SIGTERM; to resume: domainbert make" in capfd.readouterr().err
-    status = json.loads(Path("out/status.json").read_text())
+    status = json.loads(Path("out/run.json").read_text())
     assert (status["state"], status["reason"]) == ("stopped", "stopped by SIGTERM")
 
 
@@ -141,9 +143,9 @@ def test_a_signal_ends_a_stage_that_does_not_train_with_the_code_that_requeues(
     finally:
         signal.signal(signal.SIGINT, ignored_or_not)
     assert f"out: stopped by {name}; to resume: domainbert make" in capsys.readouterr().err
-    status = json.loads(Path("out/status.json").read_text())
+    status = json.loads(Path("out/run.json").read_text())
     assert (status["state"], status["reason"]) == ("stopped", f"stopped by {name}")
-    assert not Path("out/manifest.json").exists() and signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before
     assert main(["make", "--words", "[a]", "--out", "out", "--resume", "auto"]) == 0, "as the message says"
     assert Path("out/words.txt").read_text() == "a a"
 
@@ -203,30 +205,34 @@ def test_what_a_killed_process_was_about_to_write_is_no_output(
     for folder in ("out", "out/part"):
         shutil.copy(left, folder)
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
-    assert list(json.loads(Path("out/manifest.json").read_text())["outputs"]) == ["words.txt"]
+    assert list(json.loads(Path("out/run.json").read_text())["outputs"]) == ["words.txt"]
     assert not list(Path("out").rglob("*.tmp"))
 
 
 def interrupt(out: Path) -> None:
     """Make a finished stage one that was killed after a checkpoint."""
-    manifest = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").unlink()
+    record = read_record(out)
+    assert record is not None
     (out / "running.lock").touch()
     (out / "checkpoints/step-00000010").mkdir(parents=True)
-    (out / "status.json").write_text(json.dumps({"state": "running", "made_from": manifest["made_from"]}))
+    replace(record, state="running").write(out)
 
 
 def test_a_signal_outside_a_stage_has_the_code_that_requeues(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While inputs are hashed, and while what a stage has made is sealed."""
-    for name in ("folder_state", "versions"):
+    """While inputs are hashed, and while what a stage has made is recorded."""
+    for name in ("folder_state", "replace"):
         with monkeypatch.context() as patch:
             real = getattr(jobs, name)
-            patch.setattr(jobs, name, lambda *given, real=real: os.kill(os.getpid(), signal.SIGUSR1) or real(*given))
+            patch.setattr(
+                jobs,
+                name,
+                lambda *given, real=real, **more: os.kill(os.getpid(), signal.SIGUSR1) or real(*given, **more),
+            )
             assert main(["make", "--words", "[a]", "--out", "out"]) == 75
         assert "stopped by SIGUSR1" in capsys.readouterr().err
-    assert json.loads(Path("out/status.json").read_text())["state"] == "stopped"
+    assert json.loads(Path("out/run.json").read_text())["state"] == "stopped"
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
 
 

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from domainbert.base.freshness import write_record
+from domainbert.base.run_record import read_record
 from domainbert.cli import main
 from domainbert.runner import claim
 from domainbert.runner.listing import Run, StageStatus, inspect_stage, list_runs, runs_table
@@ -58,12 +59,9 @@ def test_a_run_began_with_its_first_stage_and_a_check_with_errors_is_not_done() 
     with pytest.raises(RuntimeError, match="crash"):
         main(["run", "recipe.yaml"])
     shutil.copytree("runs/law/make", "runs/law/use", dirs_exist_ok=True)
-    make, check = (json.loads(Path("runs/law/make/manifest.json").read_text()) for _ in range(2))
-    make["started"], check["started"] = "2026-11-01T10:00:00+00:00", "2026-11-02T10:00:00+00:00"
-    del make["sha256"], check["sha256"]
-    check["metrics"]["errors"] = ["train.conll:3: café is labelled twice", "test.conll:1: no text"]
-    write_record(Path("runs/law/make/manifest.json"), make)
-    write_record(Path("runs/law/use/manifest.json"), check)
+    note(Path("runs/law/make"), started="2026-11-01T10:00:00+00:00")
+    errors = ["train.conll:3: café is labelled twice", "test.conll:1: no text"]
+    note(Path("runs/law/use"), started="2026-11-02T10:00:00+00:00", metrics={"errors": errors})
     ((run,), _) = list_runs(Path("runs"))
     assert run.started == datetime(2026, 11, 1, 10, tzinfo=timezone.utc)
     seen = inspect_stage(Path("runs/law/use"))
@@ -72,18 +70,17 @@ def test_a_run_began_with_its_first_stage_and_a_check_with_errors_is_not_done() 
 
 
 def note(folder: Path, **changes: Any) -> None:
-    """Change the status of a stage."""
-    status = json.loads((folder / "status.json").read_text())
-    (folder / "status.json").write_text(json.dumps({**status, **changes}))
+    """Change the record of a stage."""
+    record = read_record(folder)
+    assert record is not None
+    replace(record, **changes).write(folder)
 
 
-def interrupted(folder: Path, **status: Any) -> None:
+def interrupted(folder: Path, **changes: Any) -> None:
     """Make a finished stage one that was interrupted, with a checkpoint."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").unlink()
     (folder / "running.lock").touch()
     (folder / "checkpoints/step-00000010").mkdir(parents=True)
-    note(folder, made_from=manifest["made_from"], key=manifest["key"], **status)
+    note(folder, **{"state": "running", **changes})
 
 
 def test_each_stage_of_a_recipe_is_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +96,7 @@ def test_each_stage_of_a_recipe_is_told(capsys: pytest.CaptureFixture[str]) -> N
         ("compared", "score", "never run"),
     ]
     assert run["stages"][1]["why"] == "RuntimeError('crash'); not finished"
-    manifest = json.loads(Path("runs/law/make/manifest.json").read_text())
+    manifest = json.loads(Path("runs/law/make/run.json").read_text())
     assert (run["stages"][0]["started"], run["stages"][0]["seconds"]) == (manifest["started"], manifest["wall_seconds"])
     assert main(["runs"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -141,12 +138,11 @@ STATES = {
 }
 
 
-@pytest.mark.parametrize(("state", "key"), [*((state, "resume_command") for state in STATES), ("killed", "go_on")])
-def test_an_interrupted_stage_says_how_to_go_on(state: str, key: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """`go_on` is the key of earlier versions."""
+@pytest.mark.parametrize("state", STATES)
+def test_an_interrupted_stage_says_how_to_go_on(state: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "recipe.yaml", "--only", "make"])
     status, told = STATES[state]
-    interrupted(Path("runs/law/make"), **{key: "domainbert run recipe.yaml"}, **status)
+    interrupted(Path("runs/law/make"), resume_command="domainbert run recipe.yaml", **status)
     (run,) = listed(capsys=capsys)["runs"]
     one = run["stages"][0]
     assert (run["state"], one["state"], one["why"]) == (state, state, told.removeprefix("failed: "))
@@ -187,11 +183,11 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
     for name in ("one", "gone", "edited", "unsealed", "broken", "nonsense"):
         main(["make", "--words", "[a]", "--out", f"runs/{name}"])
     Path("runs/gone/words.txt").unlink()
-    manifest = Path("runs/edited/manifest.json")
+    manifest = Path("runs/edited/run.json")
     manifest.write_text(manifest.read_text().replace('"count": 2', '"count": 3'))
-    Path("runs/unsealed/manifest.json").unlink()
-    Path("runs/broken/manifest.json").write_text('{"stage": "ma')
-    Path("runs/nonsense/manifest.json").write_text('{"stage": "make", "key": 7, "seal": {}}')
+    Path("runs/unsealed/run.json").unlink()
+    Path("runs/broken/run.json").write_text('{"stage": "ma')
+    Path("runs/nonsense/run.json").write_text('{"stage": "make", "state": "done", "key": 7, "made_from": {}}')
     monkeypatch.setattr("domainbert.base.files.hash_file", None)
     found = listed(capsys=capsys)
     assert [(run["path"], run["state"]) for run in found["runs"]] == [
@@ -203,23 +199,23 @@ def test_what_is_damaged_is_told_and_nothing_is_hashed(
         ("runs/unsealed", "damaged"),
     ]
     whys = [run["stages"][0]["why"] for run in found["runs"]]
-    assert whys[1:3] == ["manifest.json has changed", "words.txt is missing"]
-    assert whys[0].startswith("runs/broken/manifest.json: not valid JSON (")
-    assert whys[3].startswith("runs/nonsense/manifest.json: the key 'key' is missing or has an invalid value")
-    assert whys[5] == "its manifest.json was removed"
+    assert whys[1:3] == ["run.json has changed", "words.txt is missing"]
+    assert whys[0].startswith("runs/broken/run.json: not valid JSON (")
+    assert whys[3] == "run.json has changed"
+    assert whys[5] == "its run.json was removed"
 
 
 def test_a_stage_that_finishes_between_two_looks_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     main(["make", "--words", "[a]", "--out", "runs/one"])
-    manifests = [None, claim.read_manifest(Path("runs/one"))]  # None: read just before the stage finished
-    monkeypatch.setattr(claim, "read_manifest", lambda out: manifests.pop(0))
+    records = [None, claim.read_record(Path("runs/one"))]  # None: read just before the stage finished
+    monkeypatch.setattr(claim, "read_record", lambda out: records.pop(0))
     assert claim.read_state(Path("runs/one"))[0] == claim.DONE
 
 
 def test_what_is_not_ours_is_left_alone_and_told(capsys: pytest.CaptureFixture[str]) -> None:
     main(["make", "--words", "[a]", "--out", "runs/deep/er/made"])
     Path("runs/thesis/chapters").mkdir(parents=True)
-    Path("runs/thesis/manifest.json").write_text('{"start_url": "/"}')
+    Path("runs/thesis/run.json").write_text('{"start_url": "/"}')
     Path("runs/thesis/results.json").write_text('{"stages": 3}')
     Path("runs/.hidden").mkdir()
     for number, text in enumerate(['{"stages": {"mix": "5 min"}}', '{"stages": {}, "command": "x"}', "[]"]):
@@ -277,18 +273,6 @@ def test_a_folder_that_is_called_trials_is_like_any_other(capsys: pytest.Capture
     assert [run["path"] for run in listed(capsys=capsys)["runs"]] == ["runs/trials/phase-2"]
 
 
-@pytest.mark.parametrize("wrong", ["null", "[]", '{"state": 7, "reason": [1]}', "{", ""])
-def test_a_status_that_says_nothing_is_that_of_a_stage_that_was_killed(
-    wrong: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["run", "recipe.yaml", "--only", "make"])
-    interrupted(Path("runs/law/make"))
-    Path("runs/law/make/status.json").write_text(wrong)
-    (run,) = listed(capsys=capsys)["runs"]
-    assert [one["state"] for one in run["stages"]] == ["killed", *["never run"] * 3]
-    assert main(["runs"]) == 0
-
-
 def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) -> None:
     name = os.fsdecode(b"caf\xc3\xa9-\xff")
     main(["make", "--words", "[a]", "--out", "runs/coffee"])
@@ -298,9 +282,7 @@ def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) 
     assert main(["runs"]) == 0
     assert "runs/café-\\udcff: make, done" in capsys.readouterr().out
     folder = Path(f"runs/{name}")
-    made = json.loads((folder / "manifest.json").read_text())
-    del made["sha256"]
-    write_record(folder / "manifest.json", {**made, "metrics": {"validation_f1": float("nan")}})
+    note(folder, metrics={"validation_f1": float("nan")})
     (run,) = listed(capsys=capsys)["runs"]
     assert run["stages"][0]["validation"] == {"validation_f1": None}
 
@@ -317,12 +299,11 @@ def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None
     assert "usage: domainbert runs [FOLDER] [--json]" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("total", ["requested_trials", "asked"])  # `asked` is the key of earlier versions
-def test_a_search_is_one_run_whatever_its_trials_hold(total: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_search_is_one_run_whatever_its_trials_hold(capsys: pytest.CaptureFixture[str]) -> None:
     main(["make", "--words", "[a]", "--out", "runs/search/trials/00000/run"])
     assert listed(capsys=capsys)["runs"][0]["stages"][0]["why"] == "no trial is finished yet"
     best = {"trial": 1, "values": [0.75], "settings": {"lr": 1e-4}}
-    summary = {"trials": 3, total: 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
+    summary = {"trials": 3, "requested_trials": 40, "seconds": 75.0, "objective": ["validation/f1"], "best": best}
     summary |= {"started": "2026-01-02T09:30:00+01:00"}
     Path("runs/search/study.json").write_text(json.dumps(summary))
     (run,) = listed(capsys=capsys)["runs"]

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,10 +19,9 @@ import pytest
 
 from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
-from domainbert.base.files import hash_file, hash_json
-from domainbert.base.freshness import write_record
+from domainbert.base.files import hash_json
 from domainbert.cli import main
-from domainbert.runner.claim import read_status
+from domainbert.runner import jobs
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
 
@@ -149,30 +147,6 @@ def test_an_update_with_new_settings_runs_nothing_again(
     changed = to_run()
     assert changed.pop("make") == changed.pop("again") == "size was 2, is now 3"
     assert changed == {"use": "@make changed", "score": "@use changed"}, "a default that has changed"
-
-
-def test_manifests_of_an_earlier_version_are_up_to_date(fake_stages: ModuleType) -> None:
-    """They had a nested `seal`, and keys that were computed otherwise."""
-    run()
-    text = hash_file(Path("texts/a.txt"))
-    make = {"stage": "make", "config": {"words": ["plain", "b"], "size": 2, "texts": None}, "inputs": {}, "stages": {}}
-    texts = {"files": [f"a.txt {text}"]}
-    again = {**make, "config": {**make["config"], "words": ["c"], "texts": texts}, "inputs": {"old/a.txt": text}}
-    use: dict[str, Any] = {"stage": "use", "inputs": {}, "stages": {"make": "k" * 64}, "config": {}}
-    for name in ("make", "again", "use"):
-        file = Path(f"runs/test/{name}/manifest.json")
-        manifest = json.loads(file.read_text())
-        made_from = manifest.pop("made_from")
-        del manifest["sha256"]
-        if name == "use":
-            shape = {"class_path": made_from["shape.class_path"], "init_args": {"radius": 1.0}}
-            use["config"] = {"source": "@make/words.txt", "shape": shape, "optim": {"lr": 0.001, "name": "muon"}}
-            use["config"] |= {"steps": 10, "seeds": [1, 2], "limit": "auto", "note": None, "trainer": {}}
-        seal = {"make": make, "again": again, "use": use}[name]
-        write_record(file, {**manifest, "key": "k" * 64, "seal": seal})
-    assert to_run() == {"score": "@use changed"}, "only its manifest has another key of `use`"
-    found = to_run(("stages.make.size", "3"))
-    assert found["make"] == "size was 2, is now 3" and found["use"] == "@make changed"
 
 
 def test_what_is_made_again_counts_as_of_the_version_that_made_it(fake_stages: ModuleType) -> None:
@@ -325,9 +299,9 @@ def test_a_stage_that_another_process_has_finished_meanwhile_stays(fake_stages: 
     recipe = read()
     plan = make_plan(recipe, ALL)
     run()
-    made = Path("runs/test/use/manifest.json").stat().st_mtime_ns
+    made = Path("runs/test/use/run.json").stat().st_mtime_ns
     run_plan(recipe, plan, "domainbert run recipe.yaml")
-    assert fake_stages.CALLS == NAMES and Path("runs/test/use/manifest.json").stat().st_mtime_ns == made
+    assert fake_stages.CALLS == NAMES and Path("runs/test/use/run.json").stat().st_mtime_ns == made
 
 
 def test_results_have_what_another_process_has_finished_meanwhile(fake_stages: ModuleType) -> None:
@@ -372,13 +346,24 @@ def run_elsewhere(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> I
         with suppress(BaseException):
             run(selection=Selection(only=("make",)))
         os._exit(0)
-    while read_status(Path("runs/test/make")).get("state") != "running":
+    while not Path("runs/test/make/run.json").exists():
         time.sleep(0.01)
     try:
         yield process
     finally:
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
+
+
+def act_when_waiting(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Call `act` when this process begins to wait for another one."""
+    wait = jobs._wait_until
+
+    def act_and_wait(condition: Callable[[], bool]) -> None:
+        act()
+        wait(condition)
+
+    monkeypatch.setattr(jobs, "_wait_until", act_and_wait)
 
 
 def _makes_when_told(make: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
@@ -397,10 +382,8 @@ def test_a_stage_that_another_process_runs_is_waited_for(
     """What it has finished is taken; what it has not is made here."""
     with run_elsewhere(fake_stages, monkeypatch) as process:
         end = Path("go").touch if ends == "finished" else functools.partial(os.kill, process, signal.SIGKILL)
-        timer = threading.Timer(0.5, end)
-        timer.start()
+        act_when_waiting(monkeypatch, end)
         assert set(run()["stages"]) == set(NAMES)
-        timer.join()
     assert ("make" in fake_stages.CALLS) is (ends == "killed")
     assert "runs/test/make: another process runs this stage; waiting for it" in capsys.readouterr().out
     assert Path("runs/test/make/words.txt").read_text() == "plain b plain b" and to_run() == {}
@@ -431,8 +414,7 @@ def test_another_stage_in_the_same_folder_is_not_waited_for(
 
 def test_a_signal_ends_the_waiting(fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_elsewhere(fake_stages, monkeypatch):
-        timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
-        timer.start()
+        act_when_waiting(monkeypatch, functools.partial(os.kill, os.getpid(), signal.SIGTERM))
         with pytest.raises(TrainingStopped, match="SIGTERM while waiting for another process; to resume: domainbert"):
             run()
     assert fake_stages.CALLS == []
@@ -622,8 +604,7 @@ def test_an_unfinished_stage_runs_again(fake_stages: ModuleType) -> None:
     run()
     assert sorted(path.name for path in Path("runs/test/make").iterdir()) == [
         "config.yaml",
-        "manifest.json",
-        "status.json",
+        "run.json",
         "words.txt",
     ]
 

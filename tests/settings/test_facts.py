@@ -54,7 +54,7 @@ def test_what_changes_no_result_does_not_count(given: dict[str, Any], tmp_path: 
     assert {facts(given, trainer=none).key for none in (None, {})} == {before.key}
     (tmp_path / "deep").mkdir()
     (tmp_path / "model").rename(tmp_path / "deep/model")
-    (tmp_path / "deep/model/status.json").write_text("{}")
+    (tmp_path / "deep/model/run.json").write_text("{}")
     given |= {"model": str(tmp_path / "deep/model")}
     assert facts(given).key == before.key
     assert facts(given, seeds=[3]).without("seeds").key == before.without("seeds").key

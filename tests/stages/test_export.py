@@ -220,7 +220,7 @@ def test_on_the_command_line(runs, tmp_path, capsys):
     words += ["--check", str(runs.labelled("classification", "validation")), "--task", "Classification"]
     assert main([*words, "--quantize", "int8"]) == 0
     assert "\nmacro F1 on validation.jsonl: torch " in capsys.readouterr().out
-    manifest = json.loads((tmp_path / "out/manifest.json").read_text())
+    manifest = json.loads((tmp_path / "out/run.json").read_text())
     assert manifest["stage"] == "export" and set(manifest["metrics"]["files"]) == {"model.onnx", "model.int8.onnx"}
     (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n')
     words[4:7:2] = [str(tmp_path / "bad"), str(tmp_path / "bad.jsonl")]

@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def metrics(run: Path, stage: str) -> dict[str, Any]:
-    return json.loads((run / "run" / stage / "manifest.json").read_text())["metrics"]
+    return json.loads((run / "run" / stage / "run.json").read_text())["metrics"]
 
 
 def test_prepare_records_the_shares(run: Path) -> None:

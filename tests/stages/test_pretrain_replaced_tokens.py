@@ -48,7 +48,7 @@ def settings_of(runs: Any, kind: str, **changes: Any) -> dict[str, Any]:
 
 
 def validated(folder: Path) -> dict[str, float]:
-    found: dict[str, float] = json.loads((folder / "manifest.json").read_text())["metrics"]["validation"]
+    found: dict[str, float] = json.loads((folder / "run.json").read_text())["metrics"]["validation"]
     return found
 
 
@@ -99,7 +99,7 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     further = settings_of(runs, kind, encoder=None, init_from=str(work / "first"), seed=1, budget={"max_steps": 1})
     assert work.run("pretrain", "further", further) == 0
     assert "no weights for the head" not in capsys.readouterr().out
-    rows = json.loads((work / "further/manifest.json").read_text())["metrics"]["history"]
+    rows = json.loads((work / "further/run.json").read_text())["metrics"]["history"]
     ended = validated(work / "first")
     assert rows[0] == pytest.approx({**ended, "step": 0}, rel=1e-4)
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}

@@ -35,7 +35,7 @@ def settings_of(runs: Any, kind: str, **changes: Any) -> dict[str, Any]:
 
 
 def validated(folder: Path) -> dict[str, float]:
-    found: dict[str, float] = json.loads((folder / "manifest.json").read_text())["metrics"]["validation"]
+    found: dict[str, float] = json.loads((folder / "run.json").read_text())["metrics"]["validation"]
     return found
 
 
@@ -101,7 +101,7 @@ def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: 
     further = settings_of(runs, kind, encoder=None, init_from=first, seed=1, budget={"max_steps": 1})
     assert work.run("pretrain", "further", further) == 0
     assert "no weights for the head" not in capsys_out().out
-    rows = json.loads((work / "further/manifest.json").read_text())["metrics"]["history"]
+    rows = json.loads((work / "further/run.json").read_text())["metrics"]["history"]
     assert rows[0] == pytest.approx({**validated(work / "first"), "step": 0}, rel=1e-4)
 
     masked = pretraining(runs / "prepare", encoder=None, init_from=first, budget={"max_steps": 2})

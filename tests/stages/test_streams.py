@@ -68,7 +68,7 @@ def test_standard_input_is_read_once_and_never_done_already(words, tmp_path, cap
         assert main(words("-")) == 0
     assert texts_of(out) == ["One.", "Two men."]
     assert f"-: read as {said}\n" in capsys.readouterr().out
-    assert json.loads((out / "manifest.json").read_text())["inputs"]["-"].startswith("stream ")
+    assert json.loads((out / "run.json").read_text())["inputs"]["-"].startswith("stream ")
     with standard_input(given):
         assert main(words("-")) == 2
     assert "holds output of an earlier run (input changed); use another --out, or --force" in capsys.readouterr().err
@@ -121,7 +121,7 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
     said = capsys.readouterr().err
     assert "-:301: not JSON" in said and said.endswith(kept)
     assert texts_of(tmp_path / "out") == [f"Text {number}." for number in range(300)]
-    assert json.loads((tmp_path / "out/status.json").read_text())["state"] == "failed"
+    assert json.loads((tmp_path / "out/run.json").read_text())["state"] == "failed"
     with standard_input(sent[0]):
         assert main(words("-")) == 2
     assert "; use another --out, or --force to replace it" in capsys.readouterr().err

@@ -52,7 +52,7 @@ def test_checkpoints_are_written_every_so_many_steps_and_after_validations(
     """None after the last step: the model is written then."""
     assert work.run("pretrain", "out", settings | {"checkpoint_every": every}) == 0
     assert list(saved) == steps
-    metrics = json.loads((work / "out/manifest.json").read_text())["metrics"]
+    metrics = json.loads((work / "out/run.json").read_text())["metrics"]
     validated = {row["step"]: row["loss"] for row in metrics["history"]}
     assert saved == {step: validated.get(step) for step in steps} and set(validated) == {4, 8, 9}
 
@@ -135,7 +135,7 @@ def test_a_full_disk_at_the_end_is_told_and_the_checkpoint_before_stays(
         fail_after(2, patch)
         assert work.run("pretrain", "out", settings | {"checkpoint_every": 2}, stop=(0, 6)) == 2
     assert "step-00000007: the checkpoint could not be written" in capsys.readouterr().err
-    status = json.loads((work / "out/status.json").read_text())
+    status = json.loads((work / "out/run.json").read_text())
     assert status["state"] == "failed" and "step-00000007" in status["reason"]
     assert status["resume_command"].endswith("auto")
     assert sorted(path.name for path in (work / "out/checkpoints").glob("step-*")) == ["step-00000002", "step-00000004"]

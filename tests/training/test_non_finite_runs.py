@@ -49,7 +49,7 @@ def spoil(module: type[Pretraining] | type[FineTuning], steps: set[int], patch: 
 
 
 def failed(folder: Path) -> list[dict[str, Any]]:
-    status = json.loads((folder / "status.json").read_text())
+    status = json.loads((folder / "run.json").read_text())
     assert status["state"] == "failed" and "not finite 3 times in a row" in status["reason"]
     (file,) = folder.rglob("non_finite.json")
     found: list[dict[str, Any]] = json.loads(file.read_text())
@@ -60,7 +60,7 @@ def test_pretraining_counts_skipped_steps(runs: Any, work: Work, monkeypatch: py
     settings = pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 8})
     spoil(Pretraining, {1, 2, 5}, monkeypatch)
     assert work.run("pretrain", "out", settings) == 0
-    metrics = json.loads((work / "out/manifest.json").read_text())["metrics"]
+    metrics = json.loads((work / "out/run.json").read_text())["metrics"]
     assert (metrics["skipped_steps"], metrics["loss_spikes"]) == ([2, 3, 6], [])
     assert not (work / "out/non_finite.json").exists()
 
@@ -127,9 +127,9 @@ def test_a_pretraining_that_diverged_is_not_saved(
     said = capsys.readouterr().err
     assert "the validation loss after step 2 is nan, so the training diverged and its model is not saved" in said
     assert "try a lower optim.lr or more schedule.warmup_steps; logs/metrics.jsonl shows where" in said
-    assert json.loads((work / "out/status.json").read_text())["state"] == "failed"
+    assert json.loads((work / "out/run.json").read_text())["state"] == "failed"
     assert (work / "out/logs/metrics.jsonl").exists()
-    assert not (work / "out/model.safetensors").exists() and not (work / "out/manifest.json").exists()
+    assert not (work / "out/model.safetensors").exists() and not (work / "out/run.json").exists()
 
 
 def test_a_fine_tuning_that_diverged_is_not_saved(

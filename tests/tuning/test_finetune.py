@@ -38,7 +38,7 @@ def test_finetune_with_the_best_settings_is_the_trial_again_to_the_bit(runs: Any
     assert "trials: 3 (" in said
     summary = json.loads((tmp_path / "study/study.json").read_text())
     domainbert(tmp_path, "finetune", "-c", "study/best.yaml")
-    again = json.loads((tmp_path / "study/best/manifest.json").read_text())
+    again = json.loads((tmp_path / "study/best/run.json").read_text())
     assert again["metrics"]["validation_f1"] == summary["best"]["values"][0]
     trial = tmp_path / f"study/trials/{summary['best']['trial']:05d}/run"
     weights = Path("seed-1/model.safetensors")
@@ -63,7 +63,7 @@ def test_folds_and_costs(runs: Any, tmp_path: Path) -> None:
     (tmp_path / "tune.yaml").write_text(yaml.safe_dump(config))
     domainbert(tmp_path, "tune", "-c", "tune.yaml")
     summary = json.loads((tmp_path / "study/study.json").read_text())
-    folds = [json.loads((tmp_path / f"study/trials/00000/fold-{n}/manifest.json").read_text()) for n in (1, 2)]
+    folds = [json.loads((tmp_path / f"study/trials/00000/fold-{n}/run.json").read_text()) for n in (1, 2)]
     f1, latency, parameters = summary["best"]["values"]
     assert f1 == sum(fold["metrics"]["seeds"][0]["validation"]["f1"] for fold in folds) / 2
     assert (

@@ -45,7 +45,7 @@ def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
     assert best["x"] == summary["best"]["settings"]["x"] and best["out"] == "a study/best"
     assert datetime.fromisoformat(summary["started"]).replace(tzinfo=None) == datetime.fromisoformat(first)
     assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
-    manifest = json.loads((fake.folder / "study" / "best" / "manifest.json").read_text())
+    manifest = json.loads((fake.folder / "study" / "best" / "run.json").read_text())
     assert manifest["metrics"]["validation_f1"] == summary["best"]["values"][0]
     assert summary["best"]["values"][0] == max(float(row["validation/f1"] or 0) for row in rows)
     assert {path.name for path in (fake.folder / "study" / "pictures").glob("*.svg")} >= {"history.svg", "slice.svg"}
@@ -103,7 +103,7 @@ def test_the_best_settings_of_an_extended_study_are_those_that_the_trial_ran_wit
     rows = rows_of(fake)
     assert (rows[0]["x"], rows[1]["x"]) == ("0.25", "") and rows[1]["optim.lr"]
     assert fake.run("learn", "-c", "study/best.yaml")[0] == 0
-    manifest = json.loads((fake.folder / "study/best/manifest.json").read_text())
+    manifest = json.loads((fake.folder / "study/best/run.json").read_text())
     assert manifest["metrics"]["validation_f1"] == float(rows[0]["validation/f1"])
 
 

@@ -19,7 +19,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
-from domainbert.base.manifests import check_outputs_unchanged
+from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import Crf, crf_of
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from domainbert.base.errors import DomainbertError, needs_package
-from domainbert.base.manifests import check_outputs_unchanged
+from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.data.packing import Example, fill_rows, positions_read
 from domainbert.tasks.packed_logits import Computed, compute_in_parts
 from domainbert.tokenization.load import DomainTokenizer
