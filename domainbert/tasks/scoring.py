@@ -24,7 +24,7 @@ from domainbert.metrics.counts import score_counts, scores_by_name
 from domainbert.metrics.counts import scores as label_scores
 from domainbert.metrics.diagnostics import Pair, accuracy_by_length, confusion, reliability
 from domainbert.metrics.summary import Resampling, Slices, Summary, collapse_warnings, summarize
-from domainbert.metrics.table import Breakdown, score_lines, slice_lines
+from domainbert.metrics.table import Breakdown, score_lines, slice_tables
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.mistakes import Mistake
 from domainbert.tasks.output import json_line
@@ -268,9 +268,11 @@ class CountedScoring(Scoring):
         others = {name: name for name in self.statistics if name != headline.key and name not in self.further}
         titles = {headline.key: headline.name, **others, **self.titles}  # `titles` overrides others
         names = {name: title for name, title in titles.items() if title}
+        systems, paired = summary["systems"], summary["paired"]
+        tables = slice_tables(systems, headline.percent, paired)
+        tables += [table for table in (breakdown.table(systems) for breakdown in self.breakdowns) if table.rows]
         lines = score_lines(summary, names, headline.percent, self.further)
-        lines += slice_lines(summary, headline.averaged_key, headline.percent)
-        return lines + [line for table in self.breakdowns for line in table.lines(summary["systems"])]
+        return lines + [line for table in tables for line in ("", *table.lines())]
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:

@@ -52,8 +52,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
     }
     breakdowns = (
         Breakdown("by type", "per_type"),
-        Breakdown("F1 by words", "by_length", only_f1=True),
-        Breakdown("F1 by surface in training", "by_novelty", only_f1=True),
+        Breakdown("F1 by words", "by_length", {"f1": ""}),
+        Breakdown("F1 by surface in training", "by_novelty", {"f1": ""}),
     )
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None = None) -> None:

@@ -39,7 +39,7 @@ class TreeScoring(CountedScoring):
     further: ClassVar[Mapping[str, str]] = {"exact": "exact trees"}
     breakdowns = (
         Breakdown("by label", "per_label"),
-        Breakdown("F1 of heads by distance", "by_length", only_f1=True),
+        Breakdown("F1 of heads by distance", "by_length", {"f1": ""}),
     )
     config: Parsing
     test: Treebank
