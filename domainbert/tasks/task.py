@@ -33,7 +33,8 @@ from domainbert.tasks.capabilities import (
     Scaling,
     TrainingHooks,
 )
-from domainbert.tasks.config import TaskConfig, folder_name, task_kind
+from domainbert.tasks.config import TaskConfig, folder_name
+from domainbert.tasks.lookup import task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
