@@ -24,10 +24,10 @@ from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
 from domainbert.metrics.summary import Resampling, Summary, collapse_warnings
 from domainbert.metrics.table import Breakdown, error_lines, raw_text_line
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.word_task import TaggedScoring, TaggedWords
 from domainbert.tokenization.align import AlignedText, align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, printed_texts

@@ -17,11 +17,11 @@ from domainbert.metrics.counts import scores_by_name
 from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.metrics.table import Breakdown
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
 from domainbert.tasks.parsing.trees import Tree
-from domainbert.tasks.scoring import CountedScoring
 
 _UNDEFINED = "_"  # an empty field of CoNLL-U
 
