@@ -72,12 +72,13 @@ class Table:
     def lines(self) -> list[str]:
         """Return the lines for a terminal, without control characters; columns are two spaces apart.
 
-        A group is a part of the heads below it. Confidence intervals have their own column.
+        A group is a part of the heads below it. Confidence intervals have their own column. Empty heads have no line.
         """
         groups = [group for group, count in self.groups for _ in range(count)] or [""] * len(self.heads)
         heads = [f"{group} {head}".strip() for group, head in zip(groups, self.heads, strict=True)]
         columns = [_aligned(texts, right=numeric) for texts, numeric in self._text_columns(heads)]
-        return ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        lines = ["  ".join(row).rstrip() for row in zip(*columns, strict=True)]
+        return lines if any(self.heads) else lines[1:]
 
     def markdown(self) -> str:
         """Return the table in Markdown, its cells escaped. Confidence intervals have their own column."""

@@ -322,7 +322,7 @@ def _run_rows(run: Run, all_stages: bool) -> Iterator[list[Cell]]:
             times.append(time_cell)
             texts.append([name, line])
             name = time_cell = ""  # only in the first line of the stage
-    for cell, text in zip(times, Table(["", ""], texts).lines()[1:], strict=True):
+    for cell, text in zip(times, Table(["", ""], texts).lines(), strict=True):
         yield ["", cell, f"  {text}"]
 
 
@@ -347,4 +347,4 @@ def _state_text(stage: StageStatus) -> str:
 
 def _score_lines(stage: StageStatus) -> list[str]:
     """Return a line for each system: name, metric, score and confidence interval in aligned columns."""
-    return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()[1:]
+    return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()

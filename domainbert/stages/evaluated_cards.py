@@ -61,5 +61,5 @@ def _seeds_text(system: Mapping[str, Any]) -> str:
 def _scores_section(headline: Headline, test_files: str, system: Mapping[str, Any]) -> str:
     score = score_cell(system[headline.key], headline.percent, system.get("interval"))
     table = Table(["metric", "score", "of", "test set"], [[headline.name, score, _seeds_text(system), test_files]])
-    raw_text = f"{raw_text_line(system)}.\n" if "raw_text" in system else ""
-    return f"## Test scores\n\n{table.markdown()}\n\n{raw_text}"
+    raw_text = f"\n{raw_text_line(system)}.\n" if "raw_text" in system else ""
+    return f"## Test scores\n\n{table.markdown()}\n{raw_text}"
