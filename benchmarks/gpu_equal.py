@@ -19,10 +19,11 @@ from side_by_side import write_result
 from torch import Tensor
 
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.dropout import drop
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.layers import attend, choose_kernel, segment_boundaries
-from domainbert.encoders.packed import Packed, drop
+from domainbert.encoders.packed import Packed
 
 _MAY_DIFFER = {"fp32": 1e-4, "bf16": 0.05, "compiled": 0.05}  # as a share of the largest value
 _VOCAB_SIZE, _LENGTH = 1000, 256

@@ -19,7 +19,7 @@ NEVER_CALLED = {"eval", "exec", "compile", "__import__", "extractall", "unpack_a
 NEVER_TRUE = {"trust_remote_code", "allow_pickle", "shell"}
 CHECKED_KEYWORDS = {*NEVER_TRUE, "weights_only"}
 UNSAFE_LOADERS = {"yaml.load", "yaml.load_all", "yaml.Loader", "yaml.FullLoader", "yaml.UnsafeLoader"}
-MAY_IMPORT = {"__init__", "cli", "encoders.families", "tasks.config", "runner.stage_table", "base.choices"}
+MAY_IMPORT = {"__init__", "cli", "encoders.families", "tasks.lookup", "runner.stage_table", "base.choices"}
 MAY_LOOK = {*MAY_IMPORT, "settings.trainer_arguments", "base.paths"}  # for a top-level package, which is not imported
 
 

@@ -1,4 +1,4 @@
-"""Plain text for a terminal: scores, columns aligned in any script, and no control characters."""
+"""Plain text for a terminal: scores, width in any script, and no control characters."""
 
 from __future__ import annotations
 
@@ -24,14 +24,6 @@ def width(text: str) -> int:
     accent."""
     wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
     return len(text) + wide - sum(unicodedata.combining(char) > 0 for char in text)
-
-
-def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table from its rows of cells; columns are two spaces apart, each as wide as its widest
-    cell."""
-    widths = [max(map(width, column)) for column in zip(*rows, strict=True)]
-    padded = ([text + " " * (columns - width(text)) for text, columns in zip(row, widths, strict=True)] for row in rows)
-    return ["  ".join(row).rstrip() for row in padded]
 
 
 def paragraph(words: Iterable[str], indent: str = "") -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.progress import Progress
+from domainbert.base.table import Table, number_cell
 from domainbert.corpus.config import CorpusConfig
 from domainbert.corpus.documents import clean, read_documents
 from domainbert.corpus.ngrams import words_of_text
@@ -95,18 +96,19 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, max_chara
 def format_corpus_fit(facts: Mapping[str, Any]) -> str:
     """Format the result of `compare_corpora` for a terminal: two lines of heading, then one line for the texts of the
     task and one per corpus."""
-    lines = [
-        f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:",
-        "bits a word   unseen  pieces a word  with [UNK]  text",
+    title = f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:"
+    rows = [
+        [
+            number_cell(row.get("bits_per_word"), "{:.2f}"),
+            number_cell(row.get("unseen_share"), "{:.2f} %", 100),
+            number_cell(row.get("pieces_per_word"), "{:.4f}"),
+            number_cell(row.get("unknown_share"), "{:.2f} %", 100),
+            name,
+        ]
+        for name, row in {"the task": facts["task"], **facts["corpora"]}.items()
+        if row
     ]
-    for name, row in {"the task": facts["task"], **facts["corpora"]}.items():
-        bits = f"{row['bits_per_word']:>11.2f} {100 * row['unseen_share']:>6.2f} %" if "bits_per_word" in row else ""
-        pieces, unknown = "", ""
-        if "pieces_per_word" in row:
-            pieces, unknown = f"{row['pieces_per_word']:.4f}", f"{100 * row['unknown_share']:.2f} %"
-        if bits or pieces:
-            lines.append(f"{bits:<20} {pieces:>14} {unknown:>11}  {name}")
-    return "\n".join(lines)
+    return "\n".join([title, *Table(["bits a word", "unseen", "pieces a word", "with [UNK]", "text"], rows).lines()])
 
 
 def _sample_hash(text: str) -> int:

@@ -160,28 +160,24 @@ class WindowedOrder(GlobalOrder):
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
-        """Return the items at `positions` (n,) of a pass, window by window: (n,). A position in a window is permuted to
-        an index in the items of its parts."""
         shuffled_parts, window_starts = self._windows(epoch)
         windows = np.searchsorted(window_starts, positions, side="right") - 1  # window of each position
         items = np.empty_like(positions)
-        for number in np.unique(windows).tolist():
-            selected = windows == number
-            parts = shuffled_parts[self.window * number : self.window * (number + 1)]  # of this window
-            stops = np.cumsum(self.sizes[parts])  # end of each part in the window
-            starts = stops - self.sizes[parts]
-            mixed = permute_indices(
-                # number + 1: the random numbers of 0 order the parts
-                positions[selected] - window_starts[number],
-                int(stops[-1]),
-                self.seed,
-                _WINDOWS,
-                epoch,
-                number + 1,
-            )
-            owners = np.searchsorted(stops, mixed, side="right")  # part of each item, as an index of `parts`
-            items[selected] = (self.firsts[parts] - starts)[owners] + mixed
+        for window in np.unique(windows).tolist():
+            selected = windows == window
+            parts = shuffled_parts[self.window * window : self.window * (window + 1)]
+            size = int(self.sizes[parts].sum())
+            counters = self.seed, _WINDOWS, epoch, window + 1  # 0 in place of window + 1 orders the parts
+            places = permute_indices(positions[selected] - window_starts[window], size, *counters)
+            items[selected] = self._items_of_parts(parts, places)
         return items
+
+    def _items_of_parts(self, parts: Ints, places: Ints) -> Ints:
+        """Return the items at `places` (n,) in the concatenation of some parts: (n,)."""
+        stops = np.cumsum(self.sizes[parts])
+        owners = np.searchsorted(stops, places, side="right")  # index in `parts` of the part that contains each place
+        places_in_part = places - (stops - self.sizes[parts])[owners]
+        return self.firsts[parts[owners]] + places_in_part
 
     def _windows(self, epoch: int) -> tuple[Ints, Ints]:
         """Return the parts in the order of a pass (parts,), and the position in the pass at which each window begins

@@ -14,8 +14,9 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
+from domainbert.encoders.dropout import checkpoint_contexts
 from domainbert.encoders.layers import Attention, Dropout, PostNormLayer, SelfAttention, choose_kernel, initialise
-from domainbert.encoders.packed import Packed, checkpoint_contexts
+from domainbert.encoders.packed import Packed
 
 
 class Encoder(nn.Module, ABC):

@@ -30,7 +30,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.config import Sizes
-from domainbert.encoders.packed import Packed, drop, segment_starts, select
+from domainbert.encoders.dropout import drop
+from domainbert.encoders.packed import Packed, segment_starts, select
 from domainbert.encoders.torch_internals import flash_attention, has_flash
 from domainbert.encoders.windows import attend_in_blocks, block_mask, blocks_are_faster
 

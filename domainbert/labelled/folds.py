@@ -61,7 +61,7 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     groups = _group_units(labelled, len(units))
     if (most := len(set(groups))) < num_folds:
         expected = f"at most {most}" if most > 1 else "no k_folds"
-        size = _size(set_name(train), units, groups)
+        size = _format_size(set_name(train), len(units), most)
         raise DomainbertError(f"k_folds: found {num_folds}, but {size}; expected {expected}")
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
@@ -79,8 +79,8 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     labelled = read_set(task, labelled_set)
     units = _units(labelled)
     groups = _group_units(labelled, len(units))
-    if len(set(groups)) < num_parts:
-        size = _size(name, units, groups)
+    if (num_groups := len(set(groups))) < num_parts:
+        size = _format_size(name, len(units), num_groups)
         expected = f"at least {num_parts} documents or groups, or --labelled FOLDER with train, dev and test files"
         raise DomainbertError(f"{size}; expected {expected}")
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
@@ -99,12 +99,13 @@ def _units(labelled: Labelled[Any]) -> list[Unit]:
     return list(chain(*(file.units() for file in labelled.parts or [labelled])))
 
 
-def _size(name: str, units: Sequence[Unit], groups: Sequence[int]) -> str:
-    """Return the number of units, and the number of groups if there are fewer, for a message."""
-    num_groups = len(set(groups))
-    count = counted(num_groups, "groups")
-    shared = f" in {count}, because copies, and documents with a common rare entity, stay together"
-    return f"{name} has {counted(len(units), 'documents')}{shared if num_groups < len(units) else ''}"
+def _format_size(name: str, num_units: int, num_groups: int) -> str:
+    """Format the size of the set `name` for a message, with the number of groups if units must stay together."""
+    size = f"{name} has {counted(num_units, 'documents')}"
+    if num_groups == num_units:
+        return size
+    groups = counted(num_groups, "groups")
+    return f"{size} in {groups}, because copies, and documents with a common rare entity, stay together"
 
 
 def _build_folds(

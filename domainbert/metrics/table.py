@@ -1,57 +1,82 @@
-"""Format the scores of `summary` as lines of text, in percent."""
+"""Tables of the scores of `summary`, for the terminal and for the report. Does not import NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import getitem
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from domainbert.base.layout import format_interval, format_score
-from domainbert.metrics.summary import Summary
+from domainbert.base.layout import format_score
+from domainbert.base.table import Cell, Table, number_cell, score_cell
+
+if TYPE_CHECKING:
+    from domainbert.metrics.summary import Summary
 
 _MAX_LABELS = 12  # of a printed confusion matrix
 
 CALIBRATION_TITLES = {"ece": "ECE", "nll": "NLL", "brier": "Brier"}
 """Column titles of calibration scores, by name."""
 
-_ALL_SCORES = {"precision": " precision", "recall": " recall", "f1": " F1"}  # suffix of a column title, by name
+LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
+"""Column titles of the scores of a label, by name."""
 
-SystemScores = Mapping[str, dict[str, Any]]
+_COSTS: Mapping[str, tuple[str, str, float]] = {  # title, template and factor of each cost, by name
+    "parameters": ("parameters", "{:,}", 1),
+    "folder_bytes": ("MB", "{:,.1f}", 1e-6),
+    "pieces_per_word": ("pieces/word", "{:.3f}", 1),
+    "words_per_second": ("words/s", "{:,.0f}", 1),
+    "latency_1": ("ms for 1 text", "{:,.1f}", 1e3),
+    "latency_32": ("for 32", "{:,.1f}", 1e3),
+    "spread": ("spread", "±{:.0%}", 1),
+}
+
+SystemScores = Mapping[str, Mapping[str, Any]]
 """Scores by system."""
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """A table with precision, recall and F1 of groups, such as labels, or only with their F1."""
+    """A table with scores of groups, such as labels.
+
+    Attributes:
+        title: title of the first column, such as "by label".
+        key: key of the groups in the scores of a system, such as `per_label`. Without this key the table has no rows.
+        scores: column titles of the scores, by name; a score that no system has gets no column.
+    """
 
     title: str
-    """Title of the first column, such as "by label"."""
     key: str
-    """Key of the groups in the scores of a system, such as `per_label`. Without this key there is no table."""
-    only_f1: bool = False
+    scores: Mapping[str, str] = field(default_factory=lambda: LABEL_SCORES)
 
-    def lines(self, systems: SystemScores) -> list[str]:
-        """Return the lines of the table; the gold support is the same for all systems."""
-        groups = next(iter(systems.values())).get(self.key)
-        if groups is None:
-            return []
-        columns = {"f1": ""} if self.only_f1 else _ALL_SCORES
-        header = [self.title, "support", *(f"{name}{suffix}" for name in systems for suffix in columns.values())]
-        rows = [
-            [group, f"{groups[group]['support']:,}"]
-            + [f"{100 * scores[self.key][group][column]:.2f}" for scores in systems.values() for column in columns]
-            for group in groups
+    def table(self, systems: SystemScores) -> Table:
+        """Return the table: a row for each group, with its gold support, which is the same for all systems."""
+        by_system = [scores.get(self.key, {}) for scores in systems.values()]  # of each system: scores by group
+        names = [
+            name for name in self.scores if any(name in scores for groups in by_system for scores in groups.values())
         ]
-        return ["", *_table(header, rows)]
+        rows: list[list[Cell]] = []
+        for group in distinct_keys(by_system):
+            of_group = [groups.get(group, {}) for groups in by_system]
+            support = next((scores["support"] for scores in of_group if "support" in scores), None)
+            cells = [score_cell(scores[name]) if name in scores else "" for scores in of_group for name in names]
+            rows.append([group, number_cell(support), *cells])
+        heads = [self.title, "support", *([self.scores[name] for name in names] * len(systems))]
+        groups = [("", 2), *((system, len(names)) for system in systems)]
+        return Table(heads, rows, self.title, groups)
+
+
+def distinct_keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return all distinct keys: systems of different runs may have different scores."""
+    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
 
 
 def error_lines(systems: SystemScores) -> list[str]:
     """Return lines with the number of entities by kind of error, mean of seeds."""
     errors = [scores["errors"] for scores in systems.values()]
-    rows = [[kind, *(f"{counts[kind]:,.1f}" for counts in errors)] for kind in errors[0]]
-    return ["", *_table(["entities, mean of seeds", *systems], rows)]
+    rows = [[kind, *(number_cell(counts[kind], "{:,.1f}") for counts in errors)] for kind in errors[0]]
+    return ["", *Table(["entities, mean of seeds", *systems], rows).lines()]
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
@@ -82,57 +107,65 @@ def score_lines(
     """
     prefixes = {name: f"{name}_" if number else "" for number, name in enumerate(names)}
     further = further or {}
-    columns = [title for name in names.values() for title in (name, "95 % interval")]
-    header = ["system", *columns, *further.values(), "seeds"]
-    rows = []
+    rows: list[list[Cell]] = []
     for system, scores in summary["systems"].items():
-        row = [system]
-        for name, prefix in prefixes.items():
-            row += _with_interval(scores[name], scores[f"{prefix}interval"], percent)
-        row += [format_score(reduce(getitem, name.split("."), scores), percent) for name in further]
-        rows.append([*row, str(scores["seeds"])])
-    lines = [*_table(header, rows), *(f"warning: {warning}" for warning in summary["warnings"])]
-    for name, prefix in prefixes.items():
-        lines += _difference_lines(summary["paired"], prefix, names[name], percent)
+        row: list[Cell] = [system]
+        row += [score_cell(scores[name], percent, scores[f"{prefix}interval"]) for name, prefix in prefixes.items()]
+        row += [score_cell(reduce(getitem, name.split("."), scores), percent) for name in further]
+        rows.append([*row, number_cell(scores["seeds"])])
+    lines = Table(["system", *names.values(), *further.values(), "seeds"], rows).lines()
+    lines += [f"warning: {warning}" for warning in summary["warnings"]]
+    for name, prefix in prefixes.items() if summary["paired"] else ():
+        heads = [f"paired difference, {names[name]}", "points" if percent else "by"]
+        rows = [
+            [pair_name(pair), score_cell(pair[f"{prefix}difference"], percent, pair[f"{prefix}interval"], "+")]
+            for pair in summary["paired"]
+        ]
+        lines += ["", *Table(heads, rows).lines()]
     return lines
 
 
-def slice_lines(summary: Summary, score: str, percent: bool = True) -> list[str]:
-    """Return lines with the score of each slice, its interval and differences, by key; [] without slices."""
-    systems, pairs = summary["systems"], summary["paired"]
-    names = [*systems, *(f"{pair['a']} minus {pair['b']}" for pair in pairs)]
-    lines: list[str] = []
-    for key, first_slices in next(iter(systems.values())).get("slices", {}).items():
-        rows = []
-        for value, facts in first_slices.items():
-            row = [f"{value} (few)" if facts.get("few") else value, f"{facts['count']:,}"]
-            for system in systems.values():
-                scores = system["slices"][key][value]
-                row += _with_interval(scores[score], scores["interval"], percent)
-            for pair in pairs:
-                change = pair["slices"][key][value]
-                row += _with_interval(change["difference"], change["interval"], percent, "+")
-            rows.append(row)
-        header = [f"by {key}", "count", *(title for name in names for title in (name, "95 % interval"))]
-        lines += ["", *_table(header, rows)]
-    return lines
+def pair_name(pair: Mapping[str, Any]) -> str:
+    """Return the name of the difference of two systems."""
+    return f"{pair['a']} minus {pair['b']}"
+
+
+def slice_tables(systems: SystemScores, percent: bool, paired: Sequence[Mapping[str, Any]] = ()) -> list[Table]:
+    """Return for each slicing key a table with a row for each value of the key: the number of items, the score of each
+    system with its interval, and the differences of `paired` systems."""
+    keys = distinct_keys(scores.get("slices", {}) for scores in systems.values())
+    return [_slice_table(key, systems, percent, paired) for key in keys]
+
+
+def _slice_table(key: str, systems: SystemScores, percent: bool, paired: Sequence[Mapping[str, Any]]) -> Table:
+    by_system = [scores.get("slices", {}).get(key, {}) for scores in systems.values()]
+    differences = [pair["slices"][key] for pair in paired]
+    rows: list[list[Cell]] = []
+    for value in distinct_keys(by_system):
+        first = next(slices[value] for slices in by_system if value in slices)
+        row: list[Cell] = [f"{value} (few)" if first.get("few") else value, number_cell(first["count"])]
+        for slices in by_system:
+            # the only other key is the name of the score
+            scores = [name for name in slices.get(value, ()) if name not in ("count", "interval", "few")]
+            row += [score_cell(slices[value][name], percent, slices[value].get("interval")) for name in scores] or [""]
+        for slices in differences:
+            row.append(score_cell(slices[value]["difference"], percent, slices[value]["interval"], "+"))
+        rows.append(row)
+    return Table([f"by {key}", "count", *systems, *map(pair_name, paired)], rows, f"by {key}")
 
 
 def calibration_lines(summary: Summary) -> list[str]:
     """Return lines with the calibration of each system, with and without its temperature."""
-    header = [
-        "calibration",
-        *(title for name in CALIBRATION_TITLES.values() for title in (name, "95 % interval", "without")),
-    ]
-    rows = []
+    heads = ["calibration", *(head for title in CALIBRATION_TITLES.values() for head in (title, "without"))]
+    rows: list[list[Cell]] = []
     for name, system in summary["systems"].items():
-        scores, row = system["calibration"], [name]
+        scores = system["calibration"]
+        row: list[Cell] = [name]
         for key in CALIBRATION_TITLES:
-            bounds = scores["interval" if key == "ece" else f"{key}_interval"]  # ECE is the headline, without prefix
-            row += _with_interval(scores[key], bounds, percent=False)
-            row.append(format_score(scores["uncalibrated"][key], percent=False))
-        rows.append([*row, f"{scores['temperature']:.3f}"])
-    return ["", *_table([*header, "temperature"], rows)]
+            interval = scores["interval" if key == "ece" else f"{key}_interval"]  # ECE is the headline, without prefix
+            row += [score_cell(scores[key], False, interval), score_cell(scores["uncalibrated"][key], False)]
+        rows.append([*row, number_cell(scores["temperature"], "{:.3f}")])
+    return ["", *Table([*heads, "temperature"], rows).lines()]
 
 
 def confusion_lines(systems: SystemScores) -> list[str]:
@@ -149,9 +182,21 @@ def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence
     """Return the lines of a confusion matrix; with many labels, a reference to `metrics.json` instead."""
     if len(labels) > _MAX_LABELS:
         return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} labels"]
-    digits = 0 if all(float(count).is_integer() for row in counts for count in row) else 1
-    rows = [[label, *(f"{count:,.{digits}f}" for count in row)] for label, row in zip(labels, counts, strict=True)]
-    return _table([f"{name}: gold in rows, predicted", *labels], rows)
+    template = "{:,.0f}" if all(float(count).is_integer() for row in counts for count in row) else "{:,.1f}"
+    rows = [
+        [label, *(number_cell(count, template) for count in row)] for label, row in zip(labels, counts, strict=True)
+    ]
+    return Table([f"{name}: gold in rows, predicted", *labels], rows).lines()
+
+
+def cost_heads(names: Iterable[str]) -> list[str]:
+    """Return the column titles of costs."""
+    return [_COSTS[name][0] for name in names]
+
+
+def cost_cells(cost: Mapping[str, Any], names: Iterable[str]) -> list[Cell]:
+    """Return the cells of costs; unknown costs are empty."""
+    return [number_cell(cost.get(name), template, factor) for name in names for _, template, factor in [_COSTS[name]]]
 
 
 def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True) -> list[str]:
@@ -161,56 +206,18 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
     headline of the first system. The share is omitted if lower values are better.
     """
     first = next(iter(systems.values()))
-    header = ["system", "parameters", "MB", "pieces/word", "words/s", "ms for 1 text", "for 32", "spread", "speed"]
+    heads = ["system", *cost_heads(_COSTS), "speed"]
     shows_share = higher and any(scores["cost"]["teachers"] for scores in systems.values())
     if shows_share:
-        header.append(f"{headline.replace('f1', 'F1')} kept")
-    rows = []
+        heads.append(f"{headline.replace('f1', 'F1')} kept")
+    rows: list[list[Cell]] = []
     for name, scores in systems.items():
         cost = scores["cost"]
-        row = [
-            name,
-            f"{cost['parameters']:,}",
-            f"{cost['folder_bytes'] / 1e6:,.1f}",
-            f"{cost['pieces_per_word']:.3f}",
-            f"{cost['words_per_second']:,.0f}",
-            *(f"{1000 * cost[key]:,.1f}" for key in ("latency_1", "latency_32")),
-            f"±{cost['spread']:.0%}",
-            f"{cost['words_per_second'] / first['cost']['words_per_second']:.2f}x",
-        ]
+        speed = cost["words_per_second"] / first["cost"]["words_per_second"]
+        row = [name, *cost_cells(cost, _COSTS), number_cell(speed, "{:.2f}x")]
         if shows_share:
             # only students have teachers; the headline of the first system may be None or 0
             has_share = cost["teachers"] and first[headline] and scores[headline] is not None
-            row.append(f"{100 * scores[headline] / first[headline]:.1f} %" if has_share else "")
+            row.append(number_cell(scores[headline] / first[headline] if has_share else None, "{:.1f} %", 100))
         rows.append(row)
-    return _table(header, rows)
-
-
-def _difference_lines(paired: Sequence[Mapping[str, Any]], prefix: str, metric: str, percent: bool) -> list[str]:
-    if not paired:
-        return []
-    header = [f"paired difference, {metric}", "points" if percent else "by", "95 % interval"]
-    rows = [
-        [
-            f"{pair['a']} minus {pair['b']}",
-            *_with_interval(pair[f"{prefix}difference"], pair[f"{prefix}interval"], percent, "+"),
-        ]
-        for pair in paired
-    ]
-    return ["", *_table(header, rows)]
-
-
-def _with_interval(
-    score: float | None, bounds: Sequence[float] | None, percent: bool, sign: Literal["", "+"] = ""
-) -> list[str]:
-    """Return the two cells of a score and its confidence interval."""
-    return [format_score(score, percent, sign), format_interval(bounds, percent, sign)]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table: the first column aligned left, all other columns right."""
-    first, *others = (max(map(len, column)) for column in zip(header, *rows, strict=True))
-    return [
-        "  ".join([row[0].ljust(first), *(cell.rjust(width) for cell, width in zip(row[1:], others, strict=True))])
-        for row in (header, *rows)
-    ]
+    return Table(heads, rows).lines()

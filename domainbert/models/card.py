@@ -18,13 +18,13 @@ import yaml
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path
 from domainbert.base.redact import map_texts, redact
+from domainbert.base.table import Table
 from domainbert.base.yaml_loader import LimitError, load_plain
 
 CARD = "README.md"
 _FENCE = "---"
 _LICENSE_KEYS = ("license", "license_name", "license_link")  # the last two are used if the first is "other"
 _MAX_CHARACTERS = 100_000  # read from the start of a card
-_ESCAPED = {"\\": "\\\\", "|": "\\|", "&": "&amp;", "<": "&lt;", "`": "\\`", "*": "\\*"}
 
 _HEAD = re.compile(r"\s*---\n(.*?)\n---[ \t]*(?:\n|$)", re.DOTALL)  # as `huggingface_hub` reads it
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.+-]*")
@@ -164,8 +164,8 @@ def load_code(name: str = "AutoModel") -> str:
 def model_card(title: str, summary: str, facts: Mapping[str, object], usage: str, head: Mapping[str, Any]) -> str:
     """Return the text of a model card: the header `head`, then title and summary, a table of facts about the training,
     and the Python example `usage`, which runs in the model folder, as Markdown."""
-    rows = "\n".join(f"| {name} | {escape_cell(value)} |" for name, value in facts.items())
-    body = f"# {title}\n\n{summary}\n\n| | |\n|---|---|\n{rows}\n\nIn the model folder:\n\n```python\n{usage}\n```\n"
+    table = Table(["", ""], [[name, str(value)] for name, value in facts.items()]).markdown()
+    body = f"# {title}\n\n{summary}\n\n{table}\n\nIn the model folder:\n\n```python\n{usage}\n```\n"
     return join_card(head, body)
 
 
@@ -175,12 +175,6 @@ def join_card(head: Mapping[str, Any], body: str) -> str:
     single_lines = map_texts(redact(head), lambda text: " ".join(text.split()))
     text = yaml.safe_dump(single_lines, sort_keys=False, allow_unicode=True, width=math.inf)
     return f"{_FENCE}\n{text}{_FENCE}\n\n{redact(body)}"
-
-
-def escape_cell(value: object) -> str:
-    """Return a value as text for a cell of a Markdown table, escaped and on one line."""
-    text = "".join(_ESCAPED.get(char, char) for char in " ".join(str(value).split()))
-    return text.replace("](", "]\\(")  # no link
 
 
 def split_card(text: str) -> tuple[dict[str, Any], str]:

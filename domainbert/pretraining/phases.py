@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from torch.utils.data import Dataset
 
-from domainbert.base.layout import paragraph, printable, table
+from domainbert.base.layout import paragraph
+from domainbert.base.table import Table
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.formatting import INDENT, format_pieces
 from domainbert.data.packing import Batch, Ints
@@ -138,7 +139,6 @@ def _format_row(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
     lines = [f"row {number} (step {key.step + 1}, row {int(key.rows[0]):,} of the corpus): {sizes}"]
     for segment in range(1, int(segments.max()) + 1):  # 0 is padding
         lines += paragraph((pieces[position] for position in np.flatnonzero(segments == segment)), INDENT)
-    notes_by_token = [(str(i), str(segments[i]), pieces[i], printable(note)) for i, note in enumerate(notes) if note]
-    if not notes_by_token:
-        return lines
-    return [*lines, *(f"{INDENT}{line}" for line in table([("token", "text", "read as", "note"), *notes_by_token]))]
+    notes_by_token = [(str(i), str(segments[i]), pieces[i], note) for i, note in enumerate(notes) if note]
+    table = Table(["token", "text", "read as", "note"], notes_by_token)
+    return lines + [f"{INDENT}{line}" for line in table.lines() if notes_by_token]

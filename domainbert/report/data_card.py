@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from domainbert.base.table import Cell, Table, number_cell
 from domainbert.report.runs import Run, StageFolder
-from domainbert.report.tables import Cell, Number, Table, count_cell
 
 _REPORT, _PREPARED, _CHECK = "report.json", "prepared.json", "check.json"
 _MAX_WORDS = 10  # rows of a table of words
@@ -33,29 +33,29 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
                 rows.append([text, "new" if side == "ours" else "compared with", *_statistics_cells(statistics)])
     size = f"{report.get('vocab_size', 0):,} entries"
     heads = ["text", "vocabulary", "words", "distinct words", "pieces per word", "with [UNK], %", "split, %"]
-    yield Table(f"{name}, {size}", heads, rows)
+    yield Table(heads, rows, f"{name}, {size}")
 
     first_text: dict[str, Any] = next(iter(report["texts"].values()), {})
     longest = first_text.get("ours", {}).get("longest_split", [])[:_MAX_WORDS]
     if longest:
-        rows = [[word["word"], " ".join(word["pieces"]), count_cell(word["count"])] for word in longest]
-        yield Table(f"{name}: words with most pieces", ["word", "pieces", "occurrences"], rows)
+        rows = [[word["word"], " ".join(word["pieces"]), number_cell(word["count"])] for word in longest]
+        yield Table(["word", "pieces", "occurrences"], rows, f"{name}: words with most pieces")
 
     transfer = report.get("transfer") or {}
     changed = transfer.get("shortened_words", transfer.get("fallen", []))[:_MAX_WORDS]  # `fallen`: earlier versions
     if changed:
         rows = [
-            [word["word"], " ".join(word["before"]), " ".join(word["after"]), count_cell(word["count"])]
+            [word["word"], " ".join(word["before"]), " ".join(word["after"]), number_cell(word["count"])]
             for word in changed
         ]
-        yield Table(f"{name}: words that save most pieces", ["word", "before", "now", "occurrences"], rows)
+        yield Table(["word", "before", "now", "occurrences"], rows, f"{name}: words that save most pieces")
 
 
 def _statistics_cells(values: Mapping[str, Any]) -> list[Cell]:
     """Return the cells of the word statistics of a text, from `words` to the share of split words."""
-    cells: list[Cell] = [count_cell(values[key]) for key in ("words", "distinct_words")]
-    cells.append(Number(f"{values['pieces_per_word']:.3f}", values["pieces_per_word"]))
-    return cells + [Number(f"{100 * values[key]:.2f}", values[key]) for key in ("share_unknown", "share_continued")]
+    cells: list[Cell] = [number_cell(values[key]) for key in ("words", "distinct_words")]
+    cells.append(number_cell(values["pieces_per_word"], "{:.3f}"))
+    return cells + [number_cell(values[key], "{:.2f}", 100) for key in ("share_unknown", "share_continued")]
 
 
 def data_tables(runs: Sequence[Run]) -> list[Table]:
@@ -69,9 +69,9 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
             for split in splits_of_parts[0] if splits_of_parts else ():  # all parts have the same splits
                 row: list[Cell] = [f"{stage.path}: {split}"]
                 for key in ("documents", "tokens", "characters"):
-                    row.append(count_cell(sum(splits[split].get(key, 0) for splits in splits_of_parts)))
+                    row.append(number_cell(sum(splits[split].get(key, 0) for splits in splits_of_parts)))
                 rows.append(row)
-    tables = [Table("Prepared corpora", ["corpus", "documents", "tokens", "characters"], rows)] if rows else []
+    tables = [Table(["corpus", "documents", "tokens", "characters"], rows, "Prepared corpora")] if rows else []
     for name, check in _check_results(runs).items():
         data = check.get("data") or {}
         # labelled sets have equal names of facts, and share a table; the corpus has other facts
@@ -85,7 +85,7 @@ def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
     """Return a table with a row for each fact; `columns` has the nested facts of each column by its head."""
     flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
-    return Table(caption, ["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys])
+    return Table(["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys], caption)
 
 
 def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:
@@ -100,7 +100,7 @@ def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[
             name = key.replace("_", " ")
             yield from _flat_facts(item, f"{prefix}, {name}" if prefix else name, depth + 1)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        yield prefix, Number(f"{value:,}" if isinstance(value, int) else f"{value:,.4g}", value)
+        yield prefix, number_cell(value, "{:,}" if isinstance(value, int) else "{:,.4g}")
     elif value is not None:
         yield prefix, ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from domainbert.base.progress import format_duration
+from domainbert.base.table import Cell, Number, Table
 from domainbert.report.runs import Run, StageFolder, settings_of
-from domainbert.report.tables import Cell, Number, Table
 
 _NOT_SET = "not set"
 _WEIGHTS = ".safetensors"
@@ -48,7 +48,7 @@ def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -
         values = [flat_settings.get(key, _NOT_SET) for flat_settings in settings.values()]
         if len(set(values)) > 1:
             rows.append([key, *values])
-    return Table(caption, ["setting", *settings], rows)
+    return Table(["setting", *settings], rows, caption)
 
 
 def _flatten_settings(value: Any, prefix: str = "") -> dict[str, str]:
@@ -85,7 +85,7 @@ def stages_table(run: Run) -> Table:
         row += [", ".join(map(str, seeds)), record.key[:12]]
         rows.append(row)
     heads = ["folder", "stage", "state", "started", "time", "seeds", "key"]
-    return Table(f"{run.name}: {run.path}", heads, rows)
+    return Table(heads, rows, f"{run.name}: {run.path}")
 
 
 def versions_table(runs: Sequence[Run]) -> Table:
@@ -101,7 +101,7 @@ def versions_table(runs: Sequence[Run]) -> Table:
                 if version:
                     versions.setdefault(name, {}).setdefault(run.name, set()).add(str(version))
     rows = [[name, *(", ".join(sorted(by_run.get(run.name, ()))) for run in runs)] for name, by_run in versions.items()]
-    return Table("Versions", ["package", *(run.name for run in runs)], rows)
+    return Table(["package", *(run.name for run in runs)], rows, "Versions")
 
 
 def hashes_table(runs: Sequence[Run]) -> Table:
@@ -114,7 +114,7 @@ def hashes_table(runs: Sequence[Run]) -> Table:
             weights = {str(stage.path / name): outputs[name]["sha256"] for name in outputs if name.endswith(_WEIGHTS)}
             for name, digest in {**files, **weights}.items():
                 rows[name, digest] = [name, digest]
-    return Table("SHA-256 of inputs and weights", ["file", "hash"], list(rows.values()))
+    return Table(["file", "hash"], list(rows.values()), "SHA-256 of inputs and weights")
 
 
 def commands(runs: Sequence[Run]) -> list[str]:

@@ -2,76 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.layout import format_interval, format_score
-from domainbert.report.evaluations import Evaluation, System
+from domainbert.base.table import Cell, Table, number_cell, score_cell
+from domainbert.metrics.table import LABEL_SCORES, Breakdown, cost_cells, cost_heads, distinct_keys
+from domainbert.metrics.table import slice_tables as tables_of_slices
+from domainbert.report.evaluations import Evaluation
 
 _SHADES = 10  # shades of a cell: `h0` to `h10` in confusion.css
-_MAX_ROWS = 300  # of a table on the page
-# key, format and factor of each cost: seconds to milliseconds
-_COSTS = (
-    ("latency_1", "{:.2f}", 1e3),
-    ("words_per_second", "{:,.0f}", 1),
-    ("parameters", "{:,.0f}", 1),
-    ("pieces_per_word", "{:.3f}", 1),
-    ("spread", "±{:.0%}", 1),
-)
-_LABEL_SCORES = {"precision": "precision", "recall": "recall", "f1": "F1"}
+_COSTS = ("latency_1", "words_per_second", "parameters", "pieces_per_word", "spread")
 _SLICE_SCORES = {"f1": "F1", "exact": "exact match", "right": "right as a whole"}
 _NOT_FURTHER = re.compile(r".*_by_seed|cost|seeds|repaired_tags|support")
 _IN_OTHER_TABLES = re.compile(r"(per|by)_.*|slices|confusion")
 _NOT_PERCENT = re.compile(r"^errors\.|\b(temperature|nll|brier)$|threshold$")  # never shown in %
-
-
-@dataclass(frozen=True)
-class Number:
-    """A number in a table: its text, and the value for sorting."""
-
-    text: str
-    value: float
-
-
-Cell = str | Number
-
-
-@dataclass(frozen=True)
-class Table:
-    """Table with column heads; the first cell of a row is its name."""
-
-    caption: str
-    heads: Sequence[str]
-    rows: Sequence[Sequence[Cell]]
-    spanning_heads: Sequence[tuple[str, int]] = ()
-    """Second row of heads above `heads`: text and number of spanned columns."""
-
-    @property
-    def shown(self) -> Sequence[Sequence[Cell]]:
-        """Rows on the page: the first rows of a long table."""
-        return self.rows[:_MAX_ROWS]
-
-    @property
-    def numeric(self) -> list[bool]:
-        """Whether each column has numbers, which are aligned right."""
-        return [any(isinstance(row[column], Number) for row in self.rows) for column in range(len(self.heads))]
-
-
-def count_cell(count: int) -> Number:
-    """Return a table cell with a count, such as `12,345`."""
-    return Number(f"{count:,}", count)
-
-
-def score_cell(score: float | None, percent: bool, interval: Sequence[float] | None = None, sign: str = "") -> Number:
-    """Return a table cell with a score, and the interval if it is known; the `sign` "+" marks positive numbers.
-
-    A score of None is undefined and sorted first.
-    """
-    text = f"{format_score(score, percent, sign)} {format_interval(interval, percent, sign)}".rstrip()
-    return Number(text, -math.inf if score is None else score)
 
 
 def systems_table(evaluation: Evaluation) -> Table:
@@ -79,8 +24,7 @@ def systems_table(evaluation: Evaluation) -> Table:
     metric = evaluation.metric
     # differences to the first system, by the name of the other system
     pairs = {pair.b: pair for pair in evaluation.pairs if pair.a == evaluation.systems[0].name}
-    heads = ["system", f"{metric.name} [95 %]", *(["first minus this [95 %]"] if pairs else [])]
-    heads += ["seeds", "one text, ms", "words/s", "parameters", "pieces/word", "spread of times"]
+    heads = ["system", metric.name, *(["first minus this"] if pairs else []), "seeds", *cost_heads(_COSTS)]
     rows: list[list[Cell]] = []
     for system in evaluation.systems:
         scores = system.scores
@@ -89,8 +33,8 @@ def systems_table(evaluation: Evaluation) -> Table:
             row.append(score_cell(pair.difference, metric.percent, pair.interval, sign="+"))
         elif pairs:
             row.append("")
-        rows.append([*row, *_cost_cells(system)])
-    return Table(_caption(evaluation), heads, rows)
+        rows.append([*row, number_cell(scores.get("seeds")), *cost_cells(scores.get("cost") or {}, _COSTS)])
+    return Table(heads, rows, _caption(evaluation))
 
 
 def _caption(evaluation: Evaluation) -> str:
@@ -105,21 +49,11 @@ def _caption(evaluation: Evaluation) -> str:
     return "; ".join(parts)
 
 
-def _cost_cells(system: System) -> list[Cell]:
-    """Return the number of seeds and the costs of a system; a cell is empty if its value is unknown."""
-    cost, seeds = system.scores.get("cost") or {}, system.scores.get("seeds")
-    cells: list[Cell] = [Number(str(seeds), seeds) if seeds else ""]
-    for key, template, factor in _COSTS:
-        value = cost.get(key)
-        cells.append("" if value is None else Number(template.format(factor * value), value))
-    return cells
-
-
 def further_table(evaluation: Evaluation) -> Table:
     """Return a table of all other numeric scores, without labels and slices: a row per score, a column per system."""
     scores = [_flat_scores(system.scores) for system in evaluation.systems]
     rows: list[list[Cell]] = []
-    for name in _distinct_keys(scores):
+    for name in distinct_keys(scores):
         if name == evaluation.metric.key:
             continue
         values = [by_name.get(name) for by_name in scores]
@@ -127,12 +61,9 @@ def further_table(evaluation: Evaluation) -> Table:
         percent = are_shares and evaluation.metric.percent and not _NOT_PERCENT.search(name)
         row: list[Cell] = [_readable_name(name)]
         for value in values:
-            if value is None:
-                row.append("")
-            else:
-                row.append(score_cell(value, percent) if percent else Number(f"{value:,.4g}", value))
+            row.append(number_cell(value, "{:.2f}", 100) if percent else number_cell(value, "{:,.4g}"))
         rows.append(row)
-    return Table("Other scores", ["score", *(system.name for system in evaluation.systems)], rows)
+    return Table(["score", *(system.name for system in evaluation.systems)], rows, "Other scores")
 
 
 def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
@@ -150,60 +81,24 @@ def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float
 
 def label_tables(evaluation: Evaluation) -> list[Table]:
     """Return tables of precision, recall and F1 of each label: the scores under `per_...`."""
-    keys = _distinct_keys(system.scores for system in evaluation.systems)
-    return [_table_by_name(evaluation, key, _LABEL_SCORES) for key in keys if key.startswith("per_")]
+    return _breakdowns(evaluation, "per_", LABEL_SCORES)
 
 
 def slice_tables(evaluation: Evaluation) -> list[Table]:
     """Return tables of the scores of slices (subgroups of the test set): the scores under `by_...` and `slices`."""
-    keys = _distinct_keys(system.scores for system in evaluation.systems)
-    tables = [_table_by_name(evaluation, key, _SLICE_SCORES) for key in keys if key.startswith("by_")]
-    slices = _distinct_keys(system.scores.get("slices", {}) for system in evaluation.systems)
-    return tables + [_slice_table(evaluation, key) for key in slices]
+    slices = tables_of_slices(_scores(evaluation), evaluation.metric.percent)
+    return _breakdowns(evaluation, "by_", _SLICE_SCORES) + slices
 
 
-def _distinct_keys(mappings: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return all distinct keys: systems of different runs may have different scores."""
-    return list(dict.fromkeys(key for mapping in mappings for key in mapping))
+def _breakdowns(evaluation: Evaluation, prefix: str, titles: Mapping[str, str]) -> list[Table]:
+    """Return a table of the scores under each key that starts with `prefix`."""
+    scores = _scores(evaluation)
+    keys = [key for key in distinct_keys(scores.values()) if key.startswith(prefix)]
+    return [Breakdown(_readable_name(key), key, titles).table(scores) for key in keys]
 
 
-def _table_by_name(evaluation: Evaluation, key: str, titles: Mapping[str, str]) -> Table:
-    """Return a table of the scores under `key` (such as `per_label`): a row for each name, with its support.
-
-    Each system has a column for each score in `titles` that any system has.
-    """
-    tables = [system.scores.get(key, {}) for system in evaluation.systems]  # of each system: scores by name
-    # the scores that at least one system has
-    columns = [score for score in titles if any(score in scores for table in tables for scores in table.values())]
-    heads = [titles[score] for _ in tables for score in columns]
-    spanning_heads = [("", 2), *((system.name, len(columns)) for system in evaluation.systems)]
-    rows: list[list[Cell]] = []
-    for name in _distinct_keys(tables):
-        by_system = [table.get(name, {}) for table in tables]
-        support = next((scores["support"] for scores in by_system if "support" in scores), None)
-        row: list[Cell] = [name, "" if support is None else count_cell(support)]
-        for scores in by_system:
-            row += [score_cell(scores[score], percent=True) if score in scores else "" for score in columns]
-        rows.append(row)
-    return Table(_readable_name(key), ["", "support", *heads], rows, spanning_heads)
-
-
-def _slice_table(evaluation: Evaluation, key: str) -> Table:
-    """Return a table with a row for each value of the slicing key (with its number of texts), and the score of each
-    system as columns."""
-    by_system = [system.scores.get("slices", {}).get(key, {}) for system in evaluation.systems]
-    rows: list[list[Cell]] = []
-    for value in _distinct_keys(by_system):
-        first = next(slices[value] for slices in by_system if value in slices)
-        row: list[Cell] = [value + (" (few)" if first.get("few") else ""), count_cell(first["count"])]
-        for slices in by_system:
-            scores = slices.get(value, {})
-            # the only other key is the name of the metric
-            score = next((scores[name] for name in scores if name not in ("count", "interval", "few")), None)
-            percent = evaluation.metric.percent
-            row.append("" if score is None else score_cell(score, percent, scores.get("interval")))
-        rows.append(row)
-    return Table(f"by {key}", [key, "texts", *(f"{system.name} [95 %]" for system in evaluation.systems)], rows)
+def _scores(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    return {system.name: system.scores for system in evaluation.systems}
 
 
 def _readable_name(key: str) -> str:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from domainbert.base.errors import counted
 from domainbert.base.progress import format_duration
+from domainbert.base.table import Cell, Table, score_cell
 from domainbert.metrics.headline import Headline
 from domainbert.report.evaluations import Evaluation, Pair, System
 from domainbert.report.provenance import format_time
 from domainbert.report.runs import Run
-from domainbert.report.tables import Cell, Table, score_cell
 
 
 def verdicts(evaluation: Evaluation) -> list[str]:
@@ -33,7 +33,7 @@ def comparison_table(evaluation: Evaluation) -> Table | None:
         result = "better" if (pair.difference > 0) != metric.higher_is_better else "worse"
         result = result if pair.is_significant else "no significant difference" if pair.interval else "unknown"
         rows.append([pair.b, result, score_cell(pair.difference, metric.percent, pair.interval, sign="+")])
-    return Table(f"Systems compared with {first}", ["system", "result", f"{first} minus this [95 %]"], rows)
+    return Table(["system", "result", f"{first} minus this"], rows, f"Systems compared with {first}")
 
 
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:

@@ -18,6 +18,7 @@ from domainbert.base.freshness import format_examples
 from domainbert.base.layout import printable
 from domainbert.base.progress import format_duration
 from domainbert.base.run_record import RunRecord, read_record
+from domainbert.base.table import Cell, Number, Table
 from domainbert.runner.claim import (
     DONE,
     INTERRUPTED,
@@ -282,32 +283,34 @@ def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
 
     Stages are shown if they have scores or are unfinished; for a run that is `folder` itself all stages are shown.
     """
-    lines = [line for run in runs for line in _run_lines(run, all_stages=run.path == folder)]
-    return [f"{'started':16}  {'time':>7}  run", *lines] if runs else ["no runs"]
+    rows = [row for run in runs for row in _run_rows(run, all_stages=run.path == folder)]
+    return Table(["started", "time", "run"], rows).lines() if runs else ["no runs"]
 
 
-def _run_lines(run: Run, all_stages: bool) -> Iterator[str]:
-    """Yield the line of a run, then lines for unfinished stages and stages with scores, or for all stages."""
+def _run_rows(run: Run, all_stages: bool) -> Iterator[list[Cell]]:
+    """Yield the row of a run, then rows for unfinished stages and stages with scores, or for all stages."""
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     if run.is_single:
         state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"
         shown = [stage for stage in run.stages if stage.scores]
-        name_width = 0
     else:
         state = f"{sum(stage.state == DONE for stage in run.stages)} of {len(run.stages)} stages done"
         shown = [stage for stage in run.stages if all_stages or stage.scores or stage.state != DONE]
-        name_width = max((len(stage.name) for stage in shown), default=0) + 2
-    yield f"{started:16}  {_format_seconds(run.seconds):>7}  {run.path}: {state}"
+    yield [started, _duration_cell(run.seconds), f"{run.path}: {state}"]
+    times: list[Cell] = []
+    texts: list[list[Cell]] = []
     for stage in shown:
-        name = "" if run.is_single else stage.name
-        seconds = _format_seconds(stage.seconds) if all_stages else ""
+        name, time_cell = "" if run.is_single else stage.name, _duration_cell(stage.seconds if all_stages else None)
         for line in _score_lines(stage) or [_state_text(stage)]:
-            yield f"{'':16}  {seconds:>7}    {name:{name_width}}{line}"
-            name = seconds = ""  # only in the first line of the stage
+            times.append(time_cell)
+            texts.append([name, line])
+            name = time_cell = ""  # only in the first line of the stage
+    for cell, text in zip(times, Table(["", ""], texts).lines(), strict=True):
+        yield ["", cell, f"  {text}"]
 
 
-def _format_seconds(seconds: float | None) -> str:
-    return "" if seconds is None else format_duration(seconds)
+def _duration_cell(seconds: float | None) -> Cell:
+    return "" if seconds is None else Number(format_duration(seconds), seconds)
 
 
 def _state_text(stage: StageStatus) -> str:
@@ -327,10 +330,4 @@ def _state_text(stage: StageStatus) -> str:
 
 def _score_lines(stage: StageStatus) -> list[str]:
     """Return a line for each system: name, metric, score and confidence interval in aligned columns."""
-    system_width = max((len(score.system) for score in stage.scores), default=0)
-    metric_width = max((len(score.metric) for score in stage.scores), default=0)
-    lines = []
-    for score in stage.scores:
-        name = f"{score.system:{system_width}}  {score.metric:{metric_width}}"
-        lines.append(f"{name} {score.shown_score} {score.shown_interval}".rstrip())
-    return lines
+    return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()

@@ -139,19 +139,17 @@ def _check_stages(stages: Node, problems: Problems) -> None:
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
-    """Add a problem for each option `--stages.NAME.KEY` if the recipe lists no stage NAME, and the options add none."""
+    """Add a problem for each option `--stages.NAME.KEY` if the recipe lists no stage NAME, and no option adds it."""
     stages = tree.value["stages"].value if "stages" in tree.value else None
     if not isinstance(stages, dict):
         return
-    added = {*STAGES, *(key.split(".")[1] for key, _ in options if key.count(".") == 1 or key.endswith(".stage"))}
-    for key, _ in options:
-        _, name, *setting = key.split(".")  # stages, name of the stage, key of the setting
-        if name in stages or not setting:
-            continue
+    paths = {key: key.split(".")[1:] for key, _ in options}  # name of the stage, then keys of the setting
+    added = {name for name, *setting in paths.values() if setting in ([], ["stage"])}
+    for key, (name, *setting) in paths.items():
         missing = f"--{key}: the recipe has no stage '{name}'"
-        if _CHECK_NAME.fullmatch(name):
+        if _CHECK_NAME.fullmatch(name) and name not in stages and setting:
             problems.add(f"{missing}; to change the automatic checks, use --check.{'.'.join(setting)}")
-        elif name not in added:
+        elif name not in {*stages, *added, *STAGES}:
             problems.add(f"{missing}; {suggest_name(name, list(stages))}")
 
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from domainbert.base.layout import format_interval, format_score, table, width
+from domainbert.base.layout import width
+from domainbert.base.table import Cell, Number, Table, number_cell, score_cell
+from domainbert.metrics.table import cost_cells, cost_heads
 
 _DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
-_HEADER = ("stage", "system", "metric", "mean", "95 % interval", "seeds", "first minus this", "pieces/word", "words/s")
+_COSTS = ("pieces_per_word", "words_per_second")
+_HEADS = ("stage", "system", "metric", "mean", "seeds", "first minus this", *cost_heads(_COSTS))
 
 
 @dataclass(frozen=True)
@@ -24,14 +27,9 @@ class SystemScore:
     seeds: int | None
 
     @property
-    def shown_score(self) -> str:
-        """The formatted score."""
-        return format_score(self.score, self.percent)
-
-    @property
-    def shown_interval(self) -> str:
-        """The formatted confidence interval in brackets; empty if there is none."""
-        return format_interval(self.interval, self.percent)
+    def cell(self) -> Number:
+        """The score with its interval, in a table."""
+        return score_cell(self.score, self.percent, self.interval)
 
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
@@ -55,24 +53,17 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [row for name, entry in stages.items() for row in _table_rows(name, entry["metrics"] or {})]
     if not rows:
         return ""
-    header, *lines = table([_HEADER, *rows])
+    header, *lines = Table(_HEADS, rows).lines()
     return "\n".join([header, "-" * max(map(width, [header, *lines])), *lines])
 
 
-def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[list[Cell]]:
     """Return the cells of each system in the metrics of a stage; `paired` compares the first system with the others."""
-    differences = {pair["b"]: pair for pair in metrics.get("paired", [])}
-    rows: list[tuple[str, ...]] = []
+    pairs = {pair["b"]: pair for pair in metrics.get("paired", [])}
+    rows: list[list[Cell]] = []
     for score in system_scores(metrics):
-        difference = ""
-        pair = differences.get(score.system)
-        if pair is not None:
-            interval = format_interval(pair.get("interval"), score.percent)
-            difference = f"{format_score(pair['difference'], score.percent, '+')} {interval}".rstrip()
-        cost = metrics["systems"][score.system].get("cost", {})
-        pieces = f"{cost['pieces_per_word']:.3f}" if cost else ""
-        speed = f"{cost['words_per_second']:,.0f}" if cost else ""
-        seeds = "" if score.seeds is None else str(score.seeds)
-        cells = (score.metric, score.shown_score, score.shown_interval, seeds, difference, pieces, speed)
-        rows.append((stage, score.system, *cells))
+        pair = pairs.get(score.system)
+        difference = score_cell(pair["difference"], score.percent, pair.get("interval"), "+") if pair else ""
+        costs = cost_cells(metrics["systems"][score.system].get("cost", {}), _COSTS)
+        rows.append([stage, score.system, score.metric, score.cell, number_cell(score.seeds), difference, *costs])
     return rows

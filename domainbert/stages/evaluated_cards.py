@@ -8,11 +8,11 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
-from domainbert.base.layout import format_interval, format_score
 from domainbert.base.paths import resolve_path
+from domainbert.base.table import Table, score_cell
 from domainbert.metrics.headline import Headline
 from domainbert.metrics.table import raw_text_line
-from domainbert.models.card import CARD, Result, add_results, escape_cell, join_card, split_card
+from domainbert.models.card import CARD, Result, add_results, join_card, split_card
 from domainbert.models.folder import best_seed_folder
 from domainbert.tasks.config import TaskConfig
 
@@ -59,17 +59,7 @@ def _seeds_text(system: Mapping[str, Any]) -> str:
 
 
 def _scores_section(headline: Headline, test_files: str, system: Mapping[str, Any]) -> str:
-    interval = format_interval(system["interval"], headline.percent) if system.get("interval") else "unknown"
-    score = format_score(system[headline.key], headline.percent)
-    row = [headline.name, score, interval, _seeds_text(system), test_files]
-    return "\n".join(
-        [
-            "## Test scores",
-            "",
-            "| metric | score | 95 % interval | of | test set |",
-            "|---|---|---|---|---|",
-            f"| {' | '.join(map(escape_cell, row))} |",
-            "",
-            *([f"{raw_text_line(system)}.", ""] if "raw_text" in system else []),
-        ]
-    )
+    score = score_cell(system[headline.key], headline.percent, system.get("interval"))
+    table = Table(["metric", "score", "of", "test set"], [[headline.name, score, _seeds_text(system), test_files]])
+    raw_text = f"\n{raw_text_line(system)}.\n" if "raw_text" in system else ""
+    return f"## Test scores\n\n{table.markdown()}\n{raw_text}"

@@ -17,7 +17,8 @@ from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
 from domainbert.models.card import card_head, model_card, read_head
 from domainbert.stages.evaluate import read_test_set
 from domainbert.stages.stage import Inputs, stage
-from domainbert.tasks.config import TaskConfig, config_from_fields, folder_name, task_kind
+from domainbert.tasks.config import TaskConfig, folder_name
+from domainbert.tasks.lookup import config_from_fields, task_kind
 
 if TYPE_CHECKING:
     from domainbert.data.packing import Example

@@ -78,22 +78,18 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
         node = Node(corpus_settings | _labelled_settings(group, stages_before) | overrides, group.node.where)
-        reads_only_before = stages_in(node).issubset(stages_before)
-        yield _implied_check(stages, name, training if reads_only_before else group.stages[0], node, group.stages)
+        next_stage = training if stages_in(node).issubset(stages_before) else group.stages[0]
+        yield ImpliedCheck(name, next_stage, node, _unlabelled_trainings(stages, next_stage).union(group.stages))
     if not groups and corpus_settings:
         node = Node(corpus_settings | overrides, stages[training].node.where)
-        yield _implied_check(stages, _unused_name("check", names), training, node)
+        name = _unused_name("check", names)
+        yield ImpliedCheck(name, training, node, _unlabelled_trainings(stages, training))
 
 
-def _implied_check(
-    stages: Mapping[str, RecipeStage], name: str, next_stage: str, node: Node, labelled: Sequence[str] = ()
-) -> ImpliedCheck:
-    """Return the check that runs before `next_stage`. It is needed by the trainings on its labelled sets, which
-    `labelled` names, and by all trainings on unlabelled text from `next_stage` on."""
+def _unlabelled_trainings(stages: Mapping[str, RecipeStage], first: str) -> frozenset[str]:
+    """Return the names of the trainings on unlabelled text among the stage `first` and all later stages."""
     names = list(stages)
-    later = names[names.index(next_stage) :]
-    unlabelled = {other for other in later if stages[other].function in _UNLABELLED_TRAININGS}
-    return ImpliedCheck(name, next_stage, node, frozenset({*labelled, *unlabelled}))
+    return frozenset(name for name in names[names.index(first) :] if stages[name].function in _UNLABELLED_TRAININGS)
 
 
 def _unused_name(name: str, names: Set[str]) -> str:

@@ -78,7 +78,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
     from domainbert.labelled.contents import located_errors
     from domainbert.serving.predictor import load_predictor
     from domainbert.serving.texts import iterate_available, iterate_chunks, read_texts
-    from domainbert.tasks.config import prediction_writer
+    from domainbert.tasks.lookup import prediction_writer
 
     input, text_key = settings.input, settings.text_key
     predictor = load_predictor(inputs.model(settings.model), settings.precision)
@@ -122,7 +122,7 @@ def _text_location(input: Path, num_predicted: int, index: int) -> str:
 def check_arguments(arguments: StageArguments) -> None:
     """Check the task of the model, the output format and the format of the input file; do not read a stream."""
     from domainbert.serving.texts import read_texts
-    from domainbert.tasks.config import prediction_writer
+    from domainbert.tasks.lookup import prediction_writer
 
     arguments.check_task("model")
     if task := arguments.task_of_model(arguments["model"]):

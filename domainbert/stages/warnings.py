@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import permutations
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,14 +45,15 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
     scores = dict(_validation_scores(models, headline))
     student_sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}
     sizes = {name: costs[name]["parameters"] for name in scores if not costs[name]["teachers"]}
-    return [
-        f"models.{larger}: validation {headline.name} {scores[larger]:.4f} is not better than {scores[smaller]:.4f} of "
-        f"models.{smaller}, which has the student's size and no teacher; train '{larger}' for more steps"
-        for larger, smaller in permutations(sizes, 2)
-        if sizes[smaller] in student_sizes
-        and sizes[larger] > sizes[smaller]
-        and headline.best([scores[smaller], scores[larger]]) == 0  # the first of equal scores
-    ]
+    as_large_as_students = [name for name, size in sizes.items() if size in student_sizes]
+    warnings = []
+    for larger, smaller in product(sizes, as_large_as_students):
+        is_better = headline.best([scores[smaller], scores[larger]]) == 1  # 0 for equal scores
+        if sizes[larger] > sizes[smaller] and not is_better:
+            score = f"validation {headline.name} {scores[larger]:.4f} is not better than {scores[smaller]:.4f}"
+            other = f"models.{smaller}, which has the student's size and no teacher"
+            warnings.append(f"models.{larger}: {score} of {other}; train '{larger}' for more steps")
+    return warnings
 
 
 def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:

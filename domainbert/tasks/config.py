@@ -1,4 +1,4 @@
-"""Base classes of task settings, and lookup of tasks by name or model folder. Free of torch.
+"""Base classes of task settings. Free of torch.
 
 A task is a folder with the task's name: `config.py` defines a `TaskConfig`, `files.py` defines `read(config, path)`
 (unless the configuration overrides `read`), and `task.py` defines a `Task` with the name of the configuration plus
@@ -10,12 +10,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any, ClassVar, Generic, TypeVar
 
 from typing_extensions import Self, override
 
-from domainbert.base.choices import choices_of, concrete_subclasses, import_sibling
+from domainbert.base.choices import import_sibling
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.fields import field_types, read_field
 from domainbert.encoders.config import Pooling
@@ -23,7 +22,6 @@ from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.headline import LOSS, Headline
-from domainbert.tasks.output import JsonlWriter, PredictionWriter
 from domainbert.training.hparams import from_plain
 
 AnyConfig = TypeVar("AnyConfig", bound="TaskConfig")
@@ -33,8 +31,6 @@ TASK_KEY = "domainbert_task"
 
 NULL_LABEL_KEY = "domainbert_nothing"
 """Key of `config.json`: the null label, the negative class such as `O` or `no_relation`; null if there is none."""
-
-_BUILT_IN = f"{__name__.partition('.')[0]}."
 
 
 class FormatDetector(ABC, Generic[AnyConfig]):
@@ -277,77 +273,3 @@ def folder_name(kind: type) -> str:
             f"{kind.__module__}.{kind.__name__}: found outside a package; expected it in TASK/config.py with task.py"
         )
     return name
-
-
-def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
-    """Return the class that writes predictions of a task in a format.
-
-    The format is `jsonl`, or a key of `WRITERS` in `writers.py`, an optional file in the folder of the task. Raise
-    `DomainbertError` for another format.
-    """
-    writers: dict[str, type[PredictionWriter]] = {"jsonl": JsonlWriter}
-    if format not in writers:
-        config_class = _tasks_by_name()[task]
-        if find_spec(f"{config_class.__module__.rpartition('.')[0]}.writers"):
-            writers |= import_sibling(config_class, "writers", "task").WRITERS
-    if format not in writers:
-        raise DomainbertError(
-            f"output_format: found {format[:80]!r}; expected {' or '.join(writers)}, as the model is for {task}"
-        )
-    return writers[format]
-
-
-def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] | None:
-    """Return the `TaskConfig` class of a model folder; None if it has no task.
-
-    The task is named in `fields`, the content of `config.json`. Without a name, it is the first task whose detector
-    accepts `head` and `fields`.
-
-    Raises:
-        DomainbertError: unknown task name; two tasks with the same name.
-    """
-    tasks = _tasks_by_name()
-    name = fields.get(TASK_KEY)
-    if name is None:
-        built_in_first = reversed(tasks.values())  # `tasks` has them last
-        matches = (
-            task for task in built_in_first if task.format_detector and task.format_detector.matches_model(head, fields)
-        )
-        return next(matches, None)
-    if not isinstance(name, str) or name not in tasks:
-        raise DomainbertError(
-            f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(tasks))} "
-            "(--allow-import PKG imports the package of your own task)"
-        )
-    return tasks[name]
-
-
-def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
-    """Return the configuration of a task with the settings in `fields`, the content of a model's `config.json`.
-
-    Settings that it lacks have their defaults. None if one of these settings has no default.
-    """
-    try:
-        return kind(**kind.evaluation.settings_from_model_config(fields))
-    except TypeError:  # a setting without a default is missing
-        return None
-
-
-def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return the `TaskConfig` classes by folder name, built-in tasks last.
-
-    Raise `DomainbertError` if two modules define a task with the same name. If one module does, the last class counts,
-    as a notebook cell that runs again defines its class again.
-    """
-    choices_of(TaskConfig)  # imports the built-in tasks
-    tasks: dict[str, type[TaskConfig]] = {}
-    for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):
-        name = folder_name(task)
-        other = tasks.get(name)
-        if other is not None and other.__module__ != task.__module__:
-            raise DomainbertError(
-                f"{other.__module__}: found the folder name {name!r}, which {task.__module__} also has; "
-                "rename one of the two folders: a model folder names its task by this name"
-            )
-        tasks[name] = task
-    return tasks

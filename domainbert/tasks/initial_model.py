@@ -16,7 +16,8 @@ from domainbert.models.added_tokens import add_tokens
 from domainbert.models.card import inherited_values
 from domainbert.models.folder import ModelFolder, folder_of_fields, open_model
 from domainbert.models.loading import load_model
-from domainbert.tasks.config import TASK_KEY, TaskConfig, task_kind
+from domainbert.tasks.config import TASK_KEY, TaskConfig
+from domainbert.tasks.lookup import task_kind
 from domainbert.tasks.task import Task, has_fixed_outputs, task_from_labels
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.splitting import SPLITTING_KEY, check_splitting

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from domainbert.base.choices import class_path, import_sibling, sibling_class
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.base.layout import printable, table
+from domainbert.base.layout import printable
+from domainbert.base.table import Table
 from domainbert.data.batches import GlobalOrder
 from domainbert.data.formatting import INDENT, format_pieces, format_window, with_special_tokens
 from domainbert.data.packing import Example
@@ -32,7 +33,8 @@ from domainbert.tasks.capabilities import (
     Scaling,
     TrainingHooks,
 )
-from domainbert.tasks.config import TaskConfig, folder_name, task_kind
+from domainbert.tasks.config import TaskConfig, folder_name
+from domainbert.tasks.lookup import task_kind
 from domainbert.tasks.predictor import Predictor
 from domainbert.tasks.scoring import Scoring
 from domainbert.tokenization.load import DomainTokenizer
@@ -263,13 +265,13 @@ def _format_item(task: Task[Any, Any], item: Any, example: Example, tokenizer: D
             lines.append(f"{INDENT}window {number} of {len(example.windows)}, {window.num_tokens} tokens")
         lines += format_window(window, tokenizer)
         pieces = format_pieces(tokenizer, with_special_tokens(window, tokenizer).tolist())
-        rows = [("token", "piece", "target", "of")]
+        rows = []
         notes = task.example_formatter.notes(task, item, window)
         for position, (description, target) in zip(window.positions.tolist(), notes, strict=True):
             if target:
                 token = position + 1  # after the first special token
-                rows.append((str(token), pieces[token], printable(target), printable(description)))
-        lines += [f"{INDENT}{line}" for line in table(rows)]
+                rows.append((str(token), pieces[token], target, description))
+        lines += [f"{INDENT}{line}" for line in Table(["token", "piece", "target", "of"], rows).lines()]
     return lines
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from domainbert.base.table import Cell, Table, number_cell
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.tokenization.surfaces import Vocabulary, kind_shares, origins, vocabulary_of
 from domainbert.tokenization.words import check_unicode, count_words, plain_words
@@ -153,11 +154,12 @@ def vocabulary_report(
 def report_lines(report: Mapping[str, Any]) -> list[str]:
     """Format the result of `vocabulary_report` as lines of text: a table, the comparison with the other vocabulary (if
     there is one), and up to eight words of the first text, those with the most pieces."""
-    lines = ["tokenizer       words pieces/word  unknown continued  text"]
+    rows: list[list[Cell]] = []
     for name, text in report["texts"].items():
-        lines += [_table_line(name, side, text[side]) for side in ("ours", "theirs") if side in text]
+        rows += [_table_row(name, side, text[side]) for side in ("ours", "theirs") if side in text]
         if "difference" in text:
-            lines.append(f"{'difference':<21} {text['difference']:>+11.4f}")
+            rows.append(["difference", "", number_cell(text["difference"], "{:+.4f}"), "", "", name])
+    lines = Table(["tokenizer", "words", "pieces/word", "unknown", "continued", "text"], rows).lines()
     if report["compared"] is not None:
         overlap = report["compared"]
         ours = f"{100 * overlap['share_of_ours']:.1f} % of our {report['vocab_size']:,}"
@@ -173,10 +175,10 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _table_line(name: str, side: str, row: Mapping[str, Any]) -> str:
-    """Format the statistics of a vocabulary (`side`: ours or theirs) on the text `name`."""
-    shares = f"{100 * row['share_unknown']:>6.2f} % {100 * row['share_continued']:>7.2f} %"
-    return f"{side:<9} {row['words']:>11,} {row['pieces_per_word']:>11.4f} {shares}  {name}"
+def _table_row(name: str, side: str, row: Mapping[str, Any]) -> list[Cell]:
+    """Return the statistics of a vocabulary (`side`: ours or theirs) on the text `name`."""
+    shares = [number_cell(row[key], "{:.2f} %", 100) for key in ("share_unknown", "share_continued")]
+    return [side, number_cell(row["words"]), number_cell(row["pieces_per_word"], "{:.4f}"), *shares, name]
 
 
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:

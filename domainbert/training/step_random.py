@@ -8,7 +8,7 @@ import lightning
 import numpy as np
 import torch
 
-from domainbert.encoders.packed import draw_from
+from domainbert.encoders.dropout import draw_from
 
 
 class StepRandom:

@@ -3,18 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domainbert.base.layout import paragraph, printable, table, width
+from domainbert.base.layout import paragraph, printable, width
 
 
 def test_widths_are_those_of_a_terminal():
     assert [width(text) for text in ("abc", "é", "e\u0301", "東京", "🍰", "")] == [3, 1, 1, 4, 2, 0]
-
-
-def test_columns_stand_below_each_other_whatever_is_in_them():
-    lines = table([("piece", "label"), ("東京", "B-x"), ("e\u0301t\u0301", "O"), ("🍰", ""), ("longest", "B-y")])
-    assert lines == ["piece    label", "東京     B-x", "e\u0301t\u0301       O", "🍰", "longest  B-y"]
-    ends = {width(line[: line.rindex(" ")]) for line in lines if " " in line}
-    assert ends == {8}
 
 
 @given(st.text())

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.encoders import layers
+from domainbert.encoders.dropout import drop
 from domainbert.encoders.layers import (
     Dropout,
     Segments,
@@ -15,7 +16,7 @@ from domainbert.encoders.layers import (
     segment_boundaries,
     segment_mask,
 )
-from domainbert.encoders.packed import Packed, drop
+from domainbert.encoders.packed import Packed
 from domainbert.encoders.windows import block_mask
 
 SEGMENTS = torch.tensor([[1, 1, 1, 2, 2, 3, 0, 0], [1, 1, 1, 1, 1, 1, 1, 1]])

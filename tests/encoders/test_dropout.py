@@ -11,8 +11,9 @@ import torch
 
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.dropout import draw_from, drop
 from domainbert.encoders.families import build_model
-from domainbert.encoders.packed import Packed, draw_from, drop
+from domainbert.encoders.packed import Packed
 
 RATE = 0.3
 

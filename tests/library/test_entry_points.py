@@ -47,7 +47,8 @@ def test_registered_classes_are_choices_by_their_names(tmp_path: Path) -> None:
 from domainbert.base.choices import choices_of, find_choice, is_user_class
 from domainbert.encoders.families import family_names
 from domainbert.pretraining.config import ObjectiveConfig
-from domainbert.tasks.config import TaskConfig, task_kind
+from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.lookup import task_kind
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.kind import registered_kinds
 
@@ -73,7 +74,10 @@ assert not is_user_class("mine.replaced_tokens.config.ReplacedTokens")
 )
 def test_a_broken_entry_point_is_one_sentence_that_names_its_package(tmp_path: Path, value: str, message: str) -> None:
     install(tmp_path, f"[domainbert.tasks]\ngrade = {value}\n")
-    result = run("from domainbert.tasks.config import TaskConfig, task_kind; task_kind('tokens', {})", tmp_path)
+    result = run(
+        "from domainbert.tasks.lookup import task_kind; task_kind('tokens', {})",
+        tmp_path,
+    )
     assert (
         f"DomainbertError: domainbert.tasks: the entry point 'grade = {value}' of the package mine{message}"
         in result.stderr

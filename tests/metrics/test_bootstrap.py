@@ -4,7 +4,7 @@ import pytest
 from domainbert.metrics import bootstrap
 from domainbert.metrics.bootstrap import interval, resample_parts, resample_scores
 from domainbert.metrics.counts import accuracy, micro_f1
-from domainbert.tasks.scoring import mean_value
+from domainbert.tasks.counted_scoring import mean_value
 from tests.metrics.drawn_seeds import drawn_seeds
 
 GENERATOR = np.random.default_rng(0)

@@ -9,12 +9,12 @@ import yaml
 from huggingface_hub import ModelCard
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.table import Table
 from domainbert.models.card import (
     CardConfig,
     Result,
     add_results,
     card_head,
-    escape_cell,
     join_card,
     model_card,
     read_head,
@@ -71,7 +71,7 @@ def test_hostile_texts_stay_data() -> None:
     assert card.data.eval_results[0].metric_name == one_line
     row = next(line for line in body.splitlines() if line.startswith("| labels"))
     assert row.count("|") - row.count("\\|") == 3 and "<script" not in row and "](" not in row.replace("]\\(", "")
-    assert row == f"| labels | {escape_cell(HOSTILE)} |"
+    assert row == Table(["labels", HOSTILE], []).markdown().split("\n")[0]
 
 
 def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:

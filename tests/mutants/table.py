@@ -49,7 +49,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "checks/corpus_fit.py": (("tests/checks/test_fit.py",), ("tests/stages/test_check_corpus.py",)),
     "base/counter_random.py": (("tests/base/test_counter_random.py",), (_GOLDEN, *_STAGES)),
     "data/examples.py": (("tests/data/test_examples.py", "tests/distillation/test_on_task.py"), _PREDICTING),
-    "labelled/tag_schemes.py": (("tests/tasks/test_tags.py", "tests/tasks/test_conll.py"), _PREDICTING),
+    "labelled/tag_schemes.py": (("tests/labelled/test_tags.py", "tests/labelled/test_conll.py"), _PREDICTING),
     "distillation/batches.py": (_DISTILLING, ("tests/stages/test_distill.py", "tests/stages/test_distill_task.py")),
     "distillation/soft_labels.py": (
         ("tests/distillation/test_soft_labels.py",),
@@ -117,7 +117,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("tests/encoders",),
     ),
     "encoders/recording.py": (("tests/encoders/test_recording.py", "tests/distillation"), ()),
-    "encoders/packed.py": (
+    "encoders/packed.py": (("tests/encoders/test_attention.py", "tests/encoders/test_windows.py"), ("tests/encoders",)),
+    "encoders/dropout.py": (
         ("tests/encoders/test_dropout.py", "tests/training/test_dropout.py"),
         ("tests/stages/test_finetune.py",),
     ),

@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.table import Number, Table
 from domainbert.report.data_card import data_tables, findings, fit_table
 from domainbert.report.runs import read_runs
-from domainbert.report.tables import Number, Table
 from tests.report.hand_made import put, stage
 
 
@@ -45,7 +45,7 @@ def test_sets_of_a_check_stand_side_by_side_and_those_of_two_checks_apart(tmp_pa
         ["labels, x", "", Number("1", 1)],
     ]
     assert of_stance == Table(
-        "check-stance", ["fact", "train"], [["items", Number("2,000", 2000)], ["labels, dovish", Number("30", 30)]]
+        ["fact", "train"], [["items", Number("2,000", 2000)], ["labels, dovish", Number("30", 30)]], "check-stance"
     )
     fit = fit_table(read_runs([tmp_path / "run"]))
     assert fit is not None and fit.heads == ["fact", "check-ner", "check-stance"]

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.table import Number
 from domainbert.metrics.summary import Resampling
 from domainbert.report.evaluations import Evaluation, evaluations
 from domainbert.report.runs import read_runs
-from domainbert.report.tables import Number, further_table, label_tables, slice_tables
+from domainbert.report.tables import further_table, label_tables, slice_tables
 from domainbert.report.verdict import verdicts
 from tests.metrics.scored import classes
 from tests.report.hand_made import METRIC, evaluated, put, record_again, stage, system

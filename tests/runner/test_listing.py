@@ -123,8 +123,8 @@ def test_scores_come_with_their_intervals(capsys: pytest.CaptureFixture[str]) ->
     main(["runs"])
     brief = capsys.readouterr().out.splitlines()
     assert [line.strip() for line in brief[2:]] == [
-        "compared  ours    entity F1 50.00 [40.00, 60.00]",
-        "theirs  entity F1 40.00 [40.00, 60.00]",
+        "compared  ours    entity F1  50.00  [40.00, 60.00]",
+        "theirs  entity F1  40.00  [40.00, 60.00]",
     ]
     main(["runs", "runs/law"])
     whole = capsys.readouterr().out.splitlines()
@@ -340,12 +340,12 @@ def test_the_table_is_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
         StageStatus("ner", "evaluate", "done", started=began, seconds=5, scores=scores),
     ]
     assert runs_table([Run(Path("runs/a"), stages), Run(Path("b"), stages[:1], is_single=True)], Path("runs")) == [
-        "started              time  run",
-        "2026-11-22 18:14    1m15s  runs/a: 2 of 3 stages done",
-        "                             tagger  failed: no room left",
-        "                             ner     ours      entity F1 82.09 [80.23, 83.91]",
-        "                                     Ökonomie  error     1.2500",
-        "2026-11-22 18:14    1m10s  b: pretrain, done",
+        "started            time  run",
+        "2026-11-22 18:14  1m15s  runs/a: 2 of 3 stages done",
+        "                           tagger  failed: no room left",
+        "                           ner     ours      entity F1   82.09  [80.23, 83.91]",
+        "                                   Ökonomie  error      1.2500",
+        "2026-11-22 18:14  1m10s  b: pretrain, done",
     ]
 
 

@@ -10,10 +10,10 @@ def test_results_table_aligns_and_leaves_out_what_is_not_scored() -> None:
     metric = {"key": "f1", "name": "macro F1", "percent": True}
     metrics = {"metric": metric, "systems": systems, "paired": [{"b": "long-name", "difference": 0.25}]}
     assert results_table({"evaluate": {"metrics": metrics}}).splitlines() == [
-        "stage     system     metric    mean   95 % interval   seeds  first minus this  pieces/word  words/s",
+        "stage     system     metric     mean   95 % interval  seeds  first minus this  pieces/word  words/s",
         "-" * 99,
-        "evaluate  a          macro F1  50.00  [40.00, 60.00]  3                        1.046        12,346",
-        "evaluate  long-name  macro F1  25.00                         +25.00",
+        "evaluate  a          macro F1  50.00  [40.00, 60.00]      3                          1.046   12,346",
+        "evaluate  long-name  macro F1  25.00                                   +25.00",
     ]
 
 

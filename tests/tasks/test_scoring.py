@@ -11,7 +11,7 @@ import pytest
 
 from domainbert.labelled.items import Labelled
 from domainbert.metrics.summary import Resampling
-from domainbert.tasks.scoring import CountedScoring, mean_value
+from domainbert.tasks.counted_scoring import CountedScoring, mean_value
 from mine.grade.config import Grade, GradedText
 
 

@@ -16,7 +16,7 @@ from domainbert.metrics.headline import Headline
 from domainbert.models.folder import ModelFolder
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.classification.config import Classification
-from domainbert.tasks.config import task_kind
+from domainbert.tasks.lookup import task_kind
 from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.task import NerTask

@@ -82,7 +82,7 @@ def test_correlations_of_equal_numbers(tmp_path, true, predicted, why):
     assert results_table({"s": {"stage": "evaluate", "metrics": metrics}}).splitlines()[-1].split()[4] == "undefined"
     write_cards(tmp_path, {"first": tmp_path}, Regression(), "a.jsonl", summary["systems"])
     card = (tmp_path / "first/README.md").read_text()
-    assert "| Pearson correlation | undefined | unknown |" in card and "model-index" not in card
+    assert "| Pearson correlation | undefined | mean of " in card and "model-index" not in card
     systems = [System(name, one, None, tmp_path, {}, []) for name, one in summary["systems"].items()]
     table = systems_table(Evaluation("", metric, {}, systems, [], []))
     assert [row[1].text for row in table.rows] == ["undefined"] * 2

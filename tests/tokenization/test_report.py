@@ -50,7 +50,7 @@ def test_the_report_compares_on_the_same_words(make_tokenizer: Callable[..., Dom
     assert report["compared"] == {"vocab_size": 10, "shared": 0, "share_of_ours": 0.0, "share_of_theirs": 0.0}
     lines = report_lines(report)
     assert lines[1].split() == ["ours", "4", "1.2500", "0.00", "%", "25.00", "%", "corpus"]
-    assert lines[3].split() == ["difference", "-2.0000"]
+    assert lines[3].split() == ["difference", "-2.0000", "corpus"]
     assert lines[-1] == "  banks (1 times): bank ##s"
     assert report["transfer"] == {
         "shares": {"copied": 5 / 7, "composed": 1 / 7, "new": 1 / 7},

@@ -12,8 +12,9 @@ from torch.nn import functional
 from domainbert.encoders.base import TokenEmbeddings
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
+from domainbert.encoders.dropout import drop
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, PostNormLayer, Segments
-from domainbert.encoders.packed import Packed, drop, select
+from domainbert.encoders.packed import Packed, select
 
 _BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
 

@@ -19,9 +19,9 @@ from domainbert.metrics.summary import Resampling, Summary, collapse_warnings, s
 from domainbert.metrics.table import Breakdown, calibration_lines
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import LabelledText
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import Mistake, label_marks
 from domainbert.tasks.predictor import Predictor
-from domainbert.tasks.scoring import CountedScoring
 
 
 @dataclass(frozen=True)

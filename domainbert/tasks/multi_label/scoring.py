@@ -18,9 +18,9 @@ from domainbert.metrics.counts import macro_f1, micro_f1, scores, scores_by_name
 from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.metrics.table import Breakdown
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import CORRECT, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.multi_label.files import LabelledText
-from domainbert.tasks.scoring import CountedScoring
 
 
 @dataclass(frozen=True)

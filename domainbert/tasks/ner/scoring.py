@@ -24,10 +24,10 @@ from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.entities import all_entity_scores, count_entities, judge_entities, surface
 from domainbert.metrics.summary import Resampling, Summary, collapse_warnings
 from domainbert.metrics.table import Breakdown, error_lines, raw_text_line
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import CORRECT, Mark, Mistake
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.tagger import Tagger
-from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.word_task import TaggedScoring, TaggedWords
 from domainbert.tokenization.align import AlignedText, align_words, basic_words
 from domainbert.tokenization.splitting import align_raw, printed_texts
@@ -52,8 +52,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
     }
     breakdowns = (
         Breakdown("by type", "per_type"),
-        Breakdown("F1 by words", "by_length", only_f1=True),
-        Breakdown("F1 by surface in training", "by_novelty", only_f1=True),
+        Breakdown("F1 by words", "by_length", {"f1": ""}),
+        Breakdown("F1 by surface in training", "by_novelty", {"f1": ""}),
     )
 
     def __init__(self, config: Ner, test: NerFile, train: NerFile | None = None) -> None:

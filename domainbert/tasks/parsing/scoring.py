@@ -17,11 +17,11 @@ from domainbert.metrics.counts import scores_by_name
 from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import collapse_warnings
 from domainbert.metrics.table import Breakdown
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import DEPS, HEAD, LABEL, Sentence, Treebank, is_word
 from domainbert.tasks.parsing.trees import Tree
-from domainbert.tasks.scoring import CountedScoring
 
 _UNDEFINED = "_"  # an empty field of CoNLL-U
 
@@ -39,7 +39,7 @@ class TreeScoring(CountedScoring):
     further: ClassVar[Mapping[str, str]] = {"exact": "exact trees"}
     breakdowns = (
         Breakdown("by label", "per_label"),
-        Breakdown("F1 of heads by distance", "by_length", only_f1=True),
+        Breakdown("F1 of heads by distance", "by_length", {"f1": ""}),
     )
     config: Parsing
     test: Treebank

@@ -21,11 +21,11 @@ from domainbert.metrics.diagnostics import Pair
 from domainbert.metrics.summary import Summary, collapse_warnings
 from domainbert.metrics.table import score_lines
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.mistakes import BOUNDARY, MISSED, SPURIOUS, Mark, Mistake
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.files import Question, QuestionFile
 from domainbert.tasks.question_answering.reader import Reply
-from domainbert.tasks.scoring import CountedScoring
 
 _EXACT, _F1, _QUESTIONS = range(3)  # columns of the counts
 _ANSWER = "answer"

@@ -28,11 +28,11 @@ from domainbert.tasks.capabilities import (
     Scaling,
     TrainingHooks,
 )
+from domainbert.tasks.counted_scoring import CountedScoring
 from domainbert.tasks.decoding import mean_over_windows
 from domainbert.tasks.mistakes import Mark, Mistake
 from domainbert.tasks.regression.config import PROBLEM_TYPE
 from domainbert.tasks.regression.files import NumberedText
-from domainbert.tasks.scoring import CountedScoring
 from domainbert.tasks.task import ADVICE, MIN_GAIN, Batch
 from domainbert.tasks.text_task import TextTask
 

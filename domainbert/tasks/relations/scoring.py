@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
+from domainbert.tasks.counted_scoring import NullLabelScoring
 from domainbert.tasks.mistakes import Mark, Mistake, label_marks
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.files import RelatedEntities
-from domainbert.tasks.scoring import NullLabelScoring
 
 _ENTITY_LABELS = ("head", "tail")
 

@@ -24,9 +24,9 @@ from domainbert.metrics.classification import count_classes, without_null_class
 from domainbert.metrics.diagnostics import Pair
 from domainbert.tasks.capabilities import TrainingHooks
 from domainbert.tasks.config import NULL_LABEL_KEY
+from domainbert.tasks.counted_scoring import NullLabelScoring
 from domainbert.tasks.decoding import decode_labels, decode_words
 from domainbert.tasks.mistakes import Mark, Mistake, compare_labels
-from domainbert.tasks.scoring import NullLabelScoring
 from domainbert.tasks.task import ADVICE, Batch
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_task import TaggedScoring, TaggedWords, WordPredictor, WordTask

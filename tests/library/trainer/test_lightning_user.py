@@ -87,8 +87,11 @@ def test_validate_fit_validate_fit(tiny: Tiny) -> None:
     run = trainer(max_steps=2)
     run.validate(module, data, verbose=False)
     run.fit(module, data)
-    trainer().validate(module, data, verbose=False)
+    trained = weights(module)
+    (scores,) = trainer().validate(module, data, verbose=False)
+    assert equal(trained, weights(module)) and 0 <= scores["validation/f1"] <= 1
     trainer(max_steps=2).fit(module, data)
+    assert not equal(trained, weights(module))
 
 
 @pytest.mark.parametrize("head", ["linear", "crf"])
@@ -218,8 +221,11 @@ def test_the_loss_is_in_callback_metrics_after_each_step(tiny: Tiny) -> None:
 
 def test_a_plain_loader_of_packed_batches_trains_a_module(tiny: Tiny) -> None:
     module = make_module(tiny)
+    before = weights(module)
     batches = [dict(batch) for batch in make_data(module).train_dataloader()]
-    trainer(max_steps=3).fit(module, torch.utils.data.DataLoader(batches, batch_size=None))
+    run = trainer(max_steps=3)
+    run.fit(module, torch.utils.data.DataLoader(batches, batch_size=None))
+    assert run.global_step == 3 and not equal(before, weights(module))
 
 
 def test_labelled_data_feeds_any_module_and_can_be_pickled(tiny: Tiny) -> None:

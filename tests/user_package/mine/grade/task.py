@@ -7,8 +7,8 @@ from torch import Tensor
 from torchmetrics import MeanAbsoluteError, MetricCollection
 
 from domainbert.tasks.capabilities import Batch, DistillationTargets
+from domainbert.tasks.counted_scoring import MeanScoring
 from domainbert.tasks.decoding import mean_over_windows
-from domainbert.tasks.scoring import MeanScoring
 from domainbert.tasks.text_task import TextTask
 from mine.grade.config import GradedText
 

@@ -13,7 +13,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import label_set
 from domainbert.labelled.sets import read_set
-from domainbert.tasks.config import prediction_writer
+from domainbert.tasks.lookup import prediction_writer
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Entity

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tests.tasks.hostile_files import Base
+from tests.labelled.hostile_files import Base
 
 Words = list[list[str]]
 

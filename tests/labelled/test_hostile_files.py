@@ -19,7 +19,7 @@ from domainbert.serving.texts import read_texts
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.files import read_ner
-from tests.tasks.honest_reading import (
+from tests.labelled.honest_reading import (
     honest_classes,
     honest_conll,
     honest_csv,
@@ -28,7 +28,7 @@ from tests.tasks.honest_reading import (
     lines_of,
     values,
 )
-from tests.tasks.hostile_files import CLASS_BASES, HARMLESS, NER_BASES, NER_JSONL, TEXTS, Base, damaged_gzip, mutated
+from tests.labelled.hostile_files import CLASS_BASES, HARMLESS, NER_BASES, NER_JSONL, TEXTS, Base, damaged_gzip, mutated
 
 WHOLE_FILE = (
     r": (no words|no sentences|no texts|nothing|no column|cannot be read|"
