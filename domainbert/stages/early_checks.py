@@ -24,7 +24,8 @@ from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opened_settings
 from domainbert.stages.stage import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name, task_kind
-from domainbert.training.config import check_logger_installed, last_length, phases_of
+from domainbert.training.config import check_logger_installed
+from domainbert.training.length_phases import last_length, phases_of
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder
