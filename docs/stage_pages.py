@@ -5,15 +5,26 @@ from __future__ import annotations
 import ast
 import io
 import re
+from argparse import ArgumentParser
 from collections import defaultdict
 from contextlib import redirect_stdout
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import domainbert
+from domainbert.base.choices import choices_of, is_choice
+from domainbert.base.fields import field_types
 from domainbert.cli import main
+from domainbert.runner.stage_table import STAGES, load_stage
+from domainbert.settings.help import add_fields, format_help
+from domainbert.settings.schema import groups_in
 
-_SETTINGS = "The output of `domainbert <stage> --help`: every setting with its type, range and default.\n"
+_SETTINGS = (
+    "The output of `domainbert <stage> --help`: every setting with its type, range and default. Below the first stage\n"
+    "with a choice of classes, such as `task`, are the settings of each class.\n"
+)
 _NAMES = (
     "All names of `from domainbert import ...`, sorted by package. Every example runs as a test.\n"
     "[From Python](../python.md) shows how the names work together.\n"
@@ -22,8 +33,15 @@ _NAMES = (
 
 def stages_page() -> str:
     """Return the page in Markdown: a heading and a block for each command that `domainbert --help` lists."""
-    names = re.findall(r"^  ([a-z-]+) +[A-Z]", _help(), re.MULTILINE)
-    sections = [f"## {name}\n\n```text\n{_help(name)}```\n" for name in names]
+    names = re.findall(r"^  ([a-z-]+) +[A-Z]", _help("--help"), re.MULTILINE)
+    sections, seen = [], set()
+    for name in names:
+        sections.append(f"## {name}\n\n```text\n{_help(name, '--help')}```\n")
+        hints = field_types(load_stage(name).settings) if name in STAGES else {}
+        for key, base in [(key, group) for key, hint in hints.items() for group in groups_in(hint) if is_choice(group)]:
+            classes = [] if base in seen else [*choices_of(base)]
+            seen.add(base)
+            sections += [f"### {key}: {cls}\n\n```text\n{_help(name, f'--{key}.help', cls)}```\n" for cls in classes]
     return "\n".join(["# All settings\n", _SETTINGS, *sections])
 
 
@@ -38,13 +56,25 @@ def api_page() -> str:
     return "\n".join(["# Public names\n", _NAMES, *sections])
 
 
-def _directive(name: str) -> str:
-    return f"::: {name}\n    options: {{show_root_full_path: false}}\n"
+def _directive(path: str) -> str:
+    return f"::: {path}\n    options: {{show_root_full_path: false}}\n{_settings_of(path.rpartition('.')[2])}"
+
+
+def _settings_of(name: str) -> str:
+    """Return a block with the settings that a module or data module takes as keywords; "" for other names."""
+    module = getattr(domainbert, name)
+    parameter = signature(module).parameters.get("settings") if isinstance(module, type) else None
+    if parameter is None:
+        return ""
+    settings = getattr(import_module(module.__module__), parameter.annotation.removesuffix(" | None"))
+    parser = ArgumentParser(usage=f"settings of {name}, as keywords in Python and keys in YAML", add_help=False)
+    add_fields(parser, settings)
+    return f"\n```text\n{format_help(parser)}```\n"
 
 
 def _help(*words: str) -> str:
     with redirect_stdout(io.StringIO()) as printed:
-        main([*words, "--help"])
+        main([*words])
     return printed.getvalue()
 
 

@@ -20,12 +20,11 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
 from domainbert.data.batches import Share
 from domainbert.data.packing import IGNORE_INDEX, Batch
-from domainbert.data.remote_files import CacheConfig
 from domainbert.distillation.batches import CountedRows, batch_counts
 from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import TokenPositions
 from domainbert.distillation.module import DistillationModule
-from domainbert.distillation.student_config import StudentConfig
+from domainbert.distillation.module_config import DistillationSettings
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs, sizes_of
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
@@ -41,7 +40,7 @@ from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import LengthPhase, OptimConfig, ScheduleConfig
+from domainbert.training.config import CorpusDataSettings
 from domainbert.training.hparams import from_plain, read_argument
 from domainbert.training.loaders import SPARE
 from domainbert.training.module import log_scores, seeded
@@ -62,7 +61,7 @@ class DistillationData(PretrainingData):
 
     Args:
         masking: masking of the input of student and teachers.
-        prepared, max_length, batch_size, test, predict, cache, seed, num_workers: see `PretrainingData`.
+        prepared, test, predict, seed, settings: see `PretrainingData`.
     """
 
     def __init__(
@@ -70,25 +69,15 @@ class DistillationData(PretrainingData):
         prepared: PreparedInput,
         masking: MaskingConfig = MaskingConfig(),
         *,
-        max_length: int | Sequence[LengthPhase] = 128,
-        batch_size: int = 64,
         test: str | Path | None = None,
         predict: Sequence[str] | None = None,
-        cache: CacheConfig | None = None,
         seed: int = 0,
-        num_workers: int | None = None,
+        settings: CorpusDataSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(
-            prepared,
-            MaskedLM(from_plain(MaskingConfig, masking)),
-            max_length=max_length,
-            batch_size=batch_size,
-            test=test,
-            predict=predict,
-            cache=cache,
-            seed=seed,
-            num_workers=num_workers,
-        )
+        settings = CorpusDataSettings.of(settings, **changes)  # here: no other argument of `PretrainingData`
+        objective = MaskedLM(from_plain(MaskingConfig, masking))
+        super().__init__(prepared, objective, test=test, predict=predict, seed=seed, settings=settings)
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return the micro-batches of a rank, with the counts of their global batches."""
@@ -116,12 +105,8 @@ class Distillation(DistillationModule, RowsModule):
     Args:
         teachers: model folders, usually one; several are an ensemble, whose logits are averaged.
         losses: losses of the student; their weighted sum is minimised.
-        student: architecture of the student, and the weights that it copies from the first teacher.
-        optim, schedule: optimizer and learning-rate schedule; `head_lr` is also the learning rate of projections.
         seed: random seed of new weights and dropout.
-        unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
-        dropout: dropout of the student during training; None keeps the dropout of its config.
-        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
+        settings: all settings; or single settings by keyword, see `DistillationSettings`.
         saved: plain values of a checkpoint, in place of the teachers.
 
     Attributes:
@@ -134,37 +119,23 @@ class Distillation(DistillationModule, RowsModule):
         teachers: Sequence[str | Path | ModelFolder],
         losses: Sequence[LossConfig],
         *,
-        student: StudentConfig = StudentConfig(),
-        optim: OptimConfig = OptimConfig(),
-        schedule: ScheduleConfig = ScheduleConfig(),
         seed: int = 0,
-        unfreeze_every: int = 0,
-        dropout: float | None = None,
-        activation_checkpointing: bool = False,
         saved: Mapping[str, Any] | None = None,
+        settings: DistillationSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(optim, schedule, seed)
+        settings = DistillationSettings.of(settings, **changes)
+        super().__init__(settings.optim, settings.schedule, seed)
         self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
-        self.student: StudentConfig = from_plain(StudentConfig, student)
         self.set_loss_configs(losses, 1 if saved else len(self.folders))
-        self.unfreeze_every = unfreeze_every
+        self.unfreeze_every = settings.unfreeze_every
         with seeded(seed):
             if saved is None:
-                self._build(dropout)
+                self._build(settings)
             else:
-                self._build_saved(saved, dropout)
-        self.model.encoder.activation_checkpointing = activation_checkpointing
-        self._record_arguments(
-            teachers=self.paths,
-            losses=self.loss_configs,
-            student=self.student,
-            optim=self.optim,
-            schedule=self.schedule,
-            seed=seed,
-            unfreeze_every=unfreeze_every,
-            dropout=dropout,
-            activation_checkpointing=activation_checkpointing,
-        )
+                self._build_saved(saved, settings.dropout)
+        self.model.encoder.activation_checkpointing = settings.activation_checkpointing
+        self._record_arguments(teachers=self.paths, losses=self.loss_configs, seed=seed, **vars(settings))
 
     @property
     def paths(self) -> list[Path]:
@@ -182,7 +153,7 @@ class Distillation(DistillationModule, RowsModule):
             if data.row_length > count:
                 raise DomainbertError(max_length_problem(data.row_length, count, name))
 
-    def _build(self, dropout: float | None) -> None:
+    def _build(self, settings: DistillationSettings) -> None:
         """Load the teachers, build the student from the first of them, and set the losses. Raise `DomainbertError` if a
         loss cannot compare student and teacher (named by its index), reads a head that a teacher does not have, or if
         teachers have different vocabularies."""
@@ -196,13 +167,12 @@ class Distillation(DistillationModule, RowsModule):
                 found = f"{other.path} has another vocabulary than {folder.path}"
                 raise DomainbertError(f"teachers: {found}; expected {expected}")
         teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
-        self.config = student_config(self.student, folder.config)
-        config = self.config.with_dropout(dropout)  # only for the training: `self.config` is saved
+        student = settings.student
+        self.config = student_config(student, folder.config)
+        config = self.config.with_dropout(settings.dropout)  # only for the training: `self.config` is saved
         # pad_id of config.json may differ from the tokenizer's
         vocabulary = folder.vocabulary._replace(pad_id=self.tokenizer.pad_id)
-        model, copied = build_student(
-            config, self.student, teachers[0], "masked_lm", num_labels=0, vocabulary=vocabulary
-        )
+        model, copied = build_student(config, student, teachers[0], "masked_lm", num_labels=0, vocabulary=vocabulary)
         print(f"student: {', '.join(copied) or 'nothing'} of {folder.path}; the rest starts at random")
         self._teacher_sizes = sizes_of(teachers[0].encoder)
         losses = self._build_losses(model)

@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import BatchSize, check_value
 from domainbert.base.paths import model_name
 from domainbert.corpus.config import CorpusConfig
 from domainbert.data.batches import GlobalOrder, Share
@@ -22,6 +21,7 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
+from domainbert.distillation.module_config import TaskDistillationSettings, TransferDataSettings
 from domainbert.distillation.prediction_config import (
     LogitMSE,
     SoftTargets,
@@ -44,8 +44,8 @@ from domainbert.tasks.finetuning import FineTuning, path_to_record
 from domainbert.tasks.initial_model import InitialModel, ModelSource, initial_model, task_of_settings
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
-from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
-from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.config import Precision
+from domainbert.training.hparams import read_argument
 from domainbert.training.module import TrainedModule, seeded
 
 
@@ -62,12 +62,9 @@ class TransferData(LabelledData):
 
     Args:
         unlabelled: corpus of the domain, which is split into sentences; or the texts themselves.
-        max_unlabelled: largest number of sentences to draw from the corpus at random; None takes all.
-        unlabelled_batch_size: unlabelled sentences per optimizer step.
         teachers: fine-tuned model folders for the same labels, whose logits the batches contain if there is a `cache`.
-        cache: folder for teacher logits, so that each teacher runs once; None runs the teachers in every step.
-        top_k: number of logits per word or text that the cache keeps.
         precision: precision of teachers that fill the cache.
+        settings: all settings; or single settings by keyword, see `TransferDataSettings`.
     """
 
     def __init__(
@@ -79,30 +76,25 @@ class TransferData(LabelledData):
         predict: Any = None,
         *,
         unlabelled: CorpusConfig | Sequence[Content] | None = None,
-        max_unlabelled: int | None = 20_000,
-        unlabelled_batch_size: int = 64,
         teachers: Sequence[str | Path] | Teachers = (),
-        cache: str | Path | None = None,
-        top_k: int = 64,
         precision: Precision = "auto",
         tokenizer: Any = None,
-        batch_size: int = 32,
-        max_length: int | None = None,
         seed: int = 1,
-        num_workers: int | None = None,
+        settings: TransferDataSettings | None = None,
+        **changes: Any,
     ) -> None:
-        options = {"tokenizer": tokenizer, "batch_size": batch_size, "max_length": max_length, "seed": seed}
-        super().__init__(task, train, validation, test, predict, **options, num_workers=num_workers)
-        check_value("unlabelled_batch_size", unlabelled_batch_size, BatchSize)
+        settings = TransferDataSettings.of(settings, **changes)
+        super().__init__(task, train, validation, test, predict, tokenizer=tokenizer, seed=seed, settings=settings)
         if isinstance(unlabelled, (str, Path)):
             found = f"{str(unlabelled)[:80]!r}; expected CorpusConfig([Source(...)]) or a list of texts"
             raise DomainbertError(f"unlabelled: found {found}")
-        self.unlabelled, self.max_unlabelled = unlabelled, max_unlabelled
-        self.unlabelled_batch_size = unlabelled_batch_size
+        self.unlabelled, self.max_unlabelled = unlabelled, settings.max_unlabelled
+        self.unlabelled_batch_size = settings.unlabelled_batch_size
         if isinstance(teachers, Teachers):
             self.teachers = teachers
         self._teachers = teachers
-        self._cache, self._top_k, self._precision = None if cache is None else Path(cache), top_k, precision
+        self._cache = None if settings.cache is None else Path(settings.cache)
+        self._top_k, self._precision = settings.top_k, precision
 
     @cached_property
     def teachers(self) -> Teachers | None:
@@ -175,11 +167,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         task: see `FineTuning`; without labels, the labels of the first teacher.
         losses: losses of the student; their weighted sum is minimised.
         model: model folder that the student starts from; None derives the student from the first teacher.
-        student: architecture of a student derived from the first teacher, and the weights that it copies.
-        unfreeze_every: optimizer steps after which the next lower layer is unfrozen; 0 freezes nothing.
-        max_length: window length in tokens; None takes the positions of the student, but at most the length with which
-            its teachers were trained.
-        optim, schedule, seed, dropout, activation_checkpointing: see `FineTuning`.
+        seed: see `FineTuning`.
+        settings: all settings; or single settings by keyword, see `TaskDistillationSettings`.
     """
 
     kind = "Distilled"
@@ -192,21 +181,17 @@ class TaskDistillation(DistillationModule, FineTuning):
         losses: Sequence[LossConfig],
         *,
         model: ModelSource | None = None,
-        student: StudentConfig = StudentConfig(),
-        unfreeze_every: int = 0,
-        optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
-        schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
         seed: int = 1,
-        dropout: float | None = None,
-        max_length: int | None = None,
-        activation_checkpointing: bool = False,
+        settings: TaskDistillationSettings | None = None,
+        **changes: Any,
     ) -> None:
-        TrainedModule.__init__(self, optim, schedule, seed)
+        settings = TaskDistillationSettings.of(settings, **changes)
+        student, max_length = settings.student, settings.max_length
+        TrainedModule.__init__(self, settings.optim, settings.schedule, seed)
         paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
-        student = cast(StudentConfig, from_plain(StudentConfig, student))
         is_saved = isinstance(model, Mapping)  # the plain values of a checkpoint
         self.set_loss_configs(losses, 1 if is_saved else len(paths))
-        self.unfreeze_every = unfreeze_every
+        self.unfreeze_every = settings.unfreeze_every
         task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
         if not is_saved:
             config = task.config if isinstance(task, Task) else task
@@ -217,9 +202,9 @@ class TaskDistillation(DistillationModule, FineTuning):
         with seeded(seed):
             if model is None:
                 assert self.ensemble is not None
-                initial = _initial_student(self.ensemble, student, _task_of(task, self.ensemble), dropout)
+                initial = _initial_student(self.ensemble, student, _task_of(task, self.ensemble), settings.dropout)
             else:
-                initial = initial_model(model, task, dropout=dropout)
+                initial = initial_model(model, task, dropout=settings.dropout)
             if self.ensemble is None:
                 teacher_sizes = Sizes(*cast("Mapping[str, Any]", model)["teacher"])
             else:
@@ -228,7 +213,7 @@ class TaskDistillation(DistillationModule, FineTuning):
                 max_length = max_length or min(initial.config.max_length, self.ensemble.default_max_length)
                 if max_length > initial.config.max_length:
                     raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
-            self._set_model(initial, max_length, activation_checkpointing)
+            self._set_model(initial, max_length, settings.activation_checkpointing)
             # the sizes of the teacher matter only to losses on layers, which require a single teacher
             self._teacher_sizes = teacher_sizes
             weighted = WeightedLosses(self.loss_configs, sizes_of(self.model.encoder), teacher_sizes)
@@ -243,14 +228,8 @@ class TaskDistillation(DistillationModule, FineTuning):
             task=self.task.config,
             losses=self.loss_configs,
             model=None if model is None else path_to_record(model),
-            student=student,
-            unfreeze_every=unfreeze_every,
-            optim=self.optim,
-            schedule=self.schedule,
             seed=seed,
-            dropout=dropout,
-            max_length=max_length,
-            activation_checkpointing=activation_checkpointing,
+            **vars(replace(settings, max_length=max_length)),
         )
 
     def setup(self, stage: str) -> None:

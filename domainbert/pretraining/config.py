@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.choices import import_sibling, sibling_class
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Fraction, Range, check_fields
+from domainbert.base.fields import Count, Fraction, Range, check_fields
+from domainbert.training.config import ModuleSettings
 
 if TYPE_CHECKING:
     from domainbert.encoders.config import EncoderConfig
@@ -63,6 +64,15 @@ class MaskingConfig:
         """Return the step with the most tokens to predict: the last one if their share rises, else the first."""
         initial, final = self.mlm_probabilities
         return steps[-1] if final > initial else steps[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingSettings(ModuleSettings):
+    """Settings of `Pretraining`, and of the stage `pretrain`."""
+
+    embedding_steps: Count = 0
+    """Number of initial optimiser steps that train only the embeddings and the head, for a model with a new
+    vocabulary."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from domainbert.data.batches import Share
 from domainbert.data.examples import TextBatches
 from domainbert.data.packing import Batch
 from domainbert.data.prepared import open_prepared
-from domainbert.data.remote_files import CacheConfig
 from domainbert.data.splits import PreparedCorpus
 from domainbert.pretraining.batches import PackedRowsReader, ValidationRows, validation_reader
 from domainbert.pretraining.config import ObjectiveConfig
@@ -25,9 +24,10 @@ from domainbert.pretraining.objective import Key, Objective, RowSources, Validat
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, RowPhase, phase_of, row_phases
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from domainbert.training.config import LengthPhase, MaxLength, check_phases, phases_of
+from domainbert.training.config import CorpusDataSettings
 from domainbert.training.data_module import Batches, TrainingData
-from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.hparams import read_argument
+from domainbert.training.length_phases import check_phases, phases_of
 from domainbert.training.steps import phases_of_training
 
 PreparedInput = str | Path | list[str | Path] | PreparedCorpus
@@ -51,15 +51,11 @@ class PretrainingData(TrainingData):
     Args:
         prepared: folder that `prepare` wrote, or several with the same tokenizer, read as one corpus.
         objective: masks the rows, and sets the targets; the same as of the module. `Distillation` needs masked LM.
-        max_length: tokens per row, including special tokens; or phases of increasing length (needs `max_steps`).
-        batch_size: rows per optimizer step, over all devices and micro-batches; phases with shorter rows have
-            more rows, so that the number of tokens is the same.
         held_out: further prepared folders by name, whose validation splits are also evaluated.
         test: prepared folder whose validation split `trainer.test` reads.
         predict: texts for which `trainer.predict` returns vectors, see `RowsModule.predict_step`.
-        cache: local cache for a corpus whose parts are at a URL.
         seed: random seed of order and masks.
-        num_workers: see `TrainingData`.
+        settings: all settings; or single settings by keyword, see `CorpusDataSettings`.
     """
 
     def __init__(
@@ -67,28 +63,25 @@ class PretrainingData(TrainingData):
         prepared: PreparedInput,
         objective: ObjectiveConfig = MaskedLM(),
         *,
-        max_length: int | Sequence[LengthPhase] = 128,
-        batch_size: int = 64,
         held_out: Mapping[str, str | Path] | None = None,
         test: str | Path | None = None,
         predict: Sequence[str] | None = None,
-        cache: CacheConfig | None = None,
         seed: int = 0,
-        num_workers: int | None = None,
+        settings: CorpusDataSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(batch_size, num_workers)
+        settings = CorpusDataSettings.of(settings, **changes)
+        super().__init__(settings.batch_size, settings.num_workers)
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
-        plain_lengths = max_length if isinstance(max_length, int) else list(max_length)
-        lengths: MaxLength = from_plain(MaxLength, plain_lengths)
-        self.phases, self.seed, self.cache = phases_of(lengths), seed, cache
+        self.phases, self.seed, self.cache = phases_of(settings.max_length), seed, settings.cache
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
         self._planned: dict[int, list[RowPhase]] = {}
         # an open corpus, texts and the cache of this machine are not saved
         saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
-        saved |= {"objective": self.objective_config, "max_length": lengths, "batch_size": batch_size}
-        plain = as_plain({**saved, "held_out": held_out, "test": test, "seed": seed, "num_workers": num_workers})
+        saved |= {"objective": self.objective_config, "held_out": held_out, "test": test, "seed": seed}
+        plain = as_plain({**saved, **vars(replace(settings, cache=None))})
         # not logged: some names are also arguments of the module
         self.save_hyperparameters(plain, logger=False, ignore=["predict", "objective"])
 

@@ -22,7 +22,7 @@ from domainbert.models.card import CardConfig, card_head, model_card
 from domainbert.models.folder import open_model
 from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
-from domainbert.pretraining.config import ObjectiveConfig
+from domainbert.pretraining.config import ObjectiveConfig, PretrainingSettings
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.objective import MODEL, BuiltModel, InitialModels, Objective, ValidationText
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
@@ -30,7 +30,7 @@ from domainbert.pretraining.phases import summary_lines
 from domainbert.pretraining.rows_module import RowsModule, tokenizer_of
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.callbacks import Throughput
-from domainbert.training.config import OptimConfig, ScheduleConfig, Training
+from domainbert.training.config import Training
 from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
 from domainbert.training.loaders import SPARE
@@ -60,15 +60,12 @@ class Pretraining(RowsModule):
         tokenizer: tokenizer of the corpus, or its folder; None takes the tokenizer of `init_from`.
         objective: losses and metrics.
         init_from: model folder to continue from; a missing head is initialised.
-        optim, schedule: see `OptimConfig`, `ScheduleConfig`; the schedule covers all steps of the Trainer.
         seed: random seed of new weights and dropout.
-        dropout: dropout of the encoder during training; None does not override it.
         static_embeddings: corpus from whose contexts the word embeddings of a new encoder are initialised; None draws
             random numbers.
-        embedding_steps: number of first steps that train only the embeddings and the heads.
         compile: run the forward and backward pass through `torch.compile`.
-        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
         architectures: architectures of the further models, by name; None takes the architectures of the objective.
+        settings: all settings; or single settings by keyword, see `PretrainingSettings`.
 
     Attributes:
         built: models by name, with the metadata of their folders.
@@ -83,23 +80,19 @@ class Pretraining(RowsModule):
         objective: ObjectiveConfig = MaskedLM(),
         *,
         init_from: str | Path | None = None,
-        optim: OptimConfig = OptimConfig(),
-        schedule: ScheduleConfig = ScheduleConfig(),
         seed: int = 0,
-        dropout: float | None = None,
         static_embeddings: PreparedCorpus | None = None,
-        embedding_steps: int = 0,
         compile: bool = False,
-        activation_checkpointing: bool = False,
         architectures: Mapping[str, EncoderConfig] = MappingProxyType({}),
+        settings: PretrainingSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(optim, schedule, seed)
+        settings = PretrainingSettings.of(settings, **changes)
+        super().__init__(settings.optim, settings.schedule, seed)
         check_one_given(encoder=encoder, init_from=init_from)
         if tokenizer is None and init_from is None:
             raise DomainbertError("tokenizer: found none; expected Pretraining(encoder, tokenizer)")
-        self.encoder: EncoderConfig | None = (
-            None if encoder is None else read_argument("encoder", EncoderConfig, encoder)
-        )
+        self.encoder: EncoderConfig | None = read_argument("encoder", EncoderConfig | None, encoder)
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         self.init_from = None if init_from is None else Path(init_from)
         if tokenizer is None:
@@ -107,12 +100,12 @@ class Pretraining(RowsModule):
             self.tokenizer = open_model(self.init_from).tokenizer()
         else:
             self.tokenizer = tokenizer_of(tokenizer)
-        self.embedding_steps, self.compiles = embedding_steps, compile
-        self.activation_checkpointing = activation_checkpointing
+        self.embedding_steps, self.compiles = settings.embedding_steps, compile
+        self.activation_checkpointing = settings.activation_checkpointing
         vectors = None if static_embeddings is None else _static_embeddings(static_embeddings, seed)
         others = {name: read_argument(name, EncoderConfig, other) for name, other in architectures.items()}
         with seeded(seed):
-            start = InitialModels(self.tokenizer, self.encoder, self.init_from, dropout, vectors, others)
+            start = InitialModels(self.tokenizer, self.encoder, self.init_from, settings.dropout, vectors, others)
             built_objective: Objective[Any] = self.objective_config.build(self.tokenizer)
             self.set_objective(built_objective, built_objective.build(start))
         self._record_arguments(
@@ -120,13 +113,9 @@ class Pretraining(RowsModule):
             tokenizer=tokenizer if isinstance(tokenizer, (str, Path)) else None,
             objective=self.objective_config,
             init_from=self.init_from,
-            optim=self.optim,
-            schedule=self.schedule,
             seed=seed,
-            dropout=dropout,
-            embedding_steps=embedding_steps,
             compile=compile,
-            activation_checkpointing=activation_checkpointing,
+            **vars(settings),
         )
 
     @classmethod

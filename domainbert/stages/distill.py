@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from domainbert.base.fields import TRAINED_MODEL, Count, Items, Seed
+from domainbert.base.fields import TRAINED_MODEL, Items
 from domainbert.base.paths import ModelPath
 from domainbert.base.process import process_rank
 from domainbert.distillation.config import LossConfig, check_ensemble
-from domainbert.distillation.student_config import StudentConfig
+from domainbert.distillation.module_config import DistillationSettings
 from domainbert.encoders.config import check_length
 from domainbert.pretraining.config import MaskingConfig
 from domainbert.stages.stage import Inputs, stage
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Distill(CorpusTraining):
+class Distill(DistillationSettings, CorpusTraining):
     """Settings of `distill`."""
 
     teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
@@ -36,21 +36,8 @@ class Distill(CorpusTraining):
     losses: Annotated[list[LossConfig], Items()]
     """Losses of the student; their weighted sum is minimised, and each is logged."""
 
-    student: StudentConfig = StudentConfig()
-    """Architecture of the student, and the weights that it copies from the teacher."""
-
     masking: MaskingConfig = MaskingConfig()
     """Masking of the input that teacher and student read."""
-
-    unfreeze_every: Count = 0
-    """Optimiser steps after which one more layer is trained, from the head down to the embeddings; 0 trains all layers
-    from the start."""
-
-    seed: Seed = 0
-    """Seed of new weights, data order, masks and dropout."""
-
-    trainer: dict[str, Any] | None = None
-    """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -123,26 +110,10 @@ def _module_and_data(settings: Distill, inputs: Inputs) -> tuple[Distillation, D
     from domainbert.data.prepared import open_prepared
     from domainbert.distillation.corpus_distillation import Distillation, DistillationData
 
-    module = Distillation(
-        [inputs.model(path) for path in settings.teachers],
-        settings.losses,
-        student=settings.student,
-        optim=settings.optim,
-        schedule=settings.schedule,
-        seed=settings.seed,
-        unfreeze_every=settings.unfreeze_every,
-        dropout=settings.dropout,
-        activation_checkpointing=settings.activation_checkpointing,
-    )
-    data = DistillationData(
-        open_prepared(settings.prepared, module.tokenizer.fingerprint, settings.cache),
-        settings.masking,
-        max_length=settings.max_length,
-        batch_size=settings.batch_size,
-        seed=settings.seed,
-        num_workers=settings.num_workers,
-    )
-    return module, data
+    teachers = [inputs.model(path) for path in settings.teachers]
+    module = Distillation(teachers, settings.losses, seed=settings.seed, settings=settings)
+    corpus = open_prepared(settings.prepared, module.tokenizer.fingerprint, settings.cache)
+    return module, DistillationData(corpus, settings.masking, seed=settings.seed, settings=settings)
 
 
 def check_arguments(arguments: StageArguments) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import TRAINED_MODEL, BatchSize, Count, Items, Length, PositiveInt
+from domainbert.base.fields import TRAINED_MODEL, Items
 from domainbert.base.paths import ModelPath, check_home_expanded
 from domainbert.corpus.config import CorpusConfig
 from domainbert.distillation.config import LossConfig, check_ensemble
+from domainbert.distillation.module_config import TaskDistillationSettings, TransferDataSettings
 from domainbert.distillation.prediction_config import check_one_vocabulary, check_task_distillation
-from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.config import check_length
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import Inputs, stage
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillTask(LabelledTraining):
+class DistillTask(TaskDistillationSettings, TransferDataSettings, LabelledTraining):
     """Settings of `distill-task`."""
 
     teachers: Annotated[list[ModelPath], Items()] = field(metadata=TRAINED_MODEL)
@@ -43,36 +43,8 @@ class DistillTask(LabelledTraining):
     predictions, its vocabulary may differ from the teachers', except for parsing and question answering. None derives
     the student from the first teacher."""
 
-    student: StudentConfig = StudentConfig()
-    """Architecture of a student derived from the first teacher, and the weights that it copies."""
-
     unlabelled: CorpusConfig | None = None
     """Unlabelled text of the domain, which is split into sentences."""
-
-    max_unlabelled: PositiveInt | None = 20_000
-    """Largest number of sentences to draw from `unlabelled` at random; None takes all."""
-
-    unlabelled_batch_size: BatchSize = 64
-    """Number of unlabelled sentences in an optimiser step, in addition to `batch_size`."""
-
-    cache: str | None = None
-    """Folder for teacher logits in half precision, by teacher and text; created if it does not exist. Each teacher then
-    runs once for all epochs, seeds, ensembles and runs, on windows of the length that it was trained with. None runs
-    the teachers in every step."""
-
-    top_k: PositiveInt = 64
-    """Number of logits per word or text in the cache; the other labels share the remaining probability equally."""
-
-    max_length: Length | None = None
-    """Tokens of a window, including [CLS] and [SEP]; longer inputs are split into overlapping windows. None takes the
-    positions of the student, but at most the length with which its teachers were trained."""
-
-    unfreeze_every: Count = 0
-    """Optimiser steps after which one more layer is trained, from the head down to the embeddings; 0 trains all layers
-    from the start."""
-
-    trainer: dict[str, Any] | None = None
-    """Further arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp), ..."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -159,26 +131,18 @@ def _train_seed(
         task,
         settings.losses,
         model=model,
-        student=settings.student,
-        unfreeze_every=settings.unfreeze_every,
-        optim=settings.optim,
-        schedule=settings.schedule,
         seed=seed,
-        dropout=settings.dropout,
-        max_length=settings.max_length,
-        activation_checkpointing=settings.activation_checkpointing,
+        settings=settings,
     )
     data = TransferData(
         task,
         text.labelled,
         validation,
         unlabelled=text.sentences,
-        unlabelled_batch_size=settings.unlabelled_batch_size,
         teachers=teachers,
         tokenizer=module.tokenizer,
-        batch_size=settings.batch_size,
         seed=seed,
-        num_workers=settings.num_workers,
+        settings=settings,
     )
     predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
     result = fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)

@@ -25,7 +25,8 @@ from domainbert.settings.schema import opened_settings
 from domainbert.stages.stage import Inputs
 from domainbert.tasks.config import TaskConfig, folder_name
 from domainbert.tasks.lookup import task_kind
-from domainbert.training.config import check_logger_installed, last_length, phases_of
+from domainbert.training.config import check_logger_installed
+from domainbert.training.length_phases import last_length, phases_of
 
 if TYPE_CHECKING:
     from domainbert.models.folder import ModelFolder

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Count, Length
 from domainbert.base.paths import ModelPath
-from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.encoders.config import check_length
 from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
 from domainbert.stages.stage import Inputs, stage
+from domainbert.tasks.finetuning_config import FineTuningSettings
 
 if TYPE_CHECKING:
     from domainbert.labelled.items import Labelled
@@ -21,33 +20,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finetune(LabelledTraining):
+class Finetune(FineTuningSettings, LabelledTraining):
     """Settings of `finetune`."""
 
     model: ModelPath
     """Model folder; with `init: random` and an `encoder`, a tokenizer folder."""
 
-    init: Literal["pretrained", "random"] = "pretrained"
-    """`pretrained` starts from the weights of the model; `random`, the baseline, from random weights."""
-
-    encoder: EncoderConfig | None = None
-    """Architecture for `init: random`; None takes the architecture of the model."""
-
-    max_length: Length | None = None
-    """Tokens of a window, including [CLS] and [SEP]; longer inputs are split into overlapping windows. None takes all
-    positions of the encoder. Positions beyond the row length of its pretraining are untrained: if inputs are longer,
-    set the row length here."""
-
-    frozen_layers: Count | None = None
-    """Freeze the embeddings and the lowest `frozen_layers` layers; 0 freezes only the embeddings, None nothing."""
-
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.init == "pretrained" and self.encoder is not None:
-            raise DomainbertError("encoder: found with init: pretrained; remove it, or set init: random")
-        if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError("frozen_layers: found with init: random; remove it, or set init: pretrained")
-        check_length(self.max_length, self.encoder)
+        LabelledTraining.__post_init__(self)
+        FineTuningSettings.__post_init__(self)
         if self.max_length is not None:
             self.task.check_window(self.max_length)
 
@@ -118,28 +99,9 @@ def _train_seed(
     from domainbert.tasks.labelled_data import LabelledData
 
     start = inputs.model(settings.model) if settings.encoder is None else inputs.tokenizer(settings.model)
-    module = FineTuning(
-        start,
-        task,
-        optim=settings.optim,
-        schedule=settings.schedule,
-        seed=seed,
-        init=settings.init,
-        encoder=settings.encoder,
-        dropout=settings.dropout,
-        frozen_layers=settings.frozen_layers,
-        max_length=settings.max_length or (settings.encoder or inputs.model(settings.model).config).max_length,
-        activation_checkpointing=settings.activation_checkpointing,
-    )
-    data = LabelledData(
-        task,
-        train,
-        validation,
-        tokenizer=module.tokenizer,
-        batch_size=settings.batch_size,
-        seed=seed,
-        num_workers=settings.num_workers,
-    )
+    max_length = settings.max_length or (settings.encoder or inputs.model(settings.model).config).max_length
+    module = FineTuning(start, task, seed=seed, settings=settings, max_length=max_length)
+    data = LabelledData(task, train, validation, tokenizer=module.tokenizer, seed=seed, settings=settings)
     result = fit_labelled(f"finetune seed {seed}", module, data, settings, folder)
     save_seed(folder, module, settings, result)
     return result

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.errors import DomainbertError, divergence_error
-from domainbert.base.fields import PARTS, SPEED_ONLY, BatchSize, Dropout, Epochs, PositiveInt, Seeds
+from domainbert.base.fields import PARTS, SPEED_ONLY, BatchSize, Epochs, PositiveInt, Seeds
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
 from domainbert.base.process import process_rank
@@ -18,8 +18,9 @@ from domainbert.labelled.sets import LabelledSet
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.stages.warnings import print_warnings
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.finetuning_config import LabelledDataSettings, LabelledModuleSettings
 from domainbert.training.checkpoint_files import FINISHED, FOLDER, MADE_FROM, record_facts, remove_checkpoints
-from domainbert.training.config import AveragingConfig, OptimConfig, ScheduleConfig, Training
+from domainbert.training.config import AveragingConfig, Training
 
 if TYPE_CHECKING:
     from domainbert.tasks.finetuning import FineTuning
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelledTraining(Training):
+class LabelledTraining(LabelledDataSettings, LabelledModuleSettings, Training):
     """Common settings of `finetune` and `distill-task`."""
 
     task: TaskConfig
@@ -41,9 +42,6 @@ class LabelledTraining(Training):
     validation: LabelledSet
     """Labelled set that selects the epoch; never the test set."""
 
-    batch_size: BatchSize = 32
-    """Labelled sentences or texts per optimiser step, over all devices."""
-
     max_epochs: Epochs = 10
     """Passes over the training set."""
 
@@ -53,16 +51,6 @@ class LabelledTraining(Training):
     select_by: str | None = None
     """Validation metric that selects epoch and seed, such as `accuracy`, or `loss`; None takes the task's headline
     metric."""
-
-    dropout: Dropout | None = None
-    """Dropout during this stage; the config of the saved model keeps its own value. None takes the value of the config,
-    which is 0 in published ModernBERT models."""
-
-    optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3)
-    """Optimiser; `head_lr` is the learning rate of the head, and of the projections of a distillation."""
-
-    schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1)
-    """Learning-rate schedule."""
 
     averaging: AveragingConfig | None = None
     """Average of the weights over the steps, which is validated and saved instead of the last weights; None disables
@@ -74,11 +62,6 @@ class LabelledTraining(Training):
 
     micro_batch_size: BatchSize | None = field(default=None, metadata=SPEED_ONLY)
     """Labelled sentences or texts that a device computes at once; None takes its share of the batch."""
-
-    checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
-    """Optimiser steps between checkpoints; None writes one every ten minutes. A checkpoint is also written when a
-    signal ends the training, and after each epoch (less often if saving a large model takes more than a twentieth of
-    the time)."""
 
     def __post_init__(self) -> None:
         _ = self.selection_metric

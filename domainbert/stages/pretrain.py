@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from domainbert.base.errors import DomainbertError, check_one_given
-from domainbert.base.fields import SPEED_ONLY, TRAINED_MODEL, Count, Items, Seed
+from domainbert.base.fields import SPEED_ONLY, TRAINED_MODEL, Items
 from domainbert.base.paths import ModelPath
 from domainbert.base.process import process_rank
 from domainbert.encoders.config import EncoderConfig, check_length
-from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig
+from domainbert.pretraining.config import MaskingConfig, ObjectiveConfig, PretrainingSettings
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.warnings import print_warnings
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pretrain(CorpusTraining):
+class Pretrain(PretrainingSettings, CorpusTraining):
     """Settings of `pretrain`."""
 
     prepared: Annotated[list[Path], Items()]
@@ -50,16 +50,9 @@ class Pretrain(CorpusTraining):
     """Initialise the word embeddings of a new encoder from co-occurrences in the corpus instead of random numbers. In a
     large corpus about 20 million tokens, evenly spread, are counted."""
 
-    embedding_steps: Count = 0
-    """Number of initial optimiser steps that train only the embeddings and the head, for a model with a new
-    vocabulary."""
-
     held_out: dict[str, Path] | None = None
     """Folders of other text, prepared with the same tokenizer, by name (`general: ...`). The loss on their validation
     split is also measured, to detect forgetting."""
-
-    seed: Seed = 0
-    """Seed of weights, data order, masks and dropout. Change it to continue on the same corpus."""
 
     compile: bool | Literal["auto"] = field(default="auto", metadata=SPEED_ONLY)
     """Compile the model with `torch.compile`, which takes up to a minute; `auto` compiles on a GPU for at least 500
@@ -113,14 +106,10 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         data.tokenizer,
         data.objective_config,
         init_from=settings.init_from,
-        optim=settings.optim,
-        schedule=settings.schedule,
         seed=settings.seed,
-        dropout=settings.dropout,
         static_embeddings=data.corpus if contexts else None,
-        embedding_steps=settings.embedding_steps,
         compile=_compiles(settings, steps.total),
-        activation_checkpointing=settings.activation_checkpointing,
+        settings=settings,
     )
     train, objective = data.plan(steps.total), module.objective
     languages, language_warnings = passes_by_language(train)
@@ -177,12 +166,9 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> PretrainingData:
     data = PretrainingData(
         corpus,
         settings.objective or MaskedLM(settings.masking),
-        max_length=settings.max_length,
-        batch_size=settings.batch_size,
         held_out=settings.held_out,
-        cache=settings.cache,
         seed=settings.seed,
-        num_workers=settings.num_workers,
+        settings=settings,
     )
     data.tokenizer = inputs.tokenizer(corpus.tokenizer_folder)
     return data

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.nn import ModuleDict
 from typing_extensions import Self
 
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
-from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.encoders.config import check_length
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.used_entries import (
     UsedEntries,
@@ -26,6 +26,7 @@ from domainbert.models.card import CardConfig
 from domainbert.models.folder import ModelFolder
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.data_checks import check_data
+from domainbert.tasks.finetuning_config import FineTuningSettings
 from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
 from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of
 from domainbert.tasks.module_scores import TestScores, ValidationScores
@@ -33,7 +34,6 @@ from domainbert.tasks.packed_logits import logits_of_rows
 from domainbert.tasks.saving import config_fields, save_folder, task_fields
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.loaders import SPARE
 from domainbert.training.module import TrainedModule, log_scores, seeded
@@ -68,14 +68,8 @@ class FineTuning(TrainedModule):
         model: model folder to start from; with `init="random"` and an `encoder`, a tokenizer or its folder.
         task: the task with its labels: `Ner(labels=[...])`, or `task` of `LabelledData`; or `Ner()` with a model that
             has a head for it.
-        optim, schedule: optimizer and learning-rate schedule, which covers all steps of the Trainer.
         seed: random seed of new weights and dropout.
-        init: `pretrained` starts from the weights of the folder, `random` from new weights.
-        encoder: architecture for `init="random"`; None takes the architecture of the folder.
-        dropout: dropout of the encoder in training; None keeps the value of the folder.
-        frozen_layers: freeze the embeddings and this number of lowest layers; None freezes nothing.
-        max_length: window length in tokens; None takes the length of the tokenizer, but at most all positions.
-        activation_checkpointing: recompute each layer in the backward pass, which saves memory.
+        settings: all settings; or single settings by keyword, see `FineTuningSettings`.
 
     Attributes:
         task: the task with its labels.
@@ -97,39 +91,20 @@ class FineTuning(TrainedModule):
         model: ModelSource | DomainTokenizer,
         task: Task[Any, Any] | TaskConfig,
         *,
-        optim: OptimConfig = OptimConfig(lr=1e-4, head_lr=1e-3),
-        schedule: ScheduleConfig = ScheduleConfig(warmup_fraction=0.1),
         seed: int = 1,
-        init: Literal["pretrained", "random"] = "pretrained",
-        encoder: EncoderConfig | None = None,
-        dropout: float | None = None,
-        frozen_layers: int | None = None,
-        max_length: int | None = None,
-        activation_checkpointing: bool = False,
+        settings: FineTuningSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(optim, schedule, seed)
-        if encoder is not None:
-            encoder = read_argument("encoder", EncoderConfig, encoder)
+        settings = FineTuningSettings.of(settings, **changes)
+        super().__init__(settings.optim, settings.schedule, seed)
         task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
-        self.start_facts: dict[str, object] = {"started from": f"{init} weights, seed {seed}"}
+        self.start_facts: dict[str, object] = {"started from": f"{settings.init} weights, seed {seed}"}
         with seeded(seed):
-            initial = initial_model(model, task, init, encoder, dropout)
-        self._set_model(initial, max_length, activation_checkpointing)
-        if frozen_layers is not None:
-            self.model.encoder.freeze(frozen_layers)
-        self._record_arguments(
-            model=path_to_record(model),
-            task=self.task.config,
-            optim=self.optim,
-            schedule=self.schedule,
-            seed=seed,
-            init=init,
-            encoder=encoder,
-            dropout=dropout,
-            frozen_layers=frozen_layers,
-            max_length=max_length,
-            activation_checkpointing=activation_checkpointing,
-        )
+            initial = initial_model(model, task, settings.init, settings.encoder, settings.dropout)
+        self._set_model(initial, settings.max_length, settings.activation_checkpointing)
+        if settings.frozen_layers is not None:
+            self.model.encoder.freeze(settings.frozen_layers)
+        self._record_arguments(model=path_to_record(model), task=self.task.config, seed=seed, **vars(settings))
 
     @classmethod
     def from_pretrained(cls, model: str | Path, task: Task[Any, Any] | TaskConfig, **arguments: Any) -> Self:
@@ -280,7 +255,7 @@ class FineTuning(TrainedModule):
         super().on_save_checkpoint(checkpoint)
         arguments = checkpoint.get(self.CHECKPOINT_HYPER_PARAMS_KEY, {})
         arguments["model"] = plain_model(replace(self.initial, fields=self.task_fields), config_fields(self))
-        arguments |= {"init": "pretrained", "encoder": None}
+        arguments |= {"init": "pretrained", "encoder": None} if "init" in arguments else {}  # not in a distillation
         positions = embedding_positions(self.model, self.trainer.optimizers)
         states = checkpoint.get("optimizer_states", [])
         if self.entries is not None and states:

@@ -11,7 +11,7 @@ from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Length, Seed, as_plain_list, check_value
+from domainbert.base.fields import Seed, as_plain_list, check_value
 from domainbert.base.process import process_rank
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import entry_ids
@@ -21,6 +21,7 @@ from domainbert.labelled.items import Labelled
 from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, check_set_known
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.finetuning_config import LabelledDataSettings
 from domainbert.tasks.scoring import Scoring
 from domainbert.tasks.slices import slice_values
 from domainbert.tasks.source_batches import ItemBatches, WithSources
@@ -68,11 +69,8 @@ class LabelledData(TrainingData):
         predict: contents to predict: a list of strings, lists of words or rows, or a labelled set; None takes the test
             set.
         tokenizer: tokenizer of the model, or its folder; `task` needs none.
-        batch_size: examples of an optimizer step, over all devices and micro-batches.
-        max_length: window length in tokens, with special tokens; longer texts are split into overlapping windows. None
-            takes the length of the tokenizer.
         seed: seed of the data order.
-        num_workers: see `TrainingData`.
+        settings: all settings; or single settings by keyword, see `LabelledDataSettings`.
     """
 
     def __init__(
@@ -84,29 +82,27 @@ class LabelledData(TrainingData):
         predict: LabelledInput | None = None,
         *,
         tokenizer: str | Path | DomainTokenizer | None = None,
-        batch_size: int = 32,
-        max_length: int | None = None,
         seed: int = 1,
-        num_workers: int | None = None,
+        settings: LabelledDataSettings | None = None,
+        **changes: Any,
     ) -> None:
-        super().__init__(batch_size, num_workers)
+        settings = LabelledDataSettings.of(settings, **changes)
+        super().__init__(settings.batch_size, settings.num_workers)
         given = task.config if isinstance(task, Task) else task
         self.config: TaskConfig = read_argument("task", TaskConfig, given)
         """Settings of the task, with the format of the files."""
         if isinstance(task, Task):
             self.task = task
         check_value("seed", seed, Seed)
-        check_value("max_length", max_length, Length | None)
-        self.seed, self.max_length, self._tokenizer = seed, max_length, tokenizer
+        self.seed, self.max_length, self._tokenizer = seed, settings.max_length, tokenizer
         self._sources: dict[str, Any] = {"train": train, "validation": validation, "test": test, "predict": predict}
         inputs = {**self._sources, "tokenizer": tokenizer}
         paths = {name: value for name, value in inputs.items() if isinstance(value, (str, Path))}
-        settings = {"batch_size": batch_size, "max_length": max_length, "seed": seed, "num_workers": num_workers}
         # not logged: `seed` would collide with the module's; ignored: Lightning compares all arguments, perhaps arrays
-        plain = as_plain({"task": self.config, **paths, **settings})
+        plain = as_plain({"task": self.config, "seed": seed, **paths, **vars(settings)})
         self.save_hyperparameters(plain, logger=False, ignore=["task", *(inputs.keys() - paths.keys())])
-        if max_length is not None:
-            self.config.check_window(max_length)
+        if settings.max_length is not None:
+            self.config.check_window(settings.max_length)
         self._sets: dict[str, Labelled[Any]] = {}
         self._examples: dict[str, list[Example]] = {}
 

@@ -1,14 +1,13 @@
-"""Training settings: optimiser, schedule, row lengths, budget, devices, loggers. This module does not import torch."""
+"""Training settings: optimiser, schedule, batches, budget, devices, loggers. This module does not import torch."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from domainbert.base.errors import DomainbertError, Problems, needs_package
+from domainbert.base.errors import DomainbertError, needs_package
 from domainbert.base.fields import (
     SPEED_ONLY,
     BatchSize,
@@ -16,17 +15,25 @@ from domainbert.base.fields import (
     Count,
     Dropout,
     Fraction,
-    Items,
-    Length,
     PositiveFraction,
     PositiveInt,
     Range,
+    Seed,
     Workers,
     check_fields,
 )
 from domainbert.base.paths import is_installed
 from domainbert.data.remote_files import CacheConfig
 from domainbert.models.card import CardConfig
+from domainbert.training.hparams import Arguments
+from domainbert.training.length_phases import (
+    LengthPhase,
+    MaxLength,
+    check_phases,
+    phases_of,
+    rows_per_step,
+    steps_of_phases,
+)
 
 Beta = Annotated[float, Range(0, 1, exclude_high=True)]
 
@@ -122,77 +129,6 @@ class AveragingConfig(CheckedFields):
     """Fraction of all steps, at the end, that `last` averages."""
 
 
-@dataclass(frozen=True)
-class LengthPhase(CheckedFields):
-    """A phase of a training with a fixed row length."""
-
-    length: Length
-    """Tokens per row, including special tokens; each length must divide the last one."""
-
-    until: Annotated[float, Range(0, 1, exclude_low=True, exclude_high=True)] | None = None
-    """Share of the optimiser steps after which the next phase begins; the last phase has none."""
-
-
-MaxLength = Length | Annotated[tuple[LengthPhase, ...], Items()]
-
-
-def phases_of(max_length: MaxLength) -> tuple[LengthPhase, ...]:
-    """Return the phases; a single phase if `max_length` is a number."""
-    return max_length if isinstance(max_length, tuple) else (LengthPhase(max_length),)
-
-
-def last_length(max_length: MaxLength | None) -> int | None:
-    """Return the longest row length, in tokens: the length of the last phase; None if `max_length` is None."""
-    return max_length[-1].length if isinstance(max_length, tuple) else max_length
-
-
-def check_phases(phases: Sequence[LengthPhase], subject: str) -> None:
-    """Raise `DomainbertError` if phases are inconsistent; several problems are listed under `subject`."""
-    problems = Problems(subject)
-    *earlier, last = phases
-    for number, phase in enumerate(earlier):
-        if phase.until is None:
-            expected = "a share of the steps, such as 0.9, after which the next phase begins"
-            problems.add(f"max_length[{number}].until: missing; expected {expected}")
-        if last.length % phase.length:
-            expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
-            problems.add(f"max_length[{number}].length: found {phase.length}; expected {expected}")
-    if last.until is not None:
-        expected = "no `until` in the last phase, which lasts to the end of the training"
-        problems.add(f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}")
-    expected = "expected more than in the previous phase"
-    for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
-        if phase.length <= before.length:
-            problems.add(f"max_length[{number}].length: found {phase.length}; {expected}, {before.length}")
-        if phase.until is not None and before.until is not None and phase.until <= before.until:
-            problems.add(f"max_length[{number}].until: found {phase.until}; {expected}, {before.until}")
-    problems.raise_if_any()
-
-
-def rows_per_step(phases: Sequence[LengthPhase], batch_size: int) -> list[int]:
-    """Return the rows of an optimiser step in each phase: `batch_size` in the last phase, more in phases with shorter
-    rows, so that all steps have equally many tokens, padding included."""
-    # `//` is exact: `check_phases` rejects a length that does not divide the last
-    return [batch_size * (phases[-1].length // phase.length) for phase in phases]
-
-
-def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range]:
-    """Return the optimiser steps (from 0) of each phase in a training of `num_steps`.
-
-    `until`, a share of all steps, is rounded to a step; the last phase has none and ends with the training. Raises
-    `DomainbertError` if a phase has no step.
-    """
-    ends = [round((phase.until or 1.0) * num_steps) for phase in phases]
-    ranges = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
-    for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
-        if not steps:
-            raise DomainbertError(
-                f"max_length[{number}]: found 0 steps (of {num_steps:,}) for rows of {phase.length} tokens; expected "
-                "values of `until` that differ more, or a longer `budget`"
-            )
-    return ranges
-
-
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 MicroBatchSize = BatchSize | Literal["auto"] | None
 LoggerName = Literal["jsonl", "tensorboard", "wandb", "mlflow"]
@@ -207,6 +143,53 @@ def check_logger_installed(name: LoggerName) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModuleSettings(Arguments):
+    """Settings of every module that trains."""
+
+    optim: OptimConfig = OptimConfig()
+    """Optimiser."""
+
+    schedule: ScheduleConfig = ScheduleConfig()
+    """Learning rate over all steps of the training."""
+
+    dropout: Dropout | None = None
+    """Dropout in this training; the config of the saved model keeps its own value. None takes the value of the config,
+    which is 0 in published ModernBERT models."""
+
+    activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
+    """Keep only the input of each layer, and recompute the layer in the backward pass: a third more computation, a
+    fraction of the memory, the same result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings(Arguments):
+    """Settings of every data module; a subclass adds `batch_size`."""
+
+    batch_size: BatchSize
+    """Rows or examples per optimiser step, over all devices."""
+
+    num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)
+    """Worker processes that build batches. None uses a thread for a GPU; on a CPU, the training process builds each
+    batch before its step. The batches do not depend on it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusDataSettings(DataSettings):
+    """Settings of `PretrainingData` and `DistillationData`."""
+
+    max_length: MaxLength = 128
+    """Tokens per row, including [CLS] and [SEP]; or a list of phases with increasing lengths, which take
+    shares of all steps: in Python they need `Trainer(max_steps=...)`."""
+
+    batch_size: BatchSize = 64
+    """Rows per optimiser step, over all devices; phases with shorter rows have more rows, so that tokens stay equal."""
+
+    cache: CacheConfig | None = field(default=None, metadata=SPEED_ONLY)
+    """Local folder, and its maximum size, that caches a corpus whose parts are at a URL (see `merge`):
+    {folder: /local/law, gigabytes: 100}."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Training:
     """Settings of every training. Stages that train inherit them, and override docstrings where the meaning differs."""
 
@@ -217,23 +200,16 @@ class Training:
     """Rows that a device computes at once; None takes its share of the batch. Smaller values need less memory. On a GPU
     `auto` takes the largest size that fits, which it determines before the first step."""
 
-    activation_checkpointing: bool = field(default=False, metadata=SPEED_ONLY)
-    """Keep only the input of each layer, and recompute the layer in the backward pass: a third more computation, a
-    fraction of the memory, the same result."""
-
-    num_workers: Workers | None = field(default=None, metadata=SPEED_ONLY)
-    """Worker processes that build batches. None uses a thread for a GPU; on a CPU, the training process builds each
-    batch before its step. The batches do not depend on it."""
-
     loggers: tuple[LoggerName, ...] = field(default=("jsonl", "tensorboard"), metadata=SPEED_ONLY)
     """Loggers of metrics; `wandb` and `mlflow` need the extra of the same name."""
 
     checkpoint_every: PositiveInt | None = field(default=None, metadata=SPEED_ONLY)
-    """Optimiser steps between checkpoints; None writes a checkpoint every ten minutes. Validations and signals that end
-    the training write a checkpoint, too."""
+    """Optimiser steps between checkpoints; None writes one every ten minutes. A checkpoint is also written when a
+    signal ends the training, and after each validation (in fine-tuning less often if saving a large model takes more
+    than a twentieth of the time)."""
 
     trainer: dict[str, Any] | None = None
-    """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy`, ..."""
+    """Other arguments of `lightning.Trainer`: `devices`, `accelerator`, `strategy` (not fsdp in distillation), ..."""
 
     card: CardConfig = field(default_factory=CardConfig, metadata=SPEED_ONLY)
     """Additional content of the model card: licence, languages, data sets, tags."""
@@ -281,33 +257,17 @@ class Budget:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusTraining(Training):
+class CorpusTraining(CorpusDataSettings, ModuleSettings, Training):
     """Settings of a training on a prepared corpus."""
 
     budget: Budget
     """Length of the training: exactly one of the three settings."""
 
-    max_length: MaxLength = 128
-    """Tokens per row, including [CLS] and [SEP]; or a list of phases with increasing lengths."""
-
-    batch_size: BatchSize = 64
-    """Rows per optimiser step, over all devices; phases with shorter rows have more rows, so that tokens stay equal."""
-
-    dropout: Dropout | None = None
-    """Override the dropout of the model during this stage; the model folder keeps its own. None does not override."""
-
-    optim: OptimConfig = OptimConfig()
-    """Optimiser."""
-
-    schedule: ScheduleConfig = ScheduleConfig()
-    """Learning rate over the steps."""
+    seed: Seed = 0
+    """Seed of new weights, data order, masks and dropout. Change it to continue on the same corpus."""
 
     validate_every: PositiveInt | None = None
     """Optimiser steps between validations; None validates ten times, or fewer in a short training."""
-
-    cache: CacheConfig | None = field(default=None, metadata=SPEED_ONLY)
-    """Local folder, and its maximum size, that caches a corpus whose parts are at a URL (see `merge`):
-    {folder: /local/law, gigabytes: 100}."""
 
     def __post_init__(self) -> None:
         """Check `batch_size` and the phases; if the budget is `max_steps`, each phase must have a step."""

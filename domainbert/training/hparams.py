@@ -1,24 +1,48 @@
-"""Conversion of module arguments back from plain values (see `choices.as_plain`), as in checkpoints and YAML."""
+"""Settings as arguments of modules, and their conversion back from plain values, as in checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from typing_extensions import Self
+
 from domainbert.base.choices import choices_of, class_path, concrete_subclasses, is_choice
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import LISTS, field_types, is_union, renamed_fields, strip_ranges
+from domainbert.base.fields import LISTS, check_fields, field_types, is_union, renamed_fields, strip_ranges
 
 
-def read_argument(name: str, base: type, value: Any) -> Any:
-    """Convert an argument with `from_plain`; raise `DomainbertError` if it is no instance of `base`."""
-    value = from_plain(base, value)
-    if not isinstance(value, base):
+def read_argument(name: str, hint: Any, value: Any) -> Any:
+    """Convert an argument with `from_plain`; raise `DomainbertError` if it must be an instance of a class, but is not.
+
+    A class is a dataclass or a choice; `hint` may be a union with null or with plain types, which are not checked.
+    """
+    value = from_plain(hint, value)
+    members = get_args(hint) if is_union(hint) else (hint,)
+    base = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
+    if base is not None and not isinstance(value, base) and (value is not None or hint is base):
         choices = f": {', '.join(choices_of(base))}" if is_choice(base) else ""
         raise DomainbertError(f"{name}: found {value!r:.80}; expected an instance of {base.__name__}{choices}")
     return value
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Settings that are keyword arguments of a module or data module; a stage with these keys inherits them."""
+
+    @classmethod
+    def of(cls, settings: object | None, **changes: Any) -> Self:
+        """Return the fields of this class in `settings`, such as the settings of a stage, with `changes`, perhaps plain
+        values. Raise `DomainbertError` if a value does not match type and range."""
+        hints = field_types(cls)  # type: ignore[arg-type]
+        given = cls() if settings is None else read_argument("settings", cls, settings)
+        changes = {name: read_argument(name, hints.get(name, Any), value) for name, value in changes.items()}
+        changes = {**{name: getattr(given, name) for name in hints}, **changes}
+        instance = cls(**changes)
+        check_fields(instance)
+        return instance
 
 
 def from_plain(hint: Any, value: Any) -> Any:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from domainbert.training.config import CorpusTraining, LengthPhase, rows_per_step, steps_of_phases
+from domainbert.training.config import CorpusTraining
+from domainbert.training.length_phases import LengthPhase, rows_per_step, steps_of_phases
 
 _VALIDATIONS = 10  # default number of validations
 

@@ -18,7 +18,8 @@ from domainbert.pretraining.batches import PackedRowsReader, TrainRows
 from domainbert.pretraining.objective import Key
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.phases import PhasedRows, format_rows, phase_of, row_phases, summary_lines, tokens_seen
-from domainbert.training.config import Budget, CorpusTraining, LengthPhase
+from domainbert.training.config import Budget, CorpusTraining
+from domainbert.training.length_phases import LengthPhase
 from domainbert.training.steps import Steps
 from tests.tiny_training import CONFIG, masked_lm_module
 

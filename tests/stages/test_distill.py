@@ -14,7 +14,8 @@ from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.packed import Packed
 from domainbert.stages.distill import distill
-from domainbert.training.config import Budget, LengthPhase, OptimConfig
+from domainbert.training.config import Budget, OptimConfig
+from domainbert.training.length_phases import LengthPhase
 
 DISTILBERT = [SoftTargets(weight=5.0, positions="all"), HardTargets(weight=2.0), HiddenCosine()]
 

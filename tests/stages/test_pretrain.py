@@ -22,7 +22,8 @@ from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import Pretrain, _compiles, pretrain
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
-from domainbert.training.config import Budget, LengthPhase, OptimConfig
+from domainbert.training.config import Budget, OptimConfig
+from domainbert.training.length_phases import LengthPhase
 
 STANDSTILL = OptimConfig(lr=1e-12)
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import Node, load_yaml
-from domainbert.training.config import Budget, CorpusTraining, LengthPhase, last_length, steps_of_phases
+from domainbert.training.config import Budget, CorpusTraining
+from domainbert.training.length_phases import LengthPhase, last_length, steps_of_phases
 from domainbert.training.steps import Phase, Steps
 
 BERT = (LengthPhase(128, until=0.9), LengthPhase(512))

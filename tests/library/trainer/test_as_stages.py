@@ -32,7 +32,8 @@ from domainbert.stages.pretrain import pretrain
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tokenization.load import load_tokenizer
-from domainbert.training.config import Budget, LengthPhase, OptimConfig
+from domainbert.training.config import Budget, OptimConfig
+from domainbert.training.length_phases import LengthPhase
 from tests.library.trainer.tiny_library import (
     BERT,
     DATA,

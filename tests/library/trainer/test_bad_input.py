@@ -19,7 +19,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
-from domainbert.training.config import LengthPhase
+from domainbert.training.length_phases import LengthPhase
 from tests.library.trainer.tiny_library import DATA, TASK, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

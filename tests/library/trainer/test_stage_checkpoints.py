@@ -15,7 +15,8 @@ from domainbert.stages.pretrain import pretrain
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.training.checkpoint_files import FOLDER, newest_checkpoint
 from domainbert.training.checkpoints import Checkpoints
-from domainbert.training.config import Budget, LengthPhase, OptimConfig
+from domainbert.training.config import Budget, OptimConfig
+from domainbert.training.length_phases import LengthPhase
 from domainbert.training.module import TrainedModule
 from tests.library.trainer.test_as_stages import LABELLED, PLAIN
 from tests.library.trainer.tiny_library import BERT, files, trainer
