@@ -17,8 +17,9 @@ MKDOCS := $(VENV)/.mkdocs
 demo: $(INSTALLED)
 	@$(BIN)/domainbert run configs/quickstart.yaml
 
+# Bytecode is kept, also where the environment says otherwise: each process would rewrite the asserts of all tests anew.
 test: $(INSTALLED)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n logical --maxprocesses 4
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n logical --maxprocesses 4 --dist loadfile
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest -q

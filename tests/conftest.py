@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before any library reads it: no test downloads
-
+# Before any library reads them: no test downloads; sums have one order on every machine, and busy cores are not shared.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # a busy machine is slow, and no test measures time

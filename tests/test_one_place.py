@@ -25,6 +25,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.tasks.config import TaskConfig
 from domainbert.tokenization.config import TokenizerKindConfig
+from tests import forked
 
 ROOT = Path(domainbert.__file__).parent
 USER = Path(__file__).parent / "user_package"
@@ -146,19 +147,12 @@ def written(folder: Path) -> None:
                 file.write(json.dumps(row) + "\n")
 
 
-def python(here: Path, *words: str) -> str:
-    """What Python prints, run by a user who has the package `mine`."""
+def domainbert_in(here: Path, *words: str) -> None:
+    """Run a command, which starts others, as a user who has the package `mine`, and allows it."""
     path = os.pathsep.join([str(USER), str(ROOT.parent), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "domainbert.cli", *words, "--allow-import", "mine"]
+    done = subprocess.run(command, cwd=here, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def domainbert_in(here: Path, *words: str) -> str:
-    """What the command prints that is allowed the package."""
-    return python(here, "-m", "domainbert.cli", *words, "--allow-import", "mine")
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
@@ -172,14 +166,14 @@ def values(file: Path) -> Any:
 def test_a_users_family_vocabulary_objective_and_task_go_through_every_stage(tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     written(tmp_path / "data")
-    printed = domainbert_in(tmp_path, "run", str(USER / "recipe.yaml"))
+    printed = forked.domainbert(tmp_path, "run", USER / "recipe.yaml", "--allow-import", "mine")
     run = tmp_path / "run"
     the_vocabulary(run)
     the_objective(run)
     the_family(run)
     assert "student: embeddings, layers 0, head of the teacher" in printed
     the_task(run, printed)
-    shown = json.loads(python(tmp_path, str(USER / "predict.py")))
+    shown = json.loads(forked.run_script((USER / "predict.py").read_text(), tmp_path).splitlines()[-1])
     assert shown["grade"] == pytest.approx(rows(run / "said/predictions.jsonl")[0]["predicted_grade"], abs=1e-6)
     assert shown["refused"].endswith("is a model with the outputs grade; load it with load_predictor")
 

@@ -81,9 +81,9 @@ def write_checkpoint(
 def newest_checkpoint(folder: Path, warn: Callable[[str], None], deletes: bool = True) -> Checkpoint | None:
     """Return the newest undamaged checkpoint, or None if there are no checkpoints.
 
-    If `deletes`, as in the first process, deletes the remains of interrupted writes, and damaged checkpoints that are
-    newer than the returned one, and calls `warn` for each of these. Raises `DomainbertError` if all checkpoints are
-    damaged.
+    If `deletes`, as in the first process, deletes the remains of interrupted writes and deletions, and damaged
+    checkpoints that are newer than the returned one, and calls `warn` for each of these. Raises `DomainbertError` if
+    all checkpoints are damaged.
     """
     for path in folder.glob(".step-*") if deletes else ():
         shutil.rmtree(path)
@@ -94,6 +94,8 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None], deletes: bool =
             for other, reason in damages.items() if deletes else ():
                 warn(f"warning: {other} is damaged ({reason}) and is deleted; resuming from {path.name}")
                 _delete(other)
+            if deletes:
+                _delete_old_checkpoints(folder)  # a process was killed before it deleted them
             return _read_checkpoint(path)
         damages[path] = damage
     if damages:

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
+
+from tests.forked import domainbert
 
 HERE = Path(__file__).parent
 PROCESSOR = "processor"  # the file that says where the numbers were made
@@ -27,13 +26,8 @@ _STABLE = ("config.json", "special_tokens_map.json", "tokenizer.json", "tokenize
 
 
 def run_recipe(out: Path) -> None:
-    """Run recipe.yaml in a process of its own with one thread, so that sums are added up in the same order."""
-    command = [sys.executable, "-m", "domainbert", "run", "recipe.yaml", "--out", str(out)]
-    command += ["--vars.cache", str(out / "soft-labels")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    done = subprocess.run(command, cwd=HERE, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    """Run recipe.yaml with one thread, so that sums are added up in the same order."""
+    domainbert(HERE, "run", "recipe.yaml", "--out", out, "--vars.cache", out / "soft-labels")
 
 
 def numbers_of(stage: Path) -> dict[str, Any]:

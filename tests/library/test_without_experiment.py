@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+import pytest
+
+from tests.forked import run_script
 
 BLOCKED = ("settings", "stages", "runner", "tuning", "checks", "report")
 
@@ -41,17 +43,12 @@ def snippet() -> str:
     return str(found)
 
 
-def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-
-
 def test_components_run_without_the_experiment(folder: Path) -> None:
-    result = run(BLOCK + snippet() + CHECKS, folder)
-    assert result.returncode == 0, result.stderr
-    assert "train: 1" in result.stdout and "0.5" in result.stdout
+    said = run_script(BLOCK + snippet() + CHECKS, folder, anew=True)
+    assert "train: 1" in said and "0.5" in said
 
 
 def test_the_experiment_is_what_is_blocked(tmp_path: Path) -> None:
     for name in BLOCKED:
-        result = run(f"{BLOCK}\nimport domainbert.{name}", tmp_path)
-        assert f"ImportError: domainbert.{name} is blocked" in result.stderr
+        with pytest.raises(AssertionError, match=f"ImportError: domainbert.{name} is blocked"):
+            run_script(f"{BLOCK}\nimport domainbert.{name}", tmp_path, anew=True)

@@ -75,7 +75,7 @@ def one_rank(rank: int, folder: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:The ``compute`` method")
 def test_two_ranks_have_the_scores_of_one(tmp_path: Path) -> None:
-    multiprocessing.spawn(one_rank, (str(tmp_path),), nprocs=2)
+    multiprocessing.start_processes(one_rank, (str(tmp_path),), nprocs=2, start_method="fork")
     whole = {name: scores_of(name, slice(4)) for name in CASES}
     for rank in range(2):
         found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)

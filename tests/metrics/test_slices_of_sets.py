@@ -35,7 +35,7 @@ def macro(predicted: list[str], numbers: np.ndarray) -> float:
 
 def test_slices_and_their_mean() -> None:
     scoring = classes(GOLD, SYSTEMS, LABELS, LANGUAGES, mean=True)
-    found = scoring.summary(Resampling(200, 3))
+    found = scoring.summary(Resampling(50, 3))
     rows = {value: np.flatnonzero(np.array(LANGUAGES) == value) for value in ("arabic", "english", "french")}
     by_seed = {
         seed: {value: macro(one, numbers) for value, numbers in rows.items()} for seed, one in SYSTEMS["good"].items()
@@ -51,7 +51,7 @@ def test_slices_and_their_mean() -> None:
     assert good["f1_over_language"] == pytest.approx(np.mean(list(means.values())), abs=1e-12)
 
     # the bootstrap by hand: documents first, then the seeds of each system
-    drawn = np.random.default_rng(3).integers(300, size=(200, 300))
+    drawn = np.random.default_rng(3).integers(300, size=(50, 300))
     languages = np.array(LANGUAGES)[drawn]
     scores = {}
     for name, runs in SYSTEMS.items():
@@ -61,7 +61,7 @@ def test_slices_and_their_mean() -> None:
                 for row, which in zip(drawn, languages, strict=True)
             ]
         )  # (resamples, seeds, languages)
-        picks = drawn_seeds(3, [count_classes(GOLD, one, LABELS) for one in runs.values()], 200)
+        picks = drawn_seeds(3, [count_classes(GOLD, one, LABELS) for one in runs.values()], 50)
         scores[name] = np.take_along_axis(of_seeds, picks[..., None], axis=1).mean(axis=1)
     for place, value in enumerate(rows):
         wanted = np.percentile(scores["good"][:, place], [2.5, 97.5])

@@ -79,6 +79,25 @@ def test_two_stay_and_the_one_with_the_lowest_score(folder: Path) -> None:
     assert stay == [[10], [10, 20], [20, 30], [20, 30, 40], [20, 40, 50], [50, 60], [60, 70], [60, 70, 80]]
 
 
+def test_a_process_that_is_killed_before_it_deletes_old_checkpoints_leaves_one_too_many(
+    folder: Path, warnings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only one, however often that happens: the next process deletes it when it starts."""
+
+    def killed(folder: Path) -> None:
+        raise KeyboardInterrupt
+
+    left = []
+    for step in range(10, 60, 10):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module, "_delete_old_checkpoints", killed)
+            write(folder, step, score=step / 100)
+        left.append(steps(folder))
+        found = newest_checkpoint(folder, warnings.append)
+        assert found is not None and found.step == step
+    assert left == [[10], [10, 20], [10, 20, 30], [10, 20, 30, 40], [10, 30, 40, 50]] and warnings == []
+
+
 def test_a_score_that_is_no_number_is_never_the_lowest(folder: Path) -> None:
     for step, score in {10: float("nan"), 20: 0.5, 30: float("nan"), 40: 0.6, 50: 0.7}.items():
         write(folder, step, score)

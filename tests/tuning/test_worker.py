@@ -117,6 +117,7 @@ def test_a_trial_that_fails_is_recorded_and_the_study_goes_on(fake: Any) -> None
     assert "trial 0: failed: the loss is not finite at x = 0.75; x 0.75" in said
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_written_is_no_fault_of_a_trial(fake: Any) -> None:
     """Else the trial would have failed for good after four starts."""
     fake.config(trials=1)

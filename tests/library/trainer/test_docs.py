@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
+from tests.forked import run_script
 from tests.library.test_without_experiment import BLOCK
 from tests.library.trainer.tiny_library import DATA, Steps, trainer
 
@@ -60,10 +61,10 @@ def place(tiny, tmp_path: Path) -> Path:
 
 
 def test_fine_tuning_and_testing(place):
-    said = run(snippet("lightning"), place)
+    said = run_script(f"{BLOCK}\n{snippet('lightning')}", place, anew=True)
     assert "test/f1" in said and "test/f1/LOC" in said
     assert (place / "runs" / "tagger" / "config.json").is_file()
-    assert "entities" in run(snippet("tested"), place)
+    assert "entities" in run_script(f"{BLOCK}\n{snippet('tested')}", place, anew=True)
 
 
 def test_a_dataset_and_an_own_optimizer(place, monkeypatch):
@@ -128,7 +129,7 @@ def check_student(place: Path) -> None:
 
 
 def test_pretraining_and_distillation(place):
-    run(shorter(snippet("pretraining")), place)
+    run_script(f"{BLOCK}\n{shorter(snippet('pretraining'))}", place, anew=True)
     check_student(place)
 
 

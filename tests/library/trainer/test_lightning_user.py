@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert import EntityF1, FineTuning, LabelledData, MaskedLM, Ner, Packed, Pretraining, packed_loader
+from tests.forked import run_script
 from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, Steps, Tiny, equal, trainer, weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,10 +72,11 @@ def test_an_own_training_step_returns_any_loss(tiny: Tiny, kind: type[Any]) -> N
     assert not equal(before, weights(module)) and run.global_step == 2
 
 
-def test_a_spawned_training_returns_its_weights(tiny: Tiny) -> None:
+@pytest.mark.parametrize("strategy", ["ddp_fork", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
+def test_a_training_in_other_processes_returns_its_weights(tiny: Tiny, strategy: str) -> None:
     module = make_module(tiny)
     before = weights(module)
-    trainer(max_steps=1, strategy="ddp_spawn", devices=2).fit(module, make_data(module))
+    trainer(max_steps=1, strategy=strategy, devices=2).fit(module, make_data(module))
     assert before.keys() == weights(module).keys() and not equal(before, weights(module))
 
 
@@ -193,18 +192,10 @@ def test_a_checkpoint_needs_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
     moved = checkpoint.rename(tmp_path / "empty" / "x.ckpt")
     hidden = (tiny / "model").rename(tiny / "hidden")
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", script, moved.name],
-            cwd=moved.parent,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        said = run_script(script, moved.parent, moved.name, anew=True)
     finally:
         hidden.rename(tiny / "model")
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert str(sum(parameter.numel() for parameter in module.parameters())) in done.stdout
+    assert str(sum(parameter.numel() for parameter in module.parameters())) in said
 
 
 def test_the_loss_is_in_callback_metrics_after_each_step(tiny: Tiny) -> None:
