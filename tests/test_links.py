@@ -78,7 +78,7 @@ def test_the_page_of_all_settings_has_every_command():
     hook = runpy.run_path(str(ROOT / "docs/stage_pages.py"))
     page = hook["stages_page"]()
     assert re.findall(r"^## (.+)$", page, re.MULTILINE) == [*STAGES, "run", "demo", "init", "tune", "runs", "report"]
-    assert page.count("  --out FOLDER ") == len(STAGES) + 2
+    assert page.count("  --out FOLDER ") == len(STAGES) + 3
 
 
 def test_the_page_of_public_names_has_every_name():
