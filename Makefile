@@ -1,6 +1,7 @@
 # Each target sets itself up: nothing but Python >= 3.10 (with venv) and make is needed.
 #   make demo      the quickstart, from synthetic text to a table of results
 #   make test      the fast tests; make test-all runs the slow ones too
+#   make wheel     builds the wheel, installs it elsewhere, and runs a short demo with it
 #   make docs      the documentation as a site, build/docs/index.html
 #   make mutants   hundreds of small errors, put into the package one by one: do the fast tests notice? Before a release
 #   make PYTHON=python3.12 ...  uses another Python for the virtual environment
@@ -11,11 +12,11 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 MKDOCS := $(VENV)/.mkdocs
 
-.PHONY: demo test test-all lint bench mutants docs install
+.PHONY: demo test test-all wheel lint bench mutants docs install
 .DEFAULT_GOAL := test
 
 demo: $(INSTALLED)
-	@$(BIN)/domainbert run configs/quickstart.yaml
+	@$(BIN)/domainbert demo
 
 # Bytecode is kept, also where the environment says otherwise: each process would rewrite the asserts of all tests anew.
 test: $(INSTALLED)
@@ -23,6 +24,9 @@ test: $(INSTALLED)
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest -q
+
+wheel: $(INSTALLED)
+	@$(BIN)/python -m pytest -q tests/test_wheel.py
 
 lint: $(INSTALLED)
 	@$(BIN)/ruff check --quiet .

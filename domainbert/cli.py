@@ -24,6 +24,7 @@ from domainbert.settings.command_line import ParsedArguments, parse_arguments
 _USAGE = """\
 usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert run RECIPE [--vars.name value] [--stages.name.key value]...
+       domainbert demo [--stages.name.key value]...
        domainbert report RUN... [--out FILE]
        domainbert report MODEL --attend TEXT [--out FILE]
        domainbert tune -c FILE [--key value]...
@@ -36,6 +37,7 @@ stages:
 """
 _COMMANDS = {
     "run": ("domainbert.runner.run_command", "Run a recipe: several stages; finished stages are skipped."),
+    "demo": ("domainbert.runner.demo_command", "Run the quickstart, a recipe on synthetic text, in minutes."),
     "init": ("domainbert.runner.first_recipe.command", "Write a first recipe for your own data."),
     "tune": ("domainbert.tuning.command", "Search for the best settings of a stage."),
     "runs": ("domainbert.runner.listing", "List runs: the state of each stage, scores and time."),

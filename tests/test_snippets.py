@@ -65,7 +65,7 @@ NOT_HERE = re.compile(
 )
 NAMED = re.compile(r"# ([\w-]+\.yaml)(?:, for ([\w-]+))?\n")
 SOME = re.compile(r"# in ([\w-]+)\n")
-OTHER_COMMANDS = {".", "aws", "export", "hf", "tensorboard", ".venv/bin/pre-commit"}
+OTHER_COMMANDS = {".", "aws", "export", "hf", "python3", "tensorboard", ".venv/bin/pre-commit"}
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 79, "sh": 86, "python": 35, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
+        "yaml": 79, "sh": 88, "python": 35, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
         "tsv": 1, "text": 8,
     }  # fmt: skip
-    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (31, 26, 58)
+    assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (30, 26, 57)
     assert sum(len(list(commands(in_comments(config)))) for config in CONFIGS) == 36
     for page in PAGES:  # a block that is only indented would not be looked at
         outside = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
@@ -221,7 +221,7 @@ def check_command(words: list[str]) -> None:
     elif program == "pip":
         extras = re.findall(r"^([\w-]+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
         asked = re.search(r"\[([\w,-]+)\]", rest[-1])
-        assert rest[0] == "install" and set(asked[1].split(",") if asked else []) <= set(extras)
+        assert rest[0] in ("download", "install") and set(asked[1].split(",") if asked else []) <= set(extras)
     elif program == "python":
         assert (ROOT / rest[0]).exists()
         scripts = (ROOT / rest[0]).parent.rglob("*.py")  # options may stand in a module that several share
@@ -248,6 +248,8 @@ def check_domainbert(words: list[str]) -> None:
         assert typed.words and not typed.options and not typed.files
     elif name == "tune":
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
+    elif name == "demo":
+        assert typed.words == [] and typed.files == []
     elif name == "runs":
         assert len(typed.words) <= 1 and typed.files == [] and typed.options == []
     else:

@@ -22,12 +22,7 @@ FLAGS = {
     "allow_import": "one",
 }
 _FLAGS_APPLIED_ONCE = ("force", "dry_run", "verify", "extend")
-HELP = """\
-usage: domainbert run RECIPE [options]
-
-Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If one of its
-output files is missing or was changed, no stage runs until --force runs this stage again.
-
+OPTIONS = """\
   --dry-run            print which stages would run, and why; run nothing
   --only NAME,NAME     run only these stages, and the automatic check before trainings among them
   --from NAME          run this stage and all later stages
@@ -38,24 +33,41 @@ output files is missing or was changed, no stage runs until --force runs this st
   --out FOLDER         output folder of the run; each stage writes FOLDER/<name>
   --stages.NAME.KEY V  override a setting of a stage; --check.KEY V overrides a setting of the automatic checks
   --allow-import PKG   allow class_path to name classes of your packages (PKG,PKG), which are imported
+"""
+HELP = f"""\
+usage: domainbert run RECIPE [options]
 
+Run the stages of a recipe in order. A stage that is done with the same settings and inputs is skipped. If one of its
+output files is missing or was changed, no stage runs until --force runs this stage again.
+
+{OPTIONS}
 Relative paths are relative to the current folder. "@name" is the folder of an earlier stage.
 """
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Run the recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a refused stage, else 0.
+    """Run the recipe that the command line names, as `run_recipe`."""
+    if len(typed.words) != 1 or typed.files:
+        raise DomainbertError("run: expected exactly one recipe, without -c: domainbert run recipe.yaml")
+    return run_recipe(Path(typed.words[0]), typed, "run")
+
+
+def run_recipe(path: Path, typed: ParsedArguments, command: str) -> int:
+    """Run a recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a refused stage, else 0.
+
+    Args:
+        path: the YAML file.
+        typed: flags and options of the command line.
+        command: the command that resumes the run with the same arguments.
 
     Raises:
         DomainbertError: the command line or the recipe is wrong, or a stage failed.
         TrainingStopped: a signal stopped the run; the same command resumes it.
     """
-    if len(typed.words) != 1 or typed.files:
-        raise DomainbertError("run: expected exactly one recipe, without -c: domainbert run recipe.yaml")
     flags, verify = typed.flags, "verify" in typed.flags
     force = _names_of_option(flags, "force") if "force" in flags else None
     selection = Selection(_names_of_option(flags, "only"), flags.get("from"), force)
-    recipe = read_recipe(Path(typed.words[0]), typed.options, verify=verify, selection=selection)
+    recipe = read_recipe(path, typed.options, verify=verify, selection=selection)
     for name in ("force", "verify"):
         if name in flags and launched_world_size() > 1:
             raise DomainbertError(
@@ -71,12 +83,12 @@ def perform(typed: ParsedArguments) -> int:
     if "dry_run" in flags:
         sys.stdout.writelines(f"{step.dry_run_line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
-    run_plan(recipe, plan, resume_command("run", typed, recipe.variables))
+    run_plan(recipe, plan, resume_command(command, typed, recipe.variables))
     return 0
 
 
 def resume_command(command: str, typed: ParsedArguments, variables: Mapping[str, str]) -> str:
-    """Return the command line that resumes `run` or `tune`, without flags that apply only once, such as `--force`.
+    """Return the command line that resumes a run or a search, without flags that apply only once, such as `--force`.
 
     `variables` are the variables of the YAML that the environment has set.
     """
