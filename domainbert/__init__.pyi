@@ -37,6 +37,7 @@ from domainbert.metrics.modules import ClassificationScores as ClassificationSco
 from domainbert.metrics.modules import LabelScores as LabelScores
 from domainbert.metrics.modules import MultiLabelScores as MultiLabelScores
 from domainbert.metrics.modules import RegressionScores as RegressionScores
+from domainbert.models.hub import push_to_hub as push_to_hub
 from domainbert.models.loading import load_encoder as load_encoder
 from domainbert.pretraining.data_module import PretrainingData as PretrainingData
 from domainbert.pretraining.module import Pretraining as Pretraining

@@ -29,6 +29,7 @@ usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert report MODEL --attend TEXT [--out FILE]
        domainbert tune -c FILE [--key value]...
        domainbert runs [FOLDER] [--json]
+       domainbert push FOLDER REPOSITORY [--card FILE]
        domainbert init --labelled PATH [--corpus PATH] [--model FOLDER] [--teacher FOLDER]
 
 Train small, fast BERT models for one domain, from raw text to evaluation.
@@ -42,6 +43,7 @@ _COMMANDS = {
     "tune": ("domainbert.tuning.command", "Search for the best settings of a stage."),
     "runs": ("domainbert.runner.listing", "List runs: the state of each stage, scores and time."),
     "report": ("domainbert.report.command", "Write an HTML page about a run, or compare several runs."),
+    "push": ("domainbert.runner.push", "Upload a model folder to the Hugging Face hub."),
 }
 """Commands that are not stages, with module and summary. A module defines `FLAGS`, `HELP` and `perform`, and is
 imported when its command is used."""

@@ -155,7 +155,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 79, "sh": 88, "python": 35, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
+        "yaml": 79, "sh": 88, "python": 36, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
         "tsv": 1, "text": 8,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (30, 26, 57)
@@ -246,6 +246,8 @@ def check_domainbert(words: list[str]) -> None:
         assert typed.words == [] and typed.options == [] and "labelled" in typed.flags
     elif name == "report":
         assert typed.words and not typed.options and not typed.files
+    elif name == "push":
+        assert len(typed.words) == 2 and not typed.options and not typed.files
     elif name == "tune":
         assert wrong(lambda: read_search([Path(file) for file in typed.files], typed.options)) == []
     elif name == "demo":

@@ -252,19 +252,19 @@ class Distillation(DistillationModule, RowsModule):
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
         log_scores(self, stage, {**means, "loss": self.losses.total(means)}, "loss")
 
-    def save_pretrained(self, folder: str | Path, card: str | None = None) -> None:
+    def save_pretrained(self, folder: str | Path, card: str | CardConfig | None = None) -> None:
         """Write the model folder of the student; every process must call it.
 
         Args:
             folder: created if it does not exist.
-            card: text of the model card; None writes a default card.
+            card: text of the model card, or values for the header of the default card, such as its licence.
 
         Raises:
             DomainbertError: a weight is not finite.
         """
         weights = whole_weights(self.model)
         head = "masked_lm" if self.predicts else None
-        text = self.card({}) if card is None else card
+        text = card if isinstance(card, str) else self.card({}, card)
         with first_process_writes() as writes:
             if writes:
                 save_model(

@@ -42,8 +42,8 @@ Systems = Mapping[str, Mapping[str, Predictions]]
 class Resampling:
     """Settings of the bootstrap."""
 
-    resamples: int
-    seed: int
+    resamples: int = 2000
+    seed: int = 0
     units: Sequence[int] | None = None
     """See `bootstrap.resample_scores`."""
 

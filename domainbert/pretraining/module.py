@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -189,21 +190,23 @@ class Pretraining(RowsModule):
             prefix = f"{text.name}_" if text.name else ""
             log_scores(self, stage, {f"{prefix}{name}": value for name, value in metrics.items()}, "loss")
 
-    def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | None = None) -> None:
+    def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | CardConfig | None = None) -> None:
         """Write the model folder, with further models in subfolders. Call it in every process.
 
         Args:
             folder: created if it does not exist.
-            card: returns the text of the model card for a model name; None writes a default card.
+            card: returns the text of the model card for a model name; or values for the header of the default cards,
+                such as their licence.
 
         Raises:
             DomainbertError: a weight is not finite.
         """
+        card_of = card if callable(card) else partial(self.card, values=card)
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
             with first_process_writes() as writes:
                 if writes:
-                    text = (card or self.card)(name)
+                    text = card_of(name)
                     target = Path(folder) if name == MODEL else Path(folder) / name
                     save_model(target, model, config, self.tokenizer, built.head, text, built.labels, weights=weights)
 

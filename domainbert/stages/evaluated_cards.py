@@ -9,12 +9,10 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_text
 from domainbert.base.paths import resolve_path
-from domainbert.base.table import Table, score_cell
-from domainbert.metrics.headline import Headline
-from domainbert.metrics.table import raw_text_line
-from domainbert.models.card import CARD, Result, add_results, join_card, split_card
+from domainbert.models.card import CARD
 from domainbert.models.folder import best_seed_folder
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.tested_card import add_test_scores
 
 
 def write_cards(
@@ -30,11 +28,9 @@ def write_cards(
         systems: scores by model name; the mean over seeds.
     """
     for name, path in models.items():
-        head, body = split_card(_read_card(path) or f"# {name}\n")
-        body = f"{body.rstrip()}\n\n{_scores_section(task.headline, test_files, systems[name])}"
-        results = [] if systems[name][task.headline.key] is None else [_result(task, test_files, systems[name])]
+        card = _read_card(path) or f"# {name}\n"
         (out / name).mkdir(parents=True, exist_ok=True)
-        write_text(out / name / CARD, join_card(add_results(head, name, results), body))
+        write_text(out / name / CARD, add_test_scores(card, name, task, test_files, systems[name]))
 
 
 def _read_card(path: Path) -> str:
@@ -45,21 +41,3 @@ def _read_card(path: Path) -> str:
         return ((folder.parent if folder.suffix == ".onnx" else folder) / CARD).read_text(encoding="utf-8")
     except (OSError, ValueError, DomainbertError):
         return ""
-
-
-def _result(task: TaskConfig, test_files: str, system: Mapping[str, Any]) -> Result:
-    metric = f"{task.headline.name}, {_seeds_text(system)}"
-    score = float(system[task.headline.key])
-    return Result(task.title, test_files, "test", task.headline.key, metric, score, system.get("interval"))
-
-
-def _seeds_text(system: Mapping[str, Any]) -> str:
-    count = system.get("seeds", 1)
-    return f"mean of {count} seeds" if count > 1 else "one seed"
-
-
-def _scores_section(headline: Headline, test_files: str, system: Mapping[str, Any]) -> str:
-    score = score_cell(system[headline.key], headline.percent, system.get("interval"))
-    table = Table(["metric", "score", "of", "test set"], [[headline.name, score, _seeds_text(system), test_files]])
-    raw_text = f"\n{raw_text_line(system)}.\n" if "raw_text" in system else ""
-    return f"## Test scores\n\n{table.markdown()}\n{raw_text}"

@@ -131,6 +131,7 @@ class FineTuning(TrainedModule):
         self.has_new_head = not initial.fields
         self.scores: dict[str, float] = {}
         self.validated_weights: Tensor | None = None  # sums of the weights in the last validation
+        self.tested_weights: Tensor | None = None  # sums of the weights in the last test
         self._is_stale = False  # whether the weights had changed before the last validation
         self.entries: UsedEntries | None = None
         self.register_state_dict_post_hook(expand_saved_embeddings)
@@ -189,6 +190,11 @@ class FineTuning(TrainedModule):
 
     on_predict_start = on_test_start
 
+    def on_test_epoch_start(self) -> None:
+        """Reset all metrics, and record the weights to test."""
+        super().on_test_epoch_start()
+        self.tested_weights = sums_of_weights(self.model)
+
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
         predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
@@ -230,7 +236,8 @@ class FineTuning(TrainedModule):
 
         Args:
             folder: created if it does not exist.
-            card: text of the model card, or values for the header of the default card, such as its licence.
+            card: text of the model card, or values for the header of the default card, such as its licence. The
+                default card has the scores of the last test of these weights.
             scores: validation scores of the model; None takes the last validation, unless the weights have changed
                 since then, as by an average of weights at the end of the training.
 
@@ -246,9 +253,14 @@ class FineTuning(TrainedModule):
     @property
     def is_changed(self) -> bool:
         """Whether the weights have changed since the last validation; False without a validation."""
-        return self.validated_weights is not None and not equal_sums(
-            sums_of_weights(self.model), self.validated_weights
-        )
+        return self._differs_from(self.validated_weights)
+
+    def _differs_from(self, sums: Tensor | None) -> bool:
+        return sums is not None and not equal_sums(sums_of_weights(self.model), sums)
+
+    def with_test_scores(self, card: str, name: str) -> str:
+        """Return a model card with the scores of the last test, unless the weights have changed since then."""
+        return card if self._differs_from(self.tested_weights) else self._test.add_to(card, name)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""

@@ -14,10 +14,12 @@ from torchmetrics import SumMetric
 
 from domainbert.labelled.contents import located_errors
 from domainbert.metrics.headline import LOSS
+from domainbert.metrics.summary import Resampling
 from domainbert.tasks.scoring import Scoring, flatten_scores
 from domainbert.tasks.slices import SlicedMetric
 from domainbert.tasks.source_batches import Sources
 from domainbert.tasks.task import Batch, Task
+from domainbert.tasks.tested_card import add_test_scores
 
 
 class ValidationScores(nn.Module):
@@ -68,14 +70,19 @@ class ValidationScores(nn.Module):
 
 
 class TestScores:
-    """Scores of the predictions for a test set, as `domainbert evaluate` computes them."""
+    """Scores of the predictions for a test set, as `domainbert evaluate` computes them.
+
+    Attributes:
+        scored: the last test set that was predicted as a whole, with its predictions.
+    """
 
     def __init__(self) -> None:
         self._predicted: dict[int, tuple[Any, Any]] = {}  # items and predictions, by index
         self._scoring: Scoring | None = None
+        self.scored: Scoring | None = None
 
     def clear(self) -> None:
-        """Forget all predictions."""
+        """Forget the predictions of an interrupted test."""
         self._predicted.clear()
 
     def update(self, predictor: Any, sources: Sources, indices: Sequence[int]) -> None:
@@ -89,15 +96,28 @@ class TestScores:
         self._predicted.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
 
     def compute(self, predictor: Any) -> dict[str, float]:
-        """Return the scores by name over the items of all processes, and forget the predictions."""
+        """Return the scores by name over the items of all processes, and begin anew."""
         predicted = _gather_by_item(self._predicted)
         items, predictions = zip(*(predicted[index] for index in sorted(predicted)), strict=True)
         assert self._scoring is not None
         scoring, self._scoring = self._scoring, None
         self.clear()
-        if len(items) != len(scoring.test.items):  # limit_test_batches
+        is_whole = len(items) == len(scoring.test.items)
+        if not is_whole:  # limit_test_batches
             scoring = type(scoring)(scoring.config, replace(scoring.test, items=list(items)), scoring.train)
-        return flatten_scores(scoring.scores_of(list(predictions), predictor))
+        scores = flatten_scores(scoring.scores_of(list(predictions), predictor))
+        self.scored = copy(scoring) if is_whole else None  # a copy, because other modules use the data as well
+        return scores
+
+    def add_to(self, card: str, name: str) -> str:
+        """Return a model card with the scores of the last test of the model `name`, and with the intervals of
+        `domainbert evaluate`; without a test, return it unchanged."""
+        if self.scored is None:
+            return card
+        test = self.scored.test
+        files = ", ".join(part.path.name for part in test.parts or [test])
+        (system,) = self.scored.summary(Resampling())["systems"].values()
+        return add_test_scores(card, name, self.scored.config, files, system)
 
 
 def _gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:

@@ -74,7 +74,8 @@ def task_card(
     headline: Headline | None = None,
     facts: Mapping[str, object] = MappingProxyType({}),
 ) -> str:
-    """Return the text of the model card of a module with one of the validation scores, by default the main metric.
+    """Return the text of the model card of a module with one of the validation scores, by default the main metric, and
+    with its test scores.
 
     Values of the header that are not in `values` come from the card of the model that training started from; `facts`
     are further rows of the table.
@@ -88,4 +89,5 @@ def task_card(
         rows |= {f"validation {name}": f"{score:.4f}"}
         results = [Result(task.config.title, module.validation_name, "validation", headline.key, name, score)]
     head = card_head(title, task.config.pipeline_tag, values, module.initial.card, results=results)
-    return model_card(title, f"{module.kind} with domainbert.", rows, task.predictor.usage(task), head)
+    card = model_card(title, f"{module.kind} with domainbert.", rows, task.predictor.usage(task), head)
+    return module.with_test_scores(card, title)

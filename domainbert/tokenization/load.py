@@ -24,7 +24,7 @@ from domainbert.tokenization.kind import Bools, Pieces, expected_kinds, kind_of,
 from domainbert.tokenization.special_tokens import TOKEN_NAMES, Ints, template_of
 from domainbert.tokenization.words import check_size, check_unicode
 
-_FILES = (  # of a tokenizer, in a Hugging Face folder
+TOKENIZER_FILES = (  # of a tokenizer, in a Hugging Face folder
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
     *("vocab.txt", "vocab.json", "merges.txt"),
 )
@@ -237,7 +237,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
     check_regular(*folder.glob("*"))
-    check_outputs_unchanged(folder, *_FILES)
+    check_outputs_unchanged(folder, *TOKENIZER_FILES)
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
     config, tokens_map = (read_json(path, "an object") if path.is_file() else {} for path in paths)
     for name, hint in _TYPES.items():

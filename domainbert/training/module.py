@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,10 +23,12 @@ from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import DrawsFrom
+from domainbert.models.hub import push_to_hub
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step, update_epoch_length
 from domainbert.training.optimisers import build_optimizer, build_schedule, clip_gradient, skip_step
+from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import shard_models
 from domainbert.training.step_loss import StepLoss
 from domainbert.training.step_random import EndStep, StepRandom
@@ -220,6 +224,31 @@ class TrainedModule(lightning.LightningModule):
         if terms:
             self.step_loss.add_terms(terms)
         return loss * (self.trainer.world_size * self.trainer.accumulate_grad_batches)
+
+    def save_pretrained(self, folder: str | Path, card: Any = None) -> None:
+        """Write the model folder; every process must call it."""
+        raise NotImplementedError
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        card: Any = None,
+        private: bool | None = None,
+        commit_message: str = "Upload model",
+        token: str | None = None,
+    ) -> str | None:
+        """Upload the model folder that `save_pretrained` writes to the Hugging Face hub; call it in every process.
+
+        Return the URL of the repository in the first process, which uploads. `card` is an argument of
+        `save_pretrained`; for the other arguments and the errors see `domainbert.push_to_hub`.
+        """
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, card)
+            with first_process_writes() as writes:
+                if not writes:
+                    return None
+                return push_to_hub(repo_id, folder, private=private, commit_message=commit_message, token=token)
 
 
 def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:

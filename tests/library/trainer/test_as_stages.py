@@ -10,6 +10,7 @@ from pathlib import Path
 import lightning
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from domainbert.corpus.config import CorpusConfig, Source
@@ -112,6 +113,40 @@ def test_testing_and_predicting(tiny, tmp_path):
     assert trainer().test(again, tiny.data(tokenizer=again.tokenizer, max_length=None), verbose=False)[0] == found
 
 
+def test_a_card_from_python_has_the_test_scores_of_a_card_of_evaluate(tiny, tmp_path):
+    """But for the scores on printed text, which only `evaluate` predicts."""
+    module, data = tiny.module(), tiny.data()
+    run = trainer(max_epochs=12)
+    run.fit(module, data)
+    module.save_pretrained(tmp_path / "model")
+    evaluate(out=tmp_path, task=TASK, models={"tagger": tmp_path / "model"}, test=DATA / "ner-test.conll")
+    run.test(module, data, verbose=False)
+    run.predict(module, data)
+    module.save_pretrained(tmp_path / "tested")
+    ours, theirs = (tmp_path / "tested/README.md").read_text(), (tmp_path / "cards/tagger/README.md").read_text()
+    theirs, printed, _ = theirs.partition("\nF1 on printed text ")
+    assert printed and ours == theirs.replace("name: tagger", "name: Fine-tuned domain model")
+    results = {result.dataset_split: result for result in ModelCard(ours).data.eval_results}
+    system = json.loads((tmp_path / "metrics.json").read_text())["systems"]["tagger"]
+    assert (
+        results["test"].metric_value == round(system["f1"], 4) > 0 and results["test"].dataset_name == "ner-test.conll"
+    )
+    assert results["test"].metric_args["interval_95"] == [round(bound, 4) for bound in system["interval"]]
+    assert results["validation"].metric_type == "f1" and results["test"].task_type == "token-classification"
+    run.test(module, data, verbose=False)
+    with torch.no_grad():
+        module.model.head.classifier.bias.add_(1.0)
+    module.save_pretrained(tmp_path / "changed")
+    assert ModelCard.load(tmp_path / "changed/README.md").data.eval_results is None
+
+
+def test_scores_of_a_part_of_a_test_set_are_on_no_card(tiny, tmp_path):
+    module = tiny.module()
+    trainer(limit_test_batches=1).test(module, tiny.data(), verbose=False)
+    module.save_pretrained(tmp_path)
+    assert "Test scores" not in (tmp_path / "README.md").read_text()
+
+
 @pytest.mark.parametrize("lengths", [32, (LengthPhase(16, until=0.5), LengthPhase(48))])
 def test_pretraining(tiny, tmp_path, lengths):
     optim = OptimConfig(lr=5e-3, eps=1e-3)
@@ -135,6 +170,8 @@ def test_the_python_of_the_cards_of_a_pretraining_runs(tiny, tmp_path, objective
     assert len(cards) == len(module.built) >= 1
     for card in cards:
         run_card(card.parent)
+    module.save_pretrained(tmp_path, CardConfig(license="mit"))
+    assert [ModelCard.load(card).data.license for card in cards] == ["mit"] * len(cards)
 
 
 def test_pretraining_goes_on_from_a_checkpoint_and_from_a_folder(tiny, tmp_path):
@@ -203,6 +240,8 @@ def test_distillation(tiny, tmp_path):
     module.save_pretrained(tmp_path / "library")
     assert files(tmp_path / "library") == files(tmp_path / "stage")
     run_card(tmp_path / "library")
+    module.save_pretrained(tmp_path / "mine", CardConfig(tags=("law",)))
+    assert ModelCard.load(tmp_path / "mine/README.md").data.tags == ["domainbert", "distillation", "law"]
     (found,) = run.test(module, data, verbose=False)
     assert found["test/HardTargets"] == pytest.approx(float(run.callback_metrics["test/HardTargets"]))
     loaded = Distillation.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
