@@ -89,5 +89,5 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 def _reason(error: Exception) -> str:
     """Return an error of the hub's client as one sentence."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
+    status: int = getattr(getattr(error, "response", None), "status_code", 0)
     return _REASONS.get(status, " ".join(str(error).split()))
