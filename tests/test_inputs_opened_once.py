@@ -62,7 +62,7 @@ def watch(stage: str, settings: dict[str, Any], folder: Path) -> tuple[Counter[s
     return Counter(found["opened"]), found["entered"]
 
 
-OPENINGS = 4  # of a labelled file: to hash it, twice for its first lines, which tell its kind, and to parse it
+OPENINGS = 2  # of a labelled file: to hash it, and to parse it
 
 
 def test_finetune_and_evaluate_open_each_input_once(runs: Any, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_recipe_that_is_killed_while_a_seed_is_added(runs: Any, work: Work, se
     assert seeds_of(work / "run/result") == 1
     with work.watched((2, 1), 15):
         assert main([*command, "--stages.tagger.seeds", "[1, 2]"]) == 75
-    assert not (work / "run/tagger/run.json").exists(), "neither one seed nor two"
+    assert json.loads((work / "run/tagger/run.json").read_text())["state"] == "stopped", "neither one seed nor two"
     assert seeds_trained(work) == {1, 2}
     shutil.copytree(work / "run", work / "copy")
     with work.watched():

@@ -201,7 +201,9 @@ class Pretraining(RowsModule):
         Raises:
             DomainbertError: a weight is not finite.
         """
-        card_of = card if callable(card) else partial(self.card, values=card)
+        card_of: Callable[[str], str] = (
+            partial(self.card, values=card) if card is None or isinstance(card, CardConfig) else card
+        )
         for name, built in self.objective.saved(self.built).items():
             model, config, weights = built.model, built.config, whole_weights(built.model)
             with first_process_writes() as writes:

@@ -67,7 +67,7 @@ def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.Capt
     assert results == json.loads(Path("runs/test/results.json").read_text())
     assert results["stages"]["use"]["metrics"] == {"source": "plain b plain b", "area": 3.0}
     printed = capsys.readouterr().out
-    assert "score  theirs  entity F1  40.00  [40.00, 60.00]  3      +10.00 [5.00, 15.00]" in printed
+    assert "+10.00  [+5.00, +15.00]" in printed
     assert run() == results
     assert fake_stages.CALLS == NAMES  # nothing ran
     assert capsys.readouterr().out.count("skipped (done)") == 5

@@ -31,7 +31,7 @@ WAITING = {
     "lift_fresh",
 }
 # What runs on a CPU alone: dropout text by text, and what builds batches, which workers do for a GPU.
-ON_THE_HOST = ("encoders/packed.py", "/data/", "pretraining/batches.py")
+ON_THE_HOST = ("encoders/dropout.py", "/data/", "pretraining/batches.py")
 ON_THE_HOST += ("training/loaders.py",)  # a loader without workers makes tensors of arrays
 TRAININGS = {
     "pretrain",
