@@ -206,7 +206,6 @@ def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
 
 
 def _checked_class(cls: object, base: type, name: str) -> type:
-    """Return the class if it is a dataclass and a concrete subclass of `base`; raise `DomainbertError` otherwise."""
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
         raise DomainbertError(f"{name}: not a subclass of {class_path(base)} that implements all abstract methods")
     # the second condition: a subclass of a dataclass needs the decorator, too
@@ -221,7 +220,6 @@ def _checked_class(cls: object, base: type, name: str) -> type:
 
 
 def _import(module: str, prefix: str = "") -> object:
-    """Import and return a module; raise `DomainbertError`, whose message begins with `prefix`, if this fails."""
     try:
         return importlib.import_module(module)
     except Exception as error:  # a module of a user package may raise anything during its import
@@ -230,7 +228,6 @@ def _import(module: str, prefix: str = "") -> object:
 
 
 def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:
-    """Return the dotted names of every `config.py` and `*_config.py` in and below the folders of a package."""
     files = {file.relative_to(folder) for folder in folders for file in Path(folder).rglob("*.py")}
     configs = [file for file in sorted(files) if file.stem == "config" or file.stem.endswith("_config")]
     return [".".join([package, *file.with_suffix("").parts]) for file in configs]

@@ -192,7 +192,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
 
 
 def read_field(fields: Mapping[str, Any], name: str, hint: Any, default: Any = None) -> Any:
-    """Return the value of a key in `config.json`; raise `DomainbertError` if it does not match the type."""
+    """Return the value of a key in `config.json`, which must match the type."""
     value = fields.get(name, default)
     check_value(name, value, hint)
     return value
@@ -224,7 +224,7 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
 
 
 def _items_with_hints(value: Any, hint: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the index or key, the item and its type for each item of a list or mapping; nothing for other types."""
+    """Yield (index or key, item, its type) of a list or mapping; nothing for other types."""
     item_hints = [item for item in get_args(hint) if item is not Ellipsis]
     if get_origin(hint) in LISTS and isinstance(value, (list, tuple)):
         entries: Iterable[tuple[Any, Any]] = enumerate(value)

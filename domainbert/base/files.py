@@ -218,7 +218,6 @@ HASHES = FileHashes()
 
 
 def _read_cache(path: Path) -> dict[str, list[Any]]:
-    """Return the valid entries of a cache file by path: quick look and hash."""
     try:
         entries = read_json(path, "hashes of files by name")
     except DomainbertError:  # truncated by a crash: only costs time

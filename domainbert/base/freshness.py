@@ -92,8 +92,8 @@ class Freshness:
         return {name: _difference(name, old.get(name), new.get(name)) for name in names}
 
     def stale_reason(self, before: Any) -> str:
-        """Return why the result must be made again: in one line, the first changes of the facts since `before`, the
-        facts in its record. Empty if no fact has changed."""
+        """Return why the result must be made again: in one line, the first changes of the facts since `before`.
+        Empty if no fact has changed."""
         if not isinstance(before, Mapping):
             return "made by an older version"
         return format_examples([*self.changes(before).values()])
@@ -161,7 +161,6 @@ def is_below(name: str, *settings: str) -> bool:
 
 
 def _difference(name: str, before: Any, after: Any) -> str:
-    """Return "NAME was X, is now Y"; "NAME changed" if the values are long or look equal."""
     if isinstance(before, list) and isinstance(after, list):
         return _list_difference(name, before, after)
     values = ["not set" if value is None else str(value) for value in (before, after)]
@@ -171,7 +170,7 @@ def _difference(name: str, before: Any, after: Any) -> str:
 
 
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
-    """Return "NAME: changed A; new B; dropped C; kept D"; an item is changed if only its hash differs."""
+    # an item is changed if only its hash differs
     old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))
     if old.keys() == now.keys():  # only the order or the repetitions differ
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"

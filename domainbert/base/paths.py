@@ -148,7 +148,6 @@ def model_name(path: Path) -> str:
 
 
 def _resolve_in_package(text: str) -> Path:
-    """Return the path of `package:NAME/folder` on disk; raise `DomainbertError` if it is not inside the package."""
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
@@ -159,8 +158,7 @@ def _resolve_in_package(text: str) -> Path:
 
 
 def _download_from_hub(text: str) -> Path:
-    """Download a hub model with its safetensors, or `pytorch_model.bin` if there are none; return its folder, which
-    has no weights if neither exists."""
+    """The folder has no weights if the hub has neither safetensors nor `pytorch_model.bin` of the model."""
     from huggingface_hub import snapshot_download  # here: slow to import
 
     name, revision = check_hub_name(text)

@@ -80,8 +80,7 @@ def launched_world_size(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def _task_of_srun(environment: Mapping[str, str]) -> bool:
-    """Return whether srun started this process, by Lightning's rule: the single task of an interactive job is a
-    shell."""
+    # Lightning's rule: the single task of an interactive job is a shell
     return "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in ("bash", "interactive")
 
 
@@ -142,7 +141,6 @@ def raise_if_stopped() -> None:
 
 
 def _raise_if_received(signal_number: int) -> None:
-    """Forget the signal and raise `TrainingStopped`; do nothing for 0, no signal."""
     global _pending
     if signal_number:
         StopSignals.received = _pending = 0

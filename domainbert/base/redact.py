@@ -83,7 +83,7 @@ def _redacted_text(secrets: list[str], text: str) -> str:
 
 
 def _secrets(environment: Mapping[str, str]) -> list[str]:
-    """Return the values of variables with secret names, longest first; the path of a key file is no secret."""
+    # the path of a key file is no secret
     values = {value.strip() for name, value in environment.items() if _SECRET_NAME.search(name)}
     secrets = [value for value in values if len(value) >= _MIN_SECRET_LENGTH and not value.startswith(("/", ".", "~"))]
     return sorted(secrets, key=len, reverse=True)

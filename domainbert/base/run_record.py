@@ -71,7 +71,6 @@ def read_record(folder: Path) -> RunRecord | None:
     """Return the record in a folder; None without a file, or if it belongs to another program.
 
     A file that has changed since it was written gives the record of a finished stage with nothing but `stage`.
-    Raise `DomainbertError` if it is not valid JSON.
     """
     path = folder / RUN
     if not path.is_file():
@@ -91,7 +90,6 @@ _records: dict[Path, tuple[list[int], RunRecord | None]] = {}
 
 
 def _cached_record(folder: Path) -> RunRecord | None:
-    """Return the record in a folder, read again only after the file has changed."""
     try:
         look = quick_look((folder / RUN).stat())
     except (FileNotFoundError, NotADirectoryError):

@@ -109,7 +109,6 @@ class Table:
 
 
 def _aligned(texts: Iterable[str], right: bool) -> list[str]:
-    """Return the texts of a column, filled with spaces to equal width on a terminal."""
     texts = list(map(printable, texts))
     columns = max(map(width, texts))
     spaces = [" " * (columns - width(text)) for text in texts]
@@ -117,6 +116,5 @@ def _aligned(texts: Iterable[str], right: bool) -> list[str]:
 
 
 def _markdown_cell(text: str) -> str:
-    """Return a text for a cell of a Markdown table, escaped and on one line."""
     escaped = "".join(_MARKDOWN.get(char, char) for char in " ".join(text.split()))
     return escaped.replace("](", "]\\(")  # no link

@@ -113,7 +113,7 @@ _use_yaml_1_2_scalars(Dumper)
 
 
 def _represent_text(dumper: Dumper, text: str) -> yaml.ScalarNode:
-    """Represent text; line separators other than a line feed need double quotes, which escape them."""
+    # line separators other than a line feed need double quotes, which escape them
     return dumper.represent_scalar(_PREFIX + "str", text, style='"' if _LINE_SEPARATORS & set(text) else None)
 
 

@@ -107,10 +107,7 @@ class Select:
 
 
 def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
-    """Raise `DomainbertError` for a weight or language, which has no effect on texts that a corpus is compared with.
-
-    `key` is the name of the setting with the sources, for messages.
-    """
+    # a weight or language has no effect on texts that a corpus is compared with
     for index, source in enumerate(sources):
         if source.weight != 1:
             raise DomainbertError(f"{key}[{index}].weight: found {source.weight:g}; expected no weight in {key}")
@@ -207,10 +204,6 @@ class CorpusConfig:
 
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """Return all input files, the files of `exclude` last. Skips sources with a path in `without`; hub datasets
-        have no files.
-
-        Raises:
-            DomainbertError: a file or folder does not exist, or a folder or glob contains no readable file.
-        """
+        have no files."""
         excluded = list_files([source for source in self.exclude or () if source.path not in without], "exclude")
         return list_files([source for source in self.sources if source.path not in without]) + excluded

@@ -144,7 +144,6 @@ def _filtered_documents(
     max_characters: int | None,
     files: Sequence[CorpusFile] | None = None,
 ) -> Iterator[_FilteredDocument]:
-    """Yield the cleaned documents that pass the filters; the counts of all documents are added to the report."""
     excerpt = None if max_characters is None else Excerpt.of_sources(config.sources, max_characters)
     excluded = None if config.exclude is None else _load_excluded(config.exclude, report)
     with ExitStack() as stack:
@@ -183,11 +182,7 @@ def _filtered_documents(
 def _selection_flags(
     config: CorpusConfig, settings: Select, report: CorpusReport, max_characters: int | None
 ) -> Iterator[bool]:
-    """Yield for each training document, before weights, whether `select` keeps it; adds the counts to the report.
-
-    Raises:
-        DomainbertError: there are more documents than were scored, because files have changed.
-    """
+    """Yield for each training document, before weights, whether `select` keeps it."""
     from domainbert.corpus.selection import select
 
     def texts() -> Iterator[str]:
@@ -207,7 +202,6 @@ def _selection_flags(
 
 
 def _read_texts(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
-    """Yield the cleaned texts of `select.like` or `exclude` (`key`); adds the sources to the report."""
     check_sources(sources, key)
     for source in sources:
         for _, *sides in read_source(source, report.add_source(source.path)):
@@ -221,10 +215,6 @@ def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None
 
 
 def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    """Return an index of the texts of `exclude`, and set `report.exclusion`.
-
-    Raise `DomainbertError` if all texts are too short.
-    """
     # part of the cache key, so that changed files are read again
     file_states = tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     excluded, files_ignored = _index_excluded(tuple(sources), file_states)
@@ -240,7 +230,7 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
 
 @lru_cache(1)  # a corpus in parts, or with `select`, is read several times
 def _index_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -> tuple[KnownTexts, int]:
-    """Return an index of the texts, and the number of ignored files; `file_states` is only part of the cache key."""
+    # `file_states` is only part of the cache key
     from domainbert.corpus.known_texts import KnownTexts
 
     report = CorpusReport()
@@ -274,7 +264,6 @@ def _digest(text: str) -> bytes:
 
 
 def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned) -> None:
-    """Count a document of `characters` characters before cleaning, and what cleaning has changed."""
     counts.read += 1
     counts.read_characters += characters
     counts.control_characters += cleaned.control_characters

@@ -98,7 +98,6 @@ class NearDuplicates(_SpillingTable):
         return float(np.mean(np.frombuffer(row[0], signature.hashvalues.dtype) == signature.hashvalues))
 
     def _signature(self, text: str) -> MinHash:
-        """Return the MinHash signature of the five-word runs of a text."""
         words = text.lower().split()
         signature = self._empty.copy()
         count = max(len(words) - _SHINGLE_WORDS + 1, 1)  # a shorter text is a single run

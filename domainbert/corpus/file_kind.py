@@ -119,7 +119,6 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
 
 
 def _is_evident(first_two: Sequence[str]) -> bool:
-    """Whether the first two non-blank lines begin CoNLL, or are neither columns nor broken JSONL."""
     may_be_columns = any(map(_tagged_columns, first_two)) or _num_tab_columns(first_two) > 0
     may_be_broken_jsonl = any(line.startswith("{") for line in first_two)
     return bool(_BEGINS_CONLL.match(first_two[0])) or not (may_be_columns or may_be_broken_jsonl)
@@ -172,17 +171,13 @@ def _split_columns(line: str) -> list[str]:
 
 
 def _tagged_columns(line: str) -> list[int]:
-    """Return the indices of the columns with a tag; [] for a line of one column.
-
-    The first word of a text is not a tag: sentences begin with "I" in English and "O" in Portuguese.
-    """
+    # the first word of a text is not a tag: sentences begin with "I" in English and "O" in Portuguese
     columns = _split_columns(line)
     first = 0 if "\t" in line else 1
     return [index for index in range(first, len(columns)) if _TAG.fullmatch(columns[index])]
 
 
 def _num_tab_columns(lines: Sequence[str]) -> int:
-    """Return the number of tab-separated columns if two or more lines all have the same number; 0 otherwise."""
     widths = [line.count("\t") + 1 for line in lines if line.strip(" \t")]
     is_table = len(widths) > 1 and len(set(widths)) == 1 and widths[0] > 1
     return widths[0] if is_table else 0

@@ -139,8 +139,7 @@ def read_text(path: Path, skip_mark: bool = True) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """Return `data`, which begins in line `line` of the file, as text; raise `DomainbertError` if it is not UTF-8, or
-    has a NUL character."""
+    """`line` is the number of the first line of `data` in the file."""
     try:
         text = data.decode("utf-8")
         position = data.find(b"\0")

@@ -67,5 +67,4 @@ class KnownTexts:
 
 
 def _buckets(runs: UInts) -> UInts:
-    """Return the position of each hash of a run in the filter: the highest 22 bits of the hash."""
     return runs >> np.uint64(64 - _BITS)

@@ -26,7 +26,7 @@ def words_of_text(text: str) -> list[str]:
 
 @lru_cache(_CACHE_SIZE)
 def _hash(word: str) -> int:
-    """Return a hash of 64 bits; Python's `hash` differs between processes."""
+    # Python's `hash` differs between processes
     return int.from_bytes(blake2b(word.encode(), digest_size=8).digest(), "little")
 
 

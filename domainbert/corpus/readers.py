@@ -101,10 +101,8 @@ def _columns(line: str) -> list[str]:
 
 
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
-    """Return the words of a sentence, given as (line number, columns) of each line.
-
-    Words are in the first column, in CoNLL-U (ten columns, the first numbers the words) in the second.
-    """
+    """`rows` has (line number, columns). Words are in the first column, in CoNLL-U (ten columns, the first numbers the
+    words) in the second."""
     words = [columns[0] for _, columns in rows]
     if is_word_numbering(words):
         if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
@@ -161,7 +159,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
 
 @contextmanager
 def _open_parquet(path: Path) -> Iterator[ParquetFile]:
-    """Open a Parquet file. A compressed file is first unpacked to a temporary file: Parquet needs to seek."""
+    # a compressed file is unpacked to a temporary file, because Parquet needs to seek
     from pyarrow.parquet import ParquetFile
 
     with ExitStack() as stack:

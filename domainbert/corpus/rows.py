@@ -58,7 +58,6 @@ class Rows:
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value with JSON types: tuples and arrays become lists, keys become strings."""
     if isinstance(value, Mapping):
         return {str(key): _as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

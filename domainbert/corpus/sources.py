@@ -34,17 +34,14 @@ class CorpusFile(NamedTuple):
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
     """Return the files of all sources in reading order, then the files of translations; hub datasets have no files.
 
-    `key` is the name of the setting with the sources, for messages. Raise `DomainbertError` if a source has no files.
+    `key` is the name of the setting with the sources, for messages.
     """
     files = [file.path for file in corpus_files(sources, key)]
     return files + [source.translation for source in sources if source.translation is not None]
 
 
 def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[CorpusFile]:
-    """Return the files with documents, numbered in reading order, without files of translations.
-
-    Raise `DomainbertError` if a source has no files.
-    """
+    """Return the files with documents, numbered in reading order, without files of translations."""
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
     files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _has_reader(file, source)]
@@ -65,7 +62,6 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
 
 
 def _has_reader(file: Path, source: Source) -> bool:
-    """Whether a file of a source is read: all files if the source sets a format, else files with a known suffix."""
     return source.format != "auto" or format_suffix(file) in READERS
 
 
@@ -162,7 +158,7 @@ def set_ignored_counts(report: CorpusReport, sources: Sequence[Source]) -> None:
 
 
 def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[RawDocument]:
-    """Yield the documents of a file; `name` is the path below the source, with which the ids begin."""
+    """`name` is the path below the source, with which the ids begin."""
     reader = _choose_reader(path, source, counts)
     if source.translation is not None:
         if reader is not READERS[".txt"]:
@@ -181,10 +177,7 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
 
 
 def _read_pairs(read: Callable[[Source], Iterator[tuple[str, str]]], source: Source) -> Iterator[RawDocument]:
-    """Yield `(position, text, translation)`.
-
-    `read` yields the texts under the `text_key` of a source; with the translation key in its place, the translations.
-    """
+    """Yield `(position, text, translation)`; `read` yields the texts under the `text_key` of a source."""
     translations = read(replace(source, text_key=str(source.translation_key)))
     for (position, text), (_, translation) in zip(read(source), translations, strict=True):
         yield position, text, translation
@@ -204,10 +197,6 @@ def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
 
 
 def _choose_reader(path: Path, source: Source, counts: SourceReport) -> Reader:
-    """Return the reader for a file by the format of the source, the first lines of a .txt file, or the suffix.
-
-    Counts the .txt files that are read in another format.
-    """
     if source.format != "auto":
         return READERS[".txt" if source.format == "text" else f".{source.format}"]
     suffix = format_suffix(path)
@@ -219,10 +208,6 @@ def _choose_reader(path: Path, source: Source, counts: SourceReport) -> Reader:
 
 
 def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
-    """Yield `(id, text)` of each row of a hub dataset, streamed; null is an empty text.
-
-    Raise `DomainbertError` if the dataset cannot be read, or a value is not a string or is too long.
-    """
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"

@@ -97,8 +97,7 @@ class LabelledBatches(Dataset[Batch]):
 
 
 def _split_by_tokens(items: Sequence[int], examples: Sequence[Example], max_tokens: int) -> list[list[int]]:
-    """Return the items (indices of examples) of each batch, in order. A batch has at most `max_tokens` tokens, unless
-    it is a single example."""
+    """Items of each batch, which has at most `max_tokens` tokens or is a single example."""
     batches: list[list[int]] = []
     num_tokens = max_tokens  # so that the first item begins a batch
     for item in items:

@@ -244,10 +244,7 @@ def pack_lengths(lengths: Ints, row_length: int) -> list[list[int]]:
 
 
 def _cheapest_rows(lengths: Ints) -> tuple[int, list[list[int]]]:
-    """Return the row length with the lowest cost, and the indices of the texts in each row.
-
-    Longer rows can have less padding, so that linear layers cost less; but attention costs more.
-    """
+    # longer rows can have less padding, so that linear layers cost less; but attention costs more
     if lengths.sum() <= _SHORTEST_ROW:  # all texts fit into one row
         length = _round_up(int(lengths.sum()), 8)
         return length, pack_lengths(lengths, length)

@@ -71,7 +71,6 @@ def encode_documents(
 def _chunks(
     items: Iterable[T], size: Callable[[T], int], min_size: int, max_items: float = math.inf
 ) -> Iterator[list[T]]:
-    """Yield lists of consecutive items: a list ends at a total size of `min_size`, or at `max_items` items."""
     chunk: list[T] = []
     total = 0
     for item in items:
@@ -87,8 +86,6 @@ def _chunks(
 def _encode_in_workers(
     batches: Iterable[list[Document]], tokenizer: DomainTokenizer, num_workers: int
 ) -> Iterator[EncodedBatch]:
-    """Yield the encoded batches in order. Only some batches are sent to the workers ahead of time, so that memory is
-    bounded. Raise `DomainbertError` if a worker dies."""
     # spawn, not fork: locks that the tokenizer's threads hold would never be released in a forked process
     context = multiprocessing.get_context("spawn")
     backend = tokenizer.copy_backend().to_str()
@@ -131,8 +128,8 @@ def _block_ctrl_c() -> Iterator[None]:
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
-    """Return the encoding of documents. Each document is a text, or a pair of texts: special tokens are then inserted
-    between the two texts, and each of them counts as the beginning of a word."""
+    """A document is a text, or a pair of texts: special tokens are then inserted between the two texts, and each of
+    them counts as the beginning of a word."""
     lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
     num_texts = np.array([len(texts) for texts in documents])
     if (num_texts == 1).all():
@@ -149,7 +146,7 @@ def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...
 
 
 def _encode(tokenizer: DomainTokenizer, texts: Sequence[str]) -> Encoded:
-    """Return the encoding of texts; long texts are encoded in pieces, which is faster and needs less memory."""
+    # long texts are encoded in pieces, which is faster and needs less memory
     dtype = token_dtype(tokenizer.vocab_size)
     lengths = np.zeros(len(texts), np.int64)
     # the empty first arrays are for no texts
@@ -183,7 +180,6 @@ _tokenizer: DomainTokenizer | None = None  # of a worker process
 
 
 def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Prepare a worker process: set its tokenizer, and let it end with its parent."""
     global _tokenizer
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
     allow_imports(",".join(allowed) or None)  # a user package may define the kind of the tokenizer
@@ -192,7 +188,7 @@ def _start_worker(backend: str, special_tokens: Mapping[str, str], allowed: Sequ
 
 
 def _exit_with_parent() -> None:
-    """Wait for the end of the parent process, then end this process: a killed parent cannot stop its workers."""
+    # a killed parent cannot stop its workers
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait([parent.sentinel])

@@ -73,18 +73,15 @@ class Parts:
         return np.array([part["plans"][str(length)][name] for part in self.facts])
 
     def _open_tokens(self, number: int) -> PreparedSplit:
-        """Return the token stream of a part."""
         part = self.facts[number]
         folder = f"{part['folder']}/{self.split}"
         return PreparedSplit(self._path(folder, file) for file in part["files"])
 
     def _open_plan(self, length: int, number: int) -> dict[str, Ints]:
-        """Return the plan (see `read_plan`) of the rows of `length` tokens of a part."""
         part = self.facts[number]
         return read_plan(self._path(part["folder"], part["plans"][str(length)]["file"]))
 
     def _path(self, folder: str, file: Mapping[str, Any]) -> Path:
-        """Return the local path of a file below `folder`, given as in `prepared.json`; fetch the file if necessary."""
         return self.files.path(FileFacts(f"{folder}/{file['name']}", file["bytes"], file["sha256"]))
 
 
@@ -174,8 +171,7 @@ class PartedSplit(PreparedSplit):
     def _take_from_parts(
         self, start: int, stop: int, take: Callable[[PreparedSplit, int, int], np.ndarray]
     ) -> np.ndarray:
-        """Return the results of `take` for tokens `start` to `stop` (exclusive), concatenated over their parts.
-        `take(split, start, stop)` returns an array of the tokens of a part."""
+        """Concatenate the results of `take(split, start, stop)`, an array of the tokens of a part, over the parts."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"found tokens {start} to {stop}; expected a range from 0 to {self.num_tokens}")
         first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
@@ -187,7 +183,6 @@ class PartedSplit(PreparedSplit):
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _parts_of(self, positions: Ints) -> Ints:
-        """Return the indices of the parts that contain the tokens at `positions` (N,): (N,)."""
         # the end of the stream, as the position of an empty range, is in the last part
         return np.minimum(np.searchsorted(self._stops, positions, side="right"), len(self._stops) - 1)
 

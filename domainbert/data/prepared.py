@@ -74,8 +74,6 @@ def open_prepared(
 
 
 def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
-    """Return the training and the validation split of folders, given with the content of their `prepared.json`. Each
-    split has the files of all folders."""
     alpha = _language_alpha(facts[0])
     names = [] if alpha is None else sorted({name for content in facts for name in content["languages"]["tokens"]})
     sampling = None if alpha is None else LanguageSampling(names, Languages(alpha))
@@ -88,8 +86,7 @@ def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> S
 
 
 def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
-    """Return the training and the validation split of a corpus in parts, which are at `cache.url`, at the URL in
-    `facts` (the content of `prepared.json`), or else below `folder`."""
+    """The parts are at `cache.url`, at the URL in `facts` (the content of `prepared.json`), or else below `folder`."""
     if cache is not None and cache.url is not None and facts["url"] is None:
         raise DomainbertError(f"cache.url: found {cache.url}, but {folder} has local parts; expected no cache.url")
     root = facts["url"] if cache is None or cache.url is None else cache.url
@@ -98,5 +95,4 @@ def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | 
 
 
 def _language_alpha(facts: Mapping[str, Any]) -> float | None:
-    """Return `languages.alpha` of a prepared corpus; None if it was prepared without `languages`."""
     return facts["languages"]["alpha"] if "languages" in facts else None

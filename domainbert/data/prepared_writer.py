@@ -103,14 +103,11 @@ class PreparedWriter:
         )
 
     def _close_splits(self) -> dict[str, dict[str, Any]]:
-        """Write the last batches and the metadata for `datasets`; return the facts of each split."""
         splits = {split: writer.close() for split, writer in self._splits.items()}
         write_json(self.out / "dataset_dict.json", {"splits": list(SPLITS)}, unredacted=True)
         return splits
 
     def _other_files(self, *names: str) -> list[dict[str, Any]]:
-        """Return the facts of all files except the token files (`.arrow`): `dataset_dict.json`, the files or folders
-        `names`, and the metadata of the splits."""
         files = [self.out / "dataset_dict.json"]
         for path in map(self.out.joinpath, (*names, *SPLITS)):
             inside = sorted(path.iterdir()) if path.is_dir() else [path]
@@ -185,7 +182,6 @@ class _SplitWriter:
         return {**counts, "files": self._files}
 
     def _write_batch(self) -> None:
-        """Write the collected rows as a record batch; open a shard if none is open, close the shard if it is full."""
         # columns of the record batch
         documents, input_ids, starts_word = zip(*self._rows, strict=True)
         ends = pa.array(np.cumsum([0, *map(len, input_ids)], dtype=np.int32))
@@ -213,7 +209,6 @@ class _SplitWriter:
         return self.folder / f"data-{len(self._files):05d}.arrow"
 
     def _close_shard(self) -> None:
-        """Close the open shard, if there is one, and record its facts."""
         if self._sink is not None:
             self._stream.close()
             self._sink.close()

@@ -136,7 +136,6 @@ def corpus_config(source: Sources) -> CorpusConfig:
 def _prepare_whole(
     corpus: CorpusConfig, tokenizer: DomainTokenizer, out: Path, num_workers: int, progress: Progress
 ) -> PreparedSummary:
-    """Write the corpus into one folder; return its counts."""
     report, writer = CorpusReport(), PreparedWriter(out, tokenizer, corpus.languages)
     for batch in encode_documents(read_documents(corpus, report), tokenizer, num_workers):
         writer.write(batch)
@@ -161,7 +160,6 @@ def _prepare_parts(
     num_workers: int,
     progress: Progress,
 ) -> PreparedSummary:
-    """Write one part per file, or reuse the finished part of an interrupted run; return the counts of the corpus."""
     planned = plan_parts(out, corpus, tokenizer, row_lengths)
     parts: dict[Path, dict[str, Any]] = {}  # facts by folder
     for folder in {*(out / PARTS_FOLDER).glob("[0-9]*")} - {part.folder for part in planned}:
@@ -180,8 +178,7 @@ def _prepare_parts(
 def bind_corpus(
     out: Path, corpus: CorpusConfig, tokenizer: DomainTokenizer, parts: Mapping[Path, Mapping[str, Any]]
 ) -> PreparedSummary:
-    """Combine `parts` (facts by folder) to a corpus, and return its counts. Raise `DomainbertError` if a split has no
-    document."""
+    """Combine `parts` (facts by folder) to a corpus, and return its counts."""
     bind_parts(out, tokenizer, parts)
     total = CorpusReport()
     for facts in parts.values():
@@ -193,12 +190,10 @@ def bind_corpus(
 
 
 def _with_progress(batches: Iterator[EncodedBatch], progress: Progress, note: str) -> Iterator[EncodedBatch]:
-    """Yield the batches, and show their number of tokens and `note` as progress."""
     for batch in batches:
         progress.advance(len(batch.input_ids), lambda: note)
         yield batch
 
 
 def _sum_splits(counts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    """Return the sums of documents, tokens and characters over parts, by split."""
     return {split: {name: sum(part[split][name] for part in counts) for name in _COUNTS} for split in counts[0]}

@@ -131,8 +131,7 @@ class RemoteFiles:
         return difference
 
     def _ensure_copy(self, copy: Path, file: FileFacts) -> None:
-        """Fetch the file unless there is a correct copy; fetch it a second time if the first copy is wrong. Raise
-        `DomainbertError` if the second copy is wrong, too. The caller holds the lock, because fsspec writes in
+        """Fetch the file a second time if the first copy is wrong. The caller holds the lock, because fsspec writes in
         place."""
         url = self._url_of(file.name)
         if copy.exists():
@@ -154,8 +153,7 @@ class RemoteFiles:
             print(f"{redact(url)}: {difference}; fetching it again", flush=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
-        """Delete the least recently used copies until there is room for `size` bytes, but no copy that was used in the
-        last seconds: its process may just open it. Raise `DomainbertError` if `size` exceeds the cache."""
+        # a copy that was used in the last seconds stays: its process may just open it
         max_bytes = round(self.cache.gigabytes * 1e9)
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but one file of the corpus has {size / 1e9:g} gigabytes"
@@ -171,7 +169,7 @@ class RemoteFiles:
             excess -= status.st_size
 
     def _url_of(self, name: str) -> str:
-        """Return the URL of a file; the query of an HTTP URL, which may be a signature, stays at the end."""
+        # the query of an HTTP URL, which may be a signature, stays at the end
         if not self.url.startswith(("http://", "https://")):
             return f"{self.url.rstrip('/')}/{name}"
         root, mark, query = self.url.partition("?")
@@ -179,7 +177,6 @@ class RemoteFiles:
 
 
 def _difference(copy: Path, file: FileFacts) -> str:
-    """Return a text on how a copy differs from the original; "" if it does not."""
     if (size := copy.stat().st_size) != file.bytes:
         return f"{size:,} bytes; expected {file.bytes:,}"
     digest = hash_file(copy)
@@ -187,7 +184,6 @@ def _difference(copy: Path, file: FileFacts) -> str:
 
 
 def _check_readable(url: str) -> None:
-    """Raise `DomainbertError` if no installed package reads URLs of this protocol."""
     import fsspec
 
     try:
@@ -201,9 +197,7 @@ def _check_readable(url: str) -> None:
 
 
 def _fetch(url: str, copy: Path, size: int) -> None:
-    """Fetch a file of `size` bytes from a URL to the path `copy`; try again after temporary errors. Raise
-    `DomainbertError` if it fails. The rest of a longer file is not read; the copy is then too long.
-    """
+    """The rest of a file longer than `size` is not read; the copy is then too long."""
     from fsspec.callbacks import Callback
     from fsspec.core import url_to_fs
 

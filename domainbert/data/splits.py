@@ -157,7 +157,6 @@ class PreparedCorpus:
 
 
 def _language_indices(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> np.ndarray:
-    """Return the index of the language of each document in `names`: (documents,)."""
     languages = [np.zeros(0, np.int64)]  # concatenate needs an array
     for batch in batches:
         column = batch.column("language").dictionary_encode()
@@ -167,7 +166,7 @@ def _language_indices(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -
 
 
 def _read_batches(path: Path) -> list[pa.RecordBatch]:
-    """Return the record batches of an Arrow file as views of the mapped file."""
+    # the record batches are views of the mapped file
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return list(stream)
@@ -183,7 +182,6 @@ def _bits(column: pa.ListArray) -> np.ndarray:
 
 
 def _unpack_bits(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
-    """Return bits `start` to `stop` (exclusive) of bytes as booleans."""
     first_byte, end_byte = start // 8, -(-stop // 8)
     unpacked = np.unpackbits(bits[first_byte:end_byte], bitorder="little")
     return unpacked[start - 8 * first_byte : stop - 8 * first_byte].view(np.bool_)
@@ -237,8 +235,6 @@ def plan_rows(
 
 
 def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    """Return the row of each item, (items,). The items of each group are packed separately by `best_fit_decreasing`;
-    `lengths` and `groups` are (items,)."""
     rows, num_rows = np.empty_like(lengths), 0
     for group in np.unique(groups):
         selected = groups == group

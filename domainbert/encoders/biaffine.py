@@ -104,5 +104,5 @@ class Biaffine(nn.Module):
 
 
 def _append_one(values: Tensor) -> Tensor:
-    """Append 1 to the values (..., W), so that a product with a matrix includes a bias."""
+    # a product with a matrix then includes a bias
     return functional.pad(values, (0, 1), value=1.0)

@@ -131,8 +131,6 @@ class EncoderConfig(ABC):
         require(width % heads == 0, f"{self._field('hidden_size')}: {message}")
 
     def _field(self, size: str) -> str:
-        """Return the name of the attribute with a size of `Sizes`: the name in `size_fields`, or the name of the size
-        if there is no such attribute."""
         field = self.size_fields.get(size, size)
         return field if hasattr(self, field) else size
 
@@ -338,11 +336,7 @@ class HeadConfig:
 
     @classmethod
     def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
-        """Return the configuration of a head in a `config.json`; keys of other kinds of head are ignored.
-
-        Raises:
-            DomainbertError: a value is invalid, or a size of a biaffine head is missing.
-        """
+        """Return the configuration of a head in a `config.json`; keys of other kinds of head are ignored."""
         hints = _HEAD_OPTIONS.get(kind, {})
         return cls(kind, **{name: read_field(values, _PREFIX + name, hint) for name, hint in hints.items()})
 

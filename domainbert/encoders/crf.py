@@ -62,7 +62,6 @@ class Crf(nn.Module):
         self.allowed_last = torch.tensor([not flag for flag in is_open])
 
     def _allowed_on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """Return `allowed_first` (C,), `allowed` (C, C) and `allowed_last` (C,) on a device, cached."""
         if device not in self._allowed:
             masks = (self.allowed_first, self.allowed, self.allowed_last)
             first, allowed, last = (mask.to(device) for mask in masks)

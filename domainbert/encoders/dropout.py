@@ -79,7 +79,6 @@ def _drop_on_cpu(values: Tensor, rate: float) -> Tensor:
 
 @functools.cache
 def _bits_of_float(value: float, dtype: torch.dtype) -> int:
-    """Return the bits of `value` as a 16-bit floating-point number of type `dtype`, read as an int16."""
     return int(torch.tensor(value, dtype=dtype).view(torch.int16))
 
 

@@ -171,6 +171,5 @@ def _registered() -> dict[str, type[EncoderConfig]]:
 
 
 def _in_own_folder(cls: type[EncoderConfig]) -> bool:
-    """Return whether a class is defined in a folder with the name of its family (with _ for -)."""
     folder = cls.__module__.rpartition(".")[0].rpartition(".")[2]
     return bool(folder) and folder == cls.model_type.replace("-", "_")

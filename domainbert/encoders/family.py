@@ -160,7 +160,7 @@ class NativeFamily(Family[C]):
         return f"encoder.{name}", "head.bias"
 
     def _without_weights(self, config: C) -> Encoder:
-        """Return an encoder for reading the names of parameters, which do not depend on the vocabulary."""
+        # the names of parameters do not depend on the vocabulary
         with shapes_only():
             return self.encoder(config, VocabularyFacts(size=1, pad_id=0))
 

@@ -242,7 +242,7 @@ def choose_kernel(
 
 
 def _has_flash(device: torch.device) -> bool:
-    """Return whether torch's flash attention is available on this device in the precision of autocast."""
+    # flash attention needs the 16 bits of autocast
     if device.type != "cuda" or not torch.is_autocast_enabled("cuda"):
         return False
     return torch.get_autocast_dtype("cuda") in (torch.bfloat16, torch.float16) and has_flash(device.index)
@@ -316,7 +316,6 @@ def _variable_length_attention(
     scale: float | None,
     dropout: float,
 ) -> Tensor:
-    """Return the result of flash attention within the texts of a batch: (B, heads, S, D) each -> (B, heads, S, D)."""
     batch, heads, length, width = query.shape
     query, key, value = (part.transpose(1, 2).flatten(0, 1) for part in (query, key, value))  # each (B * S, heads, D)
     assert segments.boundaries is not None

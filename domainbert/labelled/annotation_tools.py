@@ -76,10 +76,8 @@ def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolR
 
 
 def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
-    """Return the entities of a Label Studio task, which is one text; None if the annotator has not annotated it.
-
-    Without `format.annotator`, all annotators count; raise `DomainbertError` if two annotations differ.
-    """
+    """None if the annotator has not annotated the text. Without `format.annotator`, all annotators count, and must
+    agree."""
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError("no object under 'data'; expected Label Studio's export in the format JSON, not JSON-MIN")
     raise_problems(
@@ -107,7 +105,6 @@ def _as_set(entities: list[Row]) -> set[tuple[str, str, str]]:
 
 
 def _annotator_names(annotation: Row) -> list[str]:
-    """Return the annotator's id and, if present, e-mail address; ["somebody"] if neither is present."""
     annotator = annotation.get("completed_by")
     names = [annotator.get("id"), annotator.get("email")] if isinstance(annotator, dict) else [annotator]
     return [str(name) for name in names if name is not None] or ["somebody"]
@@ -187,7 +184,6 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
 
 
 def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[str]) -> Row | None:
-    """Return the entity in a line of an .ann file; None for other annotations, which are counted in `left_out`."""
     if not line.strip():
         return None
     if line[0] in _OTHERS:

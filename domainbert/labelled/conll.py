@@ -217,7 +217,6 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
 
 
 def _column_names(header: str) -> list[str]:
-    """Return the names in a header line, which may begin with `# global.columns =`, as in CoNLL-U Plus."""
     return re.split(r"[ \t]+", _GLOBAL_COLUMNS.sub("", header).strip(" \t"))
 
 
@@ -233,8 +232,6 @@ def detect_columns(rows: Sequence[Line], names: list[str] | None = None) -> Colu
 
 
 def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Row]:
-    """Return the columns of each line; raise `DomainbertError` for lines without `expected.width` non-empty columns,
-    with a carriage return or with a byte order mark."""
     problems = Problems(str(path))
     rows: list[Row] = []
     for line_number, line in lines:
@@ -259,11 +256,8 @@ def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Ro
 
 
 def _check_breaks(path: Path, rows: Sequence[Row], word_column: int) -> None:
-    """Raise `DomainbertError` for Unicode line breaks (U+2028, form feed, ...) outside the column of the words.
-
-    In a word, a line break is data, and other columns such as the lemma may repeat it. Elsewhere it was meant to end
-    the line, and the words after it would be lost.
-    """
+    # in a word, a line break is data, and other columns such as the lemma may repeat it; elsewhere it was meant to end
+    # the line, and the words after it would be lost
     problems = Problems(str(path))
     for line, columns in rows:
         for index, column in enumerate(columns):
@@ -273,7 +267,6 @@ def _check_breaks(path: Path, rows: Sequence[Row], word_column: int) -> None:
 
 
 def _check_marks(path: Path, lines: Iterable[Line]) -> None:
-    """Raise `DomainbertError` if a -DOCSTART- line contains a Unicode line break."""
     problems = Problems(str(path))
     for line_number, line in lines:
         if _DOCSTART.match(line) and (match := _BREAK.search(line)):  # words after it would be ignored with this line

@@ -155,7 +155,6 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
 
 
 def _is_content(value: object, only_words: bool) -> bool:
-    """Whether a value is a list of words or, unless `only_words`, a text or a `Composite`."""
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return all(isinstance(word, str) for word in value)
     return not only_words and isinstance(value, (str, Composite))

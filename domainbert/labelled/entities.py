@@ -158,8 +158,7 @@ def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
 
 
 def _check_tags(path: Path, marks: Sequence[Mark], rows: Sequence[TaggedRows]) -> None:
-    """Raise one `DomainbertError` for all tags that `split_tag` rejects, or before for all entities at `-DOCSTART-`:
-    these lines are not words, so the entities would be lost."""
+    # -DOCSTART- lines are not words, so their entities would be lost
     problems = Problems(str(path))
     for mark in marks:
         if mark.tag is not None and _ENTITY_TAG.match(mark.tag):

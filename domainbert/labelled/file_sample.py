@@ -97,7 +97,7 @@ def _table_sample(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line]
 
 
 def _is_one_object(first_lines: Sequence[str]) -> bool:
-    """Whether the first JSON line is the whole file: an object with a `data` list, as SQuAD on one line."""
+    """Whether the first JSON line is the whole file, as SQuAD on one line."""
     try:
         line: Row = next((json.loads(line) for line in first_lines if line.strip().startswith("{")), {})
     except (ValueError, RecursionError):
@@ -113,7 +113,7 @@ def _parse_json(lines: Iterable[Line]) -> Any:
 
 
 def _read_table(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line], quoted: bool) -> tuple[list[Row], bool]:
-    """Return the first rows of a CSV or TSV file, and whether all of them are valid."""
+    """First rows, and whether all of them are valid."""
     problems = Problems(str(path))
     rows = csv_rows(path, lines, DELIMITERS[kind], problems, quoted)
     _, header = next(rows, (1, []))
@@ -121,10 +121,6 @@ def _read_table(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line], 
 
 
 def _read_columns(lines: Iterable[Line]) -> list[list[str]]:
-    """Return the columns of the lines that have the most frequent number of columns.
-
-    Return [] if this number is 1, or if more than a few lines have another number (`_SAME_WIDTH`).
-    """
     content = [
         (number, line)
         for number, line in islice(lines, _MAX_LINES)
@@ -168,7 +164,6 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
 
 
 def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
-    """Yield the tags of all rows as text; a number that is an index of the list `names` becomes the name."""
     for row in rows:
         values = row.get(key)
         for value in values if isinstance(values, list) else []:

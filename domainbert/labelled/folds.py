@@ -95,12 +95,11 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
 
 
 def _units(labelled: Labelled[Any]) -> list[Unit]:
-    """Return the units of all files of a set; a set of one file has no `parts`."""
+    # a set of one file has no `parts`
     return list(chain(*(file.units() for file in labelled.parts or [labelled])))
 
 
 def _format_size(name: str, num_units: int, num_groups: int) -> str:
-    """Format the size of the set `name` for a message, with the number of groups if units must stay together."""
     size = f"{name} has {counted(num_units, 'documents')}"
     if num_groups == num_units:
         return size
@@ -111,10 +110,7 @@ def _format_size(name: str, num_units: int, num_groups: int) -> str:
 def _build_folds(
     labelled_set: LabelledSet, labelled: Labelled[Any], fold_of: Sequence[int], num_folds: int
 ) -> list[Fold]:
-    """Return the folds, with the training and validation part of every file of the set.
-
-    `fold_of` has, for the units of all files in order, the index of the fold that validates on the unit.
-    """
+    """`fold_of` has, for the units of all files in order, the index of the fold that validates on the unit."""
     folds = [Fold([], []) for _ in range(num_folds)]
     remaining = iter(fold_of)
     for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):  # one file: no `parts`
@@ -158,7 +154,6 @@ class _FileDivider:
         return lines
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
-        """Return the lines before the first unit, then the lines of the chosen units; "" if no unit is chosen."""
         if not chosen:
             return ""
         starts = [*(unit.line - 1 for unit in self.units), len(lines)]
@@ -171,7 +166,7 @@ class _FileDivider:
 
 
 def _json_line(row: Row) -> str:
-    """Return a row as a line of JSONL; keys that no task reads may have half a surrogate pair, which is escaped."""
+    # keys that no task reads may have half a surrogate pair, which is escaped
     line = json.dumps(row, ensure_ascii=False, default=str)
     return f"{line if is_unicode(line) else json.dumps(row, default=str)}\n"
 
@@ -202,7 +197,7 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
 
 
 def _with_label_names(rows: str, first_row_of_file: str) -> str:
-    """Return the text of JSONL rows whose first row has the label names of the first row of the file, if it has any."""
+    """Give the first of the rows the label names of the first row of the file, if it has any."""
     first_line, _, other_lines = rows.partition("\n")
     names, row = json.loads(first_row_of_file).get(NAMES_KEY), json.loads(first_line)
     if row.pop(NAMES_KEY, None) == names:
@@ -274,10 +269,10 @@ def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
 
 
 def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:
-    """Return the index of the fold of each unit; units of a group are in the same fold.
+    """Index of the fold of each unit; `groups` are from `_group_units`.
 
-    `groups` are from `_group_units`: the index of the first unit of each unit's group. Groups are shuffled, sorted by
-    the stratum of their first unit and dealt out, so that the folds' counts of a stratum differ by at most one group.
+    Groups are shuffled, sorted by the stratum of their first unit and dealt out, so that the folds' counts of a stratum
+    differ by at most one group.
     """
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)
@@ -288,7 +283,7 @@ def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: in
 
 
 def _write_if_changed(path: Path, text: str) -> None:
-    """Write a file unless it already has this content: trials of other workers may be reading it."""
+    # trials of other workers may be reading the file
     if not path.is_file() or path.read_bytes() != text.encode():
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)

@@ -129,15 +129,12 @@ def row_keys(sample: Sample) -> RowKeys | None:
 
 
 def _present_values(sample: Sample, key: str) -> list[Any]:
-    """Return the values of a key, without missing values: the reader of the task reports these rows."""
+    # the reader of the task reports rows with a missing value
     return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    """Return the key of the text, and the key of the second text of pairs or None.
-
-    Options set the keys; without options, usual names decide, then the number of words of each column.
-    """
+    """Keys of the text and of the second text of pairs (or None), from options, usual names, or the number of words."""
     text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     for option in ("text_key", "text_pair_key", "label_key"):
         key = sample.options.get(option)
@@ -170,10 +167,6 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
 
 
 def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
-    """Return the key of the labels: the option, a usual name, or the only key whose values may be labels.
-
-    Raise `DomainbertError` if no key or several keys are possible.
-    """
     if "label_key" in sample.options:
         return sample.options["label_key"]
     other_keys = (key for key in sample.rows[0] if key not in (*text_keys, NAMES_KEY))
@@ -194,7 +187,7 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
 
 
 def _or_header(sample: Sample) -> str:
-    """Return the advice to add a header, for tables, whose first line may be a row; "" for other files."""
+    # the first line of a table may be a row
     return ", or add a header" if sample.kind in ("csv", "tsv") else ""
 
 
@@ -210,5 +203,4 @@ def _may_be_labels(values: Sequence[Any]) -> bool:
 
 
 def _is_label(value: Any) -> bool:
-    """Whether a value is a string or a number; false for `true`, which Python counts as a number."""
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)

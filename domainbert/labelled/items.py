@@ -255,7 +255,6 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
 
 
 def _same_unicode(label: str, other: str) -> str:
-    """Return the end of a message about two labels that look the same, but differ in Unicode."""
     return f"expected one Unicode form: found {label!a} here and {other!a} there; convert all labels to NFC"
 
 

@@ -89,10 +89,8 @@ def _check_names(names: Any, source: str) -> list[str]:
 
 
 def _read_names(path: Path) -> Any:
-    """Return the list in a JSON file of names: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with `id2label`.
-
-    A JSON value other than an object is returned unchanged.
-    """
+    """The file has a list, `{"0": name}`, `{name: 0}`, or is a `config.json` with `id2label`. Another JSON value is
+    returned unchanged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -145,9 +145,6 @@ def read_texts(
         format: keys or columns of text and label.
         item: builds an item from the fields of a `TextItem`, the value of the label and the line. Raises
             `DomainbertError` for an invalid label.
-
-    Raises:
-        DomainbertError: the format cannot be detected; a row without text or label; no text; an error of `item`.
     """
     source, key = TextRows(file, format), format.label_key
 

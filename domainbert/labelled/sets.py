@@ -197,7 +197,7 @@ def _check_names(files: Sequence[Labelled[Any]]) -> None:
 
 
 def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
-    """Return the items of several files as one set, named by their common folder, with distinct document indices."""
+    # the joined files need distinct document indices
     _check_names(parts)
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
     items: list[Any] = []
@@ -282,10 +282,7 @@ class _NamedRows:
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
-    """Return a function that replaces class numbers by names in a value of a feature; None if it has no classes.
-
-    None, a missing value, is returned unchanged.
-    """
+    """None if the feature has no classes. The function returns None, a missing value, unchanged."""
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):

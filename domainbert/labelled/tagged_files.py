@@ -93,7 +93,6 @@ class TaggedFile(SentenceFile[AnySentence]):
 
     @cached_property
     def _document_names(self) -> dict[int, str]:
-        """Return document names by the index of their mark; {} unless all names are distinct and non-empty."""
         names = [mark.name for mark in self.marks]
         distinct = len(set(names)) == len(names) and all(names)
         return dict(enumerate(names)) if distinct else {}

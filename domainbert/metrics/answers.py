@@ -60,7 +60,7 @@ def score_answer(predicted: str, gold: Sequence[str], version_2: bool) -> Answer
 
 
 def _f1(predicted: Sequence[str], gold: Sequence[str], version_2: bool) -> float:
-    """Return the F1 of the words of two answers. Two empty answers score 1 in SQuAD 2.0, and 0 in SQuAD 1.1."""
+    # two empty answers score 1 in SQuAD 2.0, and 0 in SQuAD 1.1
     if version_2 and not (predicted and gold):
         return float(predicted == gold)
     common = sum((Counter(predicted) & Counter(gold)).values())

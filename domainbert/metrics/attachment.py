@@ -47,10 +47,8 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
 
 
 def _ratio_of(row: int, column: int) -> SummedStatistic:
-    """Return a function that computes a share from counts (..., 3, 3) of `count_arcs`.
-
-    It divides `column` of `row` by the first column of the row, the number of words or trees; 0 if this number is 0.
-    """
+    """Divide `column` of `row` of the counts (..., 3, 3) of `count_arcs` by the first column, the number of words or
+    trees; 0 if this number is 0."""
 
     def share(counts: NDArray[Any]) -> FloatArray:
         correct, total = counts[..., row, column], counts[..., row, 0]
@@ -86,7 +84,6 @@ def count_by_length(gold: Trees, predicted: Trees) -> IntArray:
 
 
 def _length_slice(arc: tuple[int, int, int]) -> int:
-    """Return the index in `LENGTHS` of an arc (sentence, word, head)."""
     _, word, head = arc
     if head == 0:
         return 0  # "root"
@@ -94,10 +91,6 @@ def _length_slice(arc: tuple[int, int, int]) -> int:
 
 
 def _arc_sets(gold: Trees, predicted: Trees) -> tuple[set[_PlacedArc], set[_PlacedArc]]:
-    """Return the sets of all gold arcs and of all predicted arcs.
-
-    Raise `ValueError` if gold and prediction have different numbers of sentences or words.
-    """
     gold_arcs: set[_PlacedArc] = set()
     arcs: set[_PlacedArc] = set()
     for sentence, (gold_tree, tree) in enumerate(zip(gold, predicted, strict=True)):

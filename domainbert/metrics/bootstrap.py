@@ -170,7 +170,7 @@ def _draw_units(
 
 
 def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
-    """Return the score of each draw and seed (draws, seeds), from counts (rows, seeds, ...); NaN if no row is drawn."""
+    """Scores (draws, seeds), from counts (rows, seeds, ...); NaN if no row is drawn."""
     if isinstance(statistic, WeightedStatistic):
         scores = np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
     else:

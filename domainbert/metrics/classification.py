@@ -115,7 +115,6 @@ def count_labels(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
 
 
 def _label_ids(used: Collection[str], labels: Sequence[str]) -> dict[str, int]:
-    """Return the index of each of `labels`; raise `ValueError` if a used label is not among them."""
     if unknown := set(used).difference(labels):
         raise ValueError(f"labels: found {list(labels)}; expected also {sorted(unknown)}, as in gold or predicted")
     return {label: number for number, label in enumerate(labels)}

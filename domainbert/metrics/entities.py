@@ -200,7 +200,6 @@ def count_by_length(gold: SentenceSpans, predicted: SentenceSpans) -> IntArray:
 
 
 def _length_slice(entity: tuple[int, Span]) -> int:
-    """Return the index in `LENGTHS` of an entity (sentence, span)."""
     start, end, _ = entity[1]
     return int(np.searchsorted(_MAX_WORDS, end - start))
 
@@ -222,7 +221,6 @@ def count_by_novelty(
 
 
 def _entity_set(spans: SentenceSpans) -> set[tuple[int, Span]]:
-    """Return all entities, each with the index of its sentence."""
     return {(sentence, span) for sentence, sentence_spans in enumerate(spans) for span in sentence_spans}
 
 

@@ -132,7 +132,6 @@ def _are_tags(sentence: Sequence[Any]) -> bool:
 
 
 def _as_spans(sentence: Sequence[Any]) -> list[Span]:
-    """Return the spans of a sentence that is given by its tags or by its spans."""
     if not _are_tags(sentence):
         return sorted((int(start), int(end), name) for start, end, name in sentence)
     for tag in set(sentence):

@@ -264,7 +264,6 @@ class RegressionScores(StoredRows):
 
 
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
-    """Return the counts (classes, 3) of tp, fp, fn, summed over the texts."""
     class_ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
     if len(class_ids) != len(gold_ids):
         raise DomainbertError(f"predicted: found length {len(class_ids):,}; expected {len(gold_ids):,}, as in gold")
@@ -272,7 +271,6 @@ def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> I
 
 
 def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
-    """Return the ids of classes given by name or id (N,); raise `DomainbertError` for an unknown name or id."""
     values = _as_numpy(classes)
     if values.dtype.kind == "O":  # such as names in a column of pandas
         values = np.asarray(values.tolist())

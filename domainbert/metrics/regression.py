@@ -95,13 +95,11 @@ def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:
 
 
 def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
-    """Return the variance of n values from their sum and the sum of their squares; 0 if it is a rounding error."""
     variance = squares / n - (total / n) ** 2
     return np.where(variance > _ROUNDING * squares / n, variance, 0.0)
 
 
 def _correlation(covariance: FloatArray, gold_variance: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the correlations of these covariances and variances, from -1 to 1; 0 if a variance is 0."""
     root = np.sqrt(gold_variance) * np.sqrt(variance)
     return np.asarray(np.divide(covariance, root, out=np.zeros_like(root), where=root > 0)).clip(-1, 1)
 

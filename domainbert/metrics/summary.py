@@ -215,10 +215,6 @@ def _add_intervals(
     prefix: str,
     draws: Mapping[str, FloatArray],
 ) -> None:
-    """Add the intervals and differences of the score `name`, under keys with a prefix.
-
-    `draws` are the scores of each system in all resamples.
-    """
     for system, summary in summaries.items():
         summary[f"{prefix}interval"] = None if summary[name] is None else list(interval(draws[system]))
     for pair in paired:
@@ -254,10 +250,8 @@ def collapse_warnings(
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Return the mean of values: of numbers, or of nested dicts by key.
-
-    Equal values of any type are returned unchanged. If a value is None, the mean is None.
-    """
+    """Mean of numbers, or of nested dicts by key; None if a value is None. Equal values of any type are returned
+    unchanged."""
     first = values[0]
     if isinstance(first, dict):
         return {key: _mean([value[key] for value in values]) for key in first}

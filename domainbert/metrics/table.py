@@ -179,7 +179,6 @@ def confusion_lines(systems: SystemScores) -> list[str]:
 
 
 def _confusion_table(name: str, labels: Sequence[str], counts: Sequence[Sequence[float]]) -> list[str]:
-    """Return the lines of a confusion matrix; with many labels, a reference to `metrics.json` instead."""
     if len(labels) > _MAX_LABELS:
         return [f"{name}: metrics.json has the confusion matrix of the {len(labels):,} labels"]
     template = "{:,.0f}" if all(float(count).is_integer() for row in counts for count in row) else "{:,.1f}"

@@ -206,11 +206,10 @@ def read_head(folder: Path) -> dict[str, Any]:
 
 
 def _results(head: Mapping[str, Any]) -> list[Any]:
-    """Return the scores in a header; [] if it has none, or not in the hub's form."""
     try:
         return list(head["model-index"][0]["results"])
     except (KeyError, IndexError, TypeError):
-        return []
+        return []  # no scores, or not in the form of the hub
 
 
 def _is_list_of_texts(value: Any) -> bool:
@@ -218,6 +217,5 @@ def _is_list_of_texts(value: Any) -> bool:
 
 
 def _hub_name(folder: Path) -> str | None:
-    """Return the name on the hub, without a revision, of a model in the hub's cache; None for other folders."""
     name = model_name(folder)
     return name.removeprefix("hub:").partition("@")[0] if name.startswith("hub:") else None

@@ -158,7 +158,6 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 
 
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
-    """Return the vocabulary size; raise `DomainbertError` if it is not valid, or not above the id of the padding."""
     size: int = read_field(fields, "vocab_size", PositiveInt)
     pad = config.pad_token_id
     require(pad < size, f"pad_token_id: found {pad}; expected an id below vocab_size, which is {size:,}")
@@ -188,7 +187,6 @@ def need_weights(folder: ModelFolder) -> None:
 
 
 def _onnx_without_weights(folder: Path) -> Path | None:
-    """Return the ONNX file of a folder without other weights; None if there is no ONNX file or there are weights."""
     weights = [*folder.glob("model*.safetensors*"), *folder.glob("pytorch_model*.bin*")]
     return folder / ONNX_FILE if (folder / ONNX_FILE).is_file() and not weights else None
 
@@ -220,7 +218,7 @@ def best_seed_folder(path: Path) -> Path:
 
 
 def read_seeds(path: Path) -> dict[str, Any]:
-    """Return the content of `seeds.json` in a `finetune` folder; raise `DomainbertError` if changed or unreadable."""
+    """Return the content of `seeds.json` in a `finetune` folder, which must be unchanged."""
     check_outputs_unchanged(path, "seeds.json")
     seeds: dict[str, Any] = read_json(path / "seeds.json", "the seeds.json that finetune writes")
     return seeds

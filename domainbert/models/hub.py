@@ -71,12 +71,7 @@ def push_to_hub(
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """Return the paths of the files of a model folder by name.
-
-    Raises:
-        DomainbertError: there is no model folder, or it has no weights, no tokenizer, or files that were changed since
-            a stage wrote them.
-    """
+    """Return the paths of the files of a model folder by name."""
     model = open_model(folder)
     model.tokenizer()  # for its errors
     patterns = ["config.json", CARD, *TOKENIZER_FILES, *_EXPORTED]
@@ -88,6 +83,5 @@ def model_files(folder: Path) -> dict[str, Path]:
 
 
 def _reason(error: Exception) -> str:
-    """Return an error of the hub's client as one sentence."""
     status: int = getattr(getattr(error, "response", None), "status_code", 0)
     return _REASONS.get(status, " ".join(str(error).split()))

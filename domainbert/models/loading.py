@@ -71,7 +71,7 @@ def load_encoder(path: Path | ModelFolder) -> tuple[EncoderWithHead, ModelFolder
 def _read_model(
     path: Path | ModelFolder, head: HeadConfig | str, labels: Sequence[str], dropout: float | None
 ) -> tuple[EncoderWithHead, ModelFolder, list[str], list[str]]:
-    """Load a model as `load_model` does; return its results and the messages to print."""
+    """Results of `load_model`, and the messages to print."""
     folder = open_model(path)
     need_weights(folder)
     config = folder.config.with_dropout(dropout)
@@ -227,7 +227,6 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
 
 
 def _all_names(config: EncoderConfig, kinds: Sequence[str | None]) -> set[str]:
-    """Return the Hugging Face names of all tensors of models with these kinds of heads."""
     return {name for kind in kinds for names in name_map(config, kind).values() for name in names}
 
 
@@ -257,7 +256,6 @@ def non_finite_problem(tensors: Mapping[str, Tensor]) -> str | None:
 
 
 def _read_file(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file; raise `DomainbertError` if a value is not finite."""
     tensors = _load_file(file)
     if problem := non_finite_problem(tensors):
         raise DomainbertError(f"{file}: {problem}; expected the weights of a model whose training did not diverge")
@@ -281,7 +279,6 @@ def _load_file(file: Path) -> dict[str, Tensor]:
 
 
 def _read_shards(index: Path) -> dict[str, Tensor]:
-    """Return the tensors of all files that an index names."""
     try:
         file_by_tensor: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(file_by_tensor.values()))
@@ -302,5 +299,4 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
 
 
 def _missing_weights(names: Sequence[str]) -> str:
-    """Return the problem, for an error message, that the files of a model lack weights."""
     return f"found no weights named {', '.join(names[:5])} ({len(names)} missing); expected a complete model"

@@ -95,7 +95,6 @@ def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[
 
 
 def _sum_by_key(keys: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct keys, sorted, and the sum of the counts of each."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")
@@ -136,7 +135,7 @@ def _positive_pmi(
 
 
 def _to_csr(matrix: Tensor) -> Tensor:
-    """Convert a sparse matrix to CSR, whose products take a quarter of the time."""
+    # products with CSR take a quarter of the time
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse")  # torch warns that CSR is in beta
         return matrix.to_sparse_csr()
@@ -144,7 +143,7 @@ def _to_csr(matrix: Tensor) -> Tensor:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Context manager that lets torch use one thread: sums have the same order on all machines and processes."""
+    # with one thread, sums have the same order on all machines and in all processes
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -111,8 +111,7 @@ def similarity_mixing(origins: Sequence[Origin], embeddings: Tensor) -> Mixing:
 
 
 def _weights_by_old_id(row: Tensor, shared: Sequence[int], origins: Sequence[Origin]) -> dict[int, float]:
-    """Convert weights of shared entries (shared,) to weights by old id; two shared entries may be copies of the same
-    old entry ("Bank", "bank")."""
+    # two shared entries may be copies of the same old entry ("Bank", "bank")
     weights: dict[int, float] = {}
     for index in row.nonzero().flatten().tolist():
         old = origins[shared[index]].pieces[0]

@@ -86,8 +86,7 @@ class SampleData:
         return Random(f"{self._seed}/{part}")
 
     def _writer(self, task: str, split: str, memory: Memory | None = None) -> Writer:
-        """Return the writer of a labelled set, which repeats entities of `memory` if given. Only validation and test
-        text has held-out words."""
+        # only validation and test text has held-out words
         held_out_share = 0.0 if split == "train" else HELD_OUT_SHARE[task]
         return Writer(self._rng(f"{task}/{split}"), self._vocabulary, held_out_share, memory, NER_RECALL)
 
@@ -110,7 +109,6 @@ class SampleData:
         return LabelledText(" ".join(map(natural_text, sentences)), label)
 
     def _new_sentence(self, writer: Writer, rule: str, is_labelled: bool = False) -> Sentence:
-        """Return a sentence that is in no labelled set so far; `is_labelled` adds it to the labelled sentences."""
         for _ in range(_ATTEMPTS):
             sentence = writer.write_sentence(rule)
             text = natural_text(sentence)

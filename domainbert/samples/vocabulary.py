@@ -54,15 +54,12 @@ def _split_lists(lists: dict[str, str]) -> dict[str, tuple[str, ...]]:
 
 
 def _halve(words: tuple[str, ...], rng: Random) -> dict[Half, tuple[str, ...]]:
-    """Divide words at random into two halves, and return both and all words. The familiar half has the odd word."""
     shuffled = rng.sample(words, len(words))
     middle = (len(words) + 1) // 2
     return {"familiar": tuple(shuffled[:middle]), "held_out": tuple(shuffled[middle:]), "all": words}
 
 
 def _invent_names(syllables: dict[str, tuple[str, ...]], rng: Random) -> dict[str, tuple[str, ...]]:
-    """Return distinct invented names for each list of `NAME_COUNTS`; each name has a start, a middle and an end
-    syllable."""
     possible_names = {"".join(parts).capitalize() for parts in product(*syllables.values())}
     # sorted: the order of a set is not the same in every process
     names = iter(rng.sample(sorted(possible_names), sum(NAME_COUNTS.values())))

@@ -138,21 +138,16 @@ class Writer:
         return tokens
 
     def _choose_half(self) -> Half:
-        """Return the half of the words for a new phrase: "held_out" with the probability `held_out_share`, otherwise
-        "familiar"; "all" words if `held_out_share` is None."""
         if self._held_out_share is None:
             return "all"
         return "held_out" if self._rng.random() < self._held_out_share else "familiar"
 
     def _recall_entity(self, name: str, half: Half) -> Sentence | None:
-        """Return an entity of `memory` with the probability `recall`, otherwise None; always None for a phrase with
-        held-out words, or if `memory` has no entities of the rule."""
         if half == "held_out" or name not in self._memory or self._rng.random() >= self._recall:
             return None
         return self._rng.choice(self._memory[name])
 
     def _compose_phrase(self, name: str, source: WordSource) -> Sentence:
-        """Return new tokens for a rule of phrases or a list of words, without tags."""
         if name in self._grammar["phrases"]:
             return self._expand_rule(self._rng.choice(self._grammar["phrases"][name]), source)
         return _untagged(self._rng.choice(self._vocabulary.words(name, *source)))
@@ -173,7 +168,6 @@ def _untagged(text: str) -> Sentence:
 
 
 def _tagged(tokens: Sentence, label: str | None) -> Sentence:
-    """Return tokens with the IOB2 tags of one entity; unchanged without a label."""
     if label is None:
         return tokens
     return [Token(token.word, f"{'I' if index else 'B'}-{label}") for index, token in enumerate(tokens)]

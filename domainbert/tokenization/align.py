@@ -49,7 +49,6 @@ def align_words(tokenizer: DomainTokenizer, words: Sequence[Sequence[str]]) -> l
     A name of a mark, such as -LRB-, is encoded as the mark, which raw text has.
     Punctuation divides a word into several pre-tokens; the result marks the first piece of each pre-token.
     A word without pieces (only control characters) becomes [UNK], so that it can be labelled and counted.
-    Raise `DomainbertError` for an unpaired surrogate.
     """
     words = [[TREEBANK.get(word, word) for word in sentence] for sentence in words]
     texts = [" ".join(sentence) for sentence in words]
@@ -71,7 +70,7 @@ def align_text(tokenizer: DomainTokenizer, texts: Sequence[str]) -> list[Aligned
 
     Characters that BERT drops (spaces, control characters, a mark after a space) do not belong to a word. Pieces of
     such characters belong to the previous word, or are dropped before the first word. Words that share a piece are
-    merged. Raise `DomainbertError` for an unpaired surrogate.
+    merged.
     """
     encodings = tokenizer.encode_with_offsets(texts)
     words = _basic_words_of(tokenizer, texts, encodings)
@@ -96,7 +95,7 @@ def _basic_words_of(
 def _align_text(
     tokenizer: DomainTokenizer, text: str, encoding: Encoding, words: Sequence[tuple[int, int]]
 ) -> AlignedText:
-    """Return the pieces of a text with its words; `words` are the spans of its `basic_words`."""
+    """`words` are the spans of the `basic_words` of the text."""
     word_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in words])
     num_dropped = _num_pieces_before_words(word_of, encoding.word_ids)
     first_word = next((word for word in word_of if word >= 0), 0)
@@ -122,7 +121,6 @@ def _num_pieces_before_words(word_of: Sequence[int], pretoken_of: Sequence[int |
 
 
 def _is_first_of_run(values: Sequence[Any]) -> list[bool]:
-    """Return whether each value differs from the previous value; True for the first."""
     return [not index or value != values[index - 1] for index, value in enumerate(values)]
 
 
@@ -150,7 +148,6 @@ def basic_words(texts: Sequence[str]) -> list[list[tuple[int, int]]]:
     """Return the spans (characters, end exclusive) of the words of each text, independent of a vocabulary.
 
     Texts are cut at white space and around each punctuation mark and Chinese character; control characters are dropped.
-    Raise `DomainbertError` for an unpaired surrogate.
     """
     check_unicode(texts)
     encodings = _basic_backend().encode_batch(list(texts), add_special_tokens=False)
@@ -168,10 +165,7 @@ def _basic_backend() -> Tokenizer:
 def _build_aligned_words(
     tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int], starts_pretoken: list[bool], num_words: int
 ) -> AlignedWords:
-    """Return the aligned words of a sentence; a word without pieces gets [UNK].
-
-    `ids`, `word_of` (index of the word) and `starts_pretoken` are (pieces,).
-    """
+    """`word_of` (index of the word) and `starts_pretoken` are (pieces,). A word without pieces gets [UNK]."""
     first_piece = [index for index, is_first in enumerate(_is_first_of_run(word_of)) if is_first]
     if len(first_piece) == num_words:  # each word has pieces
         return AlignedWords(ids, [*word_of], starts_pretoken, first_piece, tokenizer.template.num_special_tokens())

@@ -83,8 +83,7 @@ def _added_token_pattern(tokenizer: DomainTokenizer) -> re.Pattern[str]:
 
 
 def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> DomainTokenizer:
-    """Return `backend`, an extension of `tokenizer`, as a tokenizer. Raise `DomainbertError` if an entry of `tokenizer`
-    has another id in it."""
+    """Check that `backend`, an extension of `tokenizer`, keeps its ids."""
     # a gap in the ids of `tokenizer` is "" in `tokenizer.tokens`; `backend` has filled it, and may have fewer ids
     new_tokens = tokens_by_id(backend)[: tokenizer.vocab_size]
     for token_id, (old_token, new_token) in enumerate(zip_longest(tokenizer.tokens, new_tokens, fillvalue="")):

@@ -63,7 +63,6 @@ def train_tokenizer(
 
 
 def _count_words(texts: Iterable[str], sample_bytes: int) -> WordCounter:
-    """Return the word counts of `texts`; raise `DomainbertError` if these are a single string, or not all strings."""
     if isinstance(texts, str):
         raise DomainbertError("texts: found a single string; expected an iterable of documents, such as a list")
     counter = WordCounter(sample_bytes)

@@ -167,8 +167,8 @@ class TokenizerKind(ABC):
         return None
 
     def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
-        """Change `backend` by the settings in `config`, the content of `tokenizer_config.json`, that override
-        `tokenizer.json` in transformers. Default: change nothing."""
+        """Change `backend` by the settings in `config` that override `tokenizer.json` in transformers. Default:
+        change nothing."""
         return None
 
     def other_files(self, backend: Tokenizer) -> dict[str, str]:

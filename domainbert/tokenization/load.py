@@ -184,8 +184,6 @@ class DomainTokenizer:
 
 
 def _with_special_flag(backend: Tokenizer, tokens: Collection[str], special: bool) -> Tokenizer:
-    """Return a copy of `backend` in which the added tokens `tokens` have the flag `special`; return `backend` itself
-    if `tokens` is empty."""
     if not tokens:
         return backend
     state = json.loads(backend.to_str())
@@ -202,7 +200,7 @@ def _format_json(content: Mapping[str, Any]) -> str:
 
 
 def _match_flags(token: Mapping[str, Any]) -> list[str]:
-    """Return the flags that determine where an added token is matched; [] for special tokens, which are not matched."""
+    # special tokens are not matched
     return [name for name in ("single_word", "lstrip", "rstrip", "normalized") if token[name] and not token["special"]]
 
 
@@ -257,11 +255,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
 
 
 def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:
-    """Return the tokenizer of a folder without `tokenizer.json`, read by the first kind that finds its files there.
-    Raise `DomainbertError` if no kind does.
-
-    `config` is the content of `tokenizer_config.json`; `named` maps roles to the special tokens that the folder names.
-    """
+    """`config` is the content of `tokenizer_config.json`; `named` maps roles to the special tokens that the folder
+    names."""
     for kind in registered_kinds():
         if (backend := kind.read(folder, config, named)) is not None:
             return backend
@@ -276,11 +271,7 @@ def _add_tokens(
     tokens_map: Mapping[str, Any],
     named: Mapping[str, str],
 ) -> None:
-    """Add the tokens of `added_tokens_decoder` in `config`, or of `added_tokens.json` in older folders, to `backend`.
-
-    `tokens_map` is the content of `special_tokens_map.json`; `named` maps roles to the special tokens of the folder.
-    Raise `DomainbertError` if a token would get another id than the folder says.
-    """
+    # older folders have `added_tokens.json` instead of `added_tokens_decoder`
     path, where = folder / "added_tokens.json", f"{folder}/tokenizer_config.json: added_tokens_decoder"
     listed = config.get("added_tokens_decoder")
     if not listed and path.is_file():
@@ -305,11 +296,6 @@ def _add_tokens(
 
 
 def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
-    """Return role to special token, from the first of `sources` that has the role. Roles that no source has are left
-    out.
-
-    A source has a token as a string, or as an object with `content`. Raise `DomainbertError` for another value.
-    """
     special_tokens: dict[str, str] = {}
     for role in TOKEN_NAMES:
         value = next((source[role] for source in sources if source.get(role)), None)

@@ -44,7 +44,7 @@ class WordStatistics:
 
 
 def count_words_of_texts(texts: Iterable[str]) -> dict[str, int]:
-    """Return the occurrences of each word of the texts. Raise `DomainbertError` if a text has an unpaired surrogate."""
+    """Return the occurrences of each word of the texts."""
     text_counts = Counter(texts)
     check_unicode(text_counts)
     return count_words(text_counts, plain_words())
@@ -176,12 +176,10 @@ def report_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def _table_row(name: str, side: str, row: Mapping[str, Any]) -> list[Cell]:
-    """Return the statistics of a vocabulary (`side`: ours or theirs) on the text `name`."""
     shares = [number_cell(row[key], "{:.2f} %", 100) for key in ("share_unknown", "share_continued")]
     return [side, number_cell(row["words"]), number_cell(row["pieces_per_word"], "{:.4f}"), *shares, name]
 
 
 def _batches(words: Iterable[str]) -> Iterator[list[str]]:
-    """Yield the words in alphabetical order, in lists of up to 10,000."""
     ordered = sorted(words)
     return (ordered[start : start + _BATCH_WORDS] for start in range(0, len(ordered), _BATCH_WORDS))

@@ -184,7 +184,6 @@ def template_of(backend: Tokenizer) -> Template | None:
 
 
 def _template_from_state(state: Mapping[str, Any]) -> Template | None:
-    """Return the template of a post-processor in `tokenizer.json`; None if it adds no special tokens."""
     processor_type = state["type"]
     if processor_type == "Sequence":  # usually of ByteLevel, which has no template, and TemplateProcessing
         templates = [*filter(None, map(_template_from_state, state["processors"]))]
@@ -207,7 +206,6 @@ def _has_special_tokens(parts: Sequence[Part]) -> bool:
 
 
 def _parts_from_state(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Sequence[int]]) -> Iterator[Part]:
-    """Yield the parts of a template in `tokenizer.json`; `ids` has the ids of each special token by its name."""
     for piece in pieces:
         ((piece_type, content),) = piece.items()  # one key
         tokens = [content["id"]] if piece_type == "Sequence" else ids[content["id"]]  # "Sequence": a placeholder
@@ -215,7 +213,7 @@ def _parts_from_state(pieces: Sequence[Mapping[str, Any]], ids: Mapping[str, Seq
 
 
 def _state_of_parts(parts: Sequence[Part], names: Mapping[int, str]) -> list[dict[str, Any]]:
-    """Return the parts as in `tokenizer.json`; the inverse of `_parts_from_state`."""
+    """Inverse of `_parts_from_state`."""
     return [
         {"Sequence": {"id": token, "type_id": token_type}}
         if isinstance(token, str)

@@ -95,7 +95,6 @@ class Vocabulary:
 
 
 def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
-    """Return the pieces of a BPE model that marks words with "▁". Raise `DomainbertError` for another model."""
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
     model = type(backend.model).__name__
@@ -196,7 +195,7 @@ class _EntryIndex:
 
 
 def _spell_with_pieces(surface: Surface, old: Vocabulary, keep_role: bool) -> list[int]:
-    """Return ids of old entries that together spell a surface as a word; [] if no entries do. With `keep_role`, spell
-    the surface in its role (such as inside a word) instead, if possible."""
+    """[] if no entries spell the surface. With `keep_role`, spell it in its role (such as inside a word), if
+    possible."""
     pieces = old.pieces(surface) if keep_role else []
     return pieces or old.pieces(Surface(surface.text, starts_word=True))

@@ -73,8 +73,7 @@ def train_backend(
     """Train `tokenizer`, whose model is empty, on word counts and return it.
 
     `make_trainer` is a class of `tokenizers.trainers`. The seeds (special tokens and characters) become the first
-    entries, in order. A pair of pieces must occur `min_frequency` times to become a piece. Raise `DomainbertError` if
-    there are no words, or if the vocabulary size is too small for the seeds or too large for the words.
+    entries, in order. A pair of pieces must occur `min_frequency` times to become a piece.
     """
     target = VocabularySize(words, len(seeds), vocab_size, min_frequency)
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -136,7 +135,7 @@ def round_vocab_size(vocab_size: int) -> int:
 
 
 def _repeated_words(counts: Mapping[str, int]) -> Iterator[str]:
-    """Yield each word as often as it occurs, in strings of about 20,000 characters: the trainer takes no counts."""
+    # the trainer takes no counts
     words: list[str] = []  # of the next string
     size = 0
     for word, count in counts.items():

@@ -98,8 +98,7 @@ class WordCounter:
     def add(self, text: str) -> None:
         """Count a document if it belongs to the sample: its level is at least the lowest level of the sample.
 
-        Drop rare strings of its level if there are too many, and the lowest levels if the sample is too large. Raise
-        `DomainbertError` if the text has an unpaired surrogate.
+        Drop rare strings of its level if there are too many, and the lowest levels if the sample is too large.
         """
         encoded = encode_text(text)
         self.documents_read += 1
@@ -139,14 +138,13 @@ class WordCounter:
         self._counts[level] = counts
 
     def _drop_lowest_level(self) -> None:
-        """Discard the documents of the lowest level in the sample, about half of the sample."""
+        # the lowest level has about half of the sample
         for table in (self._counts, self._documents, self._bytes):
             table.pop(self._lowest_level, None)
         self._lowest_level += 1
 
 
 def _uniform_hash(string: str) -> float:
-    """Return a number in [0, 1) that depends only on the string: 53 bits, the precision of a float."""
     digest = hashlib.blake2b(string.encode(), digest_size=8, person=b"vocab shares").digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 

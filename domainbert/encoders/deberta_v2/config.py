@@ -120,7 +120,6 @@ class DebertaV2Config(PostNormConfig):
             )
 
     def _check_absolute(self) -> None:
-        """Check that settings of relative positions have their default."""
         for name in ("pos_att_type", "norm_rel_ebd", "conv_kernel_size", "position_biased_input"):
             value, default = getattr(self, name), getattr(type(self), name)
             message = f"{name}: found {value!r} without relative_attention; expected relative_attention: true"

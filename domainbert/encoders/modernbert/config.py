@@ -213,8 +213,7 @@ def _global_interval(types: Sequence[str], preferred: int) -> int | None:
 
 
 def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
-    """Return the distance between global layers, from `layer_types` of a `config.json`. If several distances fit, the
-    distance that the file names (or `default`) is preferred. Raise `DomainbertError` if none fits."""
+    """If several distances fit, the distance that the file names (or `default`) is preferred."""
     types, preferred = fields["layer_types"], fields.get("global_attn_every_n_layers", default)
     count = fields.get("num_hidden_layers", ModernBertConfig.num_hidden_layers)
     valid = isinstance(types, list) and len(types) == count and type(preferred) is int and preferred > 0
@@ -229,8 +228,7 @@ def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
 
 
 def _thetas(rope: Any) -> dict[str, Any]:
-    """Return the bases of the rotary positions, from `rope_parameters` of a `config.json`, under the keys of
-    transformers 4; {} for None."""
+    """Bases of the rotary positions, under the keys of transformers 4."""
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}

@@ -199,8 +199,6 @@ class ModernBertFamily(Family[ModernBertConfig]):
 
 
 def _exists(parameter: str, config: ModernBertConfig) -> bool:
-    """Return whether a configuration has a parameter, by its name. Layer 0 has no attention norm, and most biases are
-    optional."""
     module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False

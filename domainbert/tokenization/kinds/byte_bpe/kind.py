@@ -227,8 +227,7 @@ _BYTE_OF_CHARACTER = _character_bytes()
 
 
 def _decode_entry(token: str) -> str:
-    """Return the text of an entry; "" for part of a character."""
     try:
         return bytes(_BYTE_OF_CHARACTER[character] for character in token).decode("utf-8")
     except (KeyError, UnicodeDecodeError):
-        return ""
+        return ""  # part of a character

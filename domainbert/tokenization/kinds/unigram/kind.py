@@ -52,8 +52,6 @@ _SCRIPTS_WITHOUT_SPACES = [  # first and last character of scripts without space
 
 
 class _UnigramPieces(MarkedPieces):
-    """Entries of a Unigram vocabulary."""
-
     reads_pretokens = False
 
     def word_starts(self, text: str, encoding: Encoding) -> Bools:
@@ -133,8 +131,7 @@ class UnigramKind(TokenizerKind):
         return backend
 
     def _backend(self, entries: Sequence[tuple[str, float]], lowercase: bool) -> Tokenizer:
-        """Build a tokenizer from entries with their scores, in the order of their ids; [] for only its normalizer and
-        pre-tokenizer."""
+        """`entries` are (entry, score) in the order of their ids; [] for only the normalizer and pre-tokenizer."""
         ids = {entry: token_id for token_id, (entry, _) in enumerate(entries)}
         backend = Tokenizer(Unigram(list(entries), ids[self.special_tokens["unk_token"]]) if entries else Unigram())
         backend.normalizer = _normalizer(lowercase, self._keep_accents)
@@ -230,5 +227,4 @@ def _character_class(character: str) -> str:
 
 
 def _parts_in_alphabet(word: str, alphabet: frozenset[str]) -> list[str]:
-    """Return the longest parts of a word whose characters are all in the alphabet or "▁"."""
     return "".join(character if character in alphabet or character == META_SPACE else " " for character in word).split()

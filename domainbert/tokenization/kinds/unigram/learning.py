@@ -136,7 +136,6 @@ def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
 
 
 def _table_of_all(levels: Sequence[_FrequentStrings], text: str, lengths: Ints, counts: Floats) -> _PieceTable:
-    """Return a table whose pieces are all frequent strings; `levels` has the strings of 1, 2, ... characters."""
     nums_strings = [len(level.counts) for level in levels]
     sizes = np.repeat(np.arange(1, len(levels) + 1), nums_strings)
     pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)

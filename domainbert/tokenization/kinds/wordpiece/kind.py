@@ -217,13 +217,11 @@ def _backend_config(backend: Tokenizer) -> list[Any]:
 
 
 def _is_cased(vocab: Mapping[str, int]) -> bool:
-    """Whether an entry has a capital letter; special tokens such as "[UNK]" do not count."""
+    # special tokens such as "[UNK]" do not count
     return any(token != token.lower() for token in vocab if not (token.startswith("[") and token.endswith("]")))
 
 
 def _read_vocab(path: Path) -> dict[str, int]:
-    """Return the id of each piece: its line number from 0. Raise `DomainbertError` for a piece in two lines, or if the
-    file is not UTF-8."""
     try:
         # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
