@@ -109,9 +109,9 @@ def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
-    """Return the index of a layer: 0 for the embeddings, 1 for the first layer. A negative layer counts from the end.
+    """Return 0 for the embeddings, 1 for the first layer; a negative `layer` counts from the end.
 
-    Raise `DomainbertError` if the layer does not exist or is below `lowest`. `name` is its setting, for the message.
+    `name` is its setting, for the message.
     """
     index = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= index <= sizes.num_layers:

@@ -154,9 +154,6 @@ class Distillation(DistillationModule, RowsModule):
                 raise DomainbertError(max_length_problem(data.row_length, count, name))
 
     def _build(self, settings: DistillationSettings) -> None:
-        """Load the teachers, build the student from the first of them, and set the losses. Raise `DomainbertError` if a
-        loss cannot compare student and teacher (named by its index), reads a head that a teacher does not have, or if
-        teachers have different vocabularies."""
         if not self.folders:
             raise DomainbertError("teachers: found none; expected at least one model folder")
         folder = self.folders[0]
@@ -207,7 +204,6 @@ class Distillation(DistillationModule, RowsModule):
         }
 
     def _set_models(self, model: EncoderWithHead, teachers: Sequence[EncoderWithHead], losses: WeightedLosses) -> None:
-        """Set student, teachers and losses, and the sums of a validation: of each loss, and of each count."""
         self.model, self.others = model, ModuleDict()
         self.set_teachers(teachers)
         self.set_losses(losses)
@@ -216,7 +212,6 @@ class Distillation(DistillationModule, RowsModule):
         self.sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
 
     def _build_losses(self, model: EncoderWithHead) -> WeightedLosses:
-        """Return the losses; raise `DomainbertError` if they read predictions of a teacher without a masked-LM head."""
         weighted = WeightedLosses(self.loss_configs, sizes_of(model.encoder), self._teacher_sizes)
         headless = [folder.path for folder in self.folders if not predicts_entries(folder.config, folder.head)]
         if weighted.reads & {"predicted", "all"} and headless:
@@ -288,7 +283,6 @@ class Distillation(DistillationModule, RowsModule):
         return model_card(title, "An encoder distilled with domainbert.", rows, load_code(), head)
 
     def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return each loss summed over a micro-batch, by name. Models compute only the logits that a loss reads."""
         positions, reads = batch["positions"], self.losses.reads
         student_positions = positions if reads & {"predicted", "hard"} else None
         tokens = TokenPositions.of(batch)

@@ -93,7 +93,6 @@ class TokenPositions:
         return self._indices("token_positions", self.real)
 
     def _indices(self, name: str, mask: Tensor) -> Tensor:
-        """Return the precomputed indices `name`, or the indices of the flattened mask where it is True."""
         return self.precomputed[name] if name in self.precomputed else mask.flatten().nonzero().flatten()
 
 

@@ -33,8 +33,7 @@ class DistillationModule(TrainedModule):
     teachers: tuple[EncoderWithHead, ...] = ()
 
     def set_loss_configs(self, losses: Sequence[LossConfig], num_teachers: int) -> None:
-        """Set the settings of the losses; raise `DomainbertError` if one compares layers and there are several
-        teachers."""
+        """Convert and check the settings of the losses."""
         self.loss_configs = [cast(LossConfig, from_plain(LossConfig, loss)) for loss in losses]
         check_ensemble(num_teachers, self.loss_configs)
 

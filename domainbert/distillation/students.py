@@ -47,7 +47,6 @@ def student_config(settings: StudentConfig, teacher: EncoderConfig) -> EncoderCo
 
 
 def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> None:
-    """Raise `DomainbertError` if some of the layers share their weights."""
     weights = [config.layer_weights[number] for number in layers]
     if len(set(weights)) < len(weights):
         raise DomainbertError(
@@ -141,15 +140,11 @@ def _copy_positions(student: Encoder, teacher: Encoder, directions: Tensor | Non
 
 
 def _embedding_tables(encoder: Encoder) -> Embeddings | None:
-    """Return the module with the position and token type embeddings; None if the family has none."""
     return next((module for module in encoder.modules() if isinstance(module, Embeddings)), None)
 
 
 def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary_size: bool) -> list[str]:
-    """Copy the embeddings of equal shape, and return the name of what was copied, for the message.
-
-    This is ["embeddings"], ["position embeddings"] if the vocabularies differ in size, or [] if nothing was copied.
-    """
+    """Return what was copied, for the message: ["embeddings"], ["position embeddings"] or []."""
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     copies_entries = same_vocabulary_size and student_table.shape == teacher_table.shape
     if copies_entries:
@@ -161,7 +156,6 @@ def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary_size: b
 
 
 def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
-    """Copy parameters outside embeddings and layers, such as norms, between encoders of one class if shapes match."""
     if type(encoder) is not type(teacher):
         return
     tables = [module for module in encoder.modules() if isinstance(module, Embeddings)]
@@ -205,7 +199,7 @@ def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary_size: bool) -> list[str]:
-    """Copy the head if shapes match; return ["head"], or [] if they do not.
+    """Return ["head"], or [] if shapes do not match.
 
     A CRF may be missing on one side: its emissions then match the logits of a linear head.
     """
@@ -221,10 +215,7 @@ def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary_size: bool) 
 
 
 def _narrow_embeddings(encoder: Encoder, teacher: Encoder, centred: bool) -> list[str]:
-    """Set the embeddings to the embeddings of the teacher, projected on their principal directions.
-
-    `centred` is defined in `principal_directions`. Return a description of the embeddings for the message.
-    """
+    """Project the teacher's embeddings on their principal directions; return a description for the message."""
     student_table, teacher_table = encoder.input_embeddings.weight, teacher.input_embeddings.weight
     width = student_table.shape[1]
     directions = principal_directions(teacher_table, width, centred)

@@ -98,8 +98,7 @@ class TransferData(LabelledData):
 
     @cached_property
     def teachers(self) -> Teachers | None:
-        """The teachers, loaded by the first call; None without teachers. Raise `DomainbertError` if a teacher has
-        another task or other labels."""
+        """The teachers, loaded by the first call; None without teachers."""
         paths = [Path(path) for path in cast("Sequence[str | Path]", self._teachers)]
         return load_teachers(paths, self.task, self._precision, self._cache, self._top_k) if paths else None
 
@@ -287,10 +286,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         return replace(student, logits=logits, hard_loss=hard_loss, example=batch["output_example"])
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
-        """Return the outputs of the ensemble for a batch, with logits from the cache if the batch has them.
-
-        The teachers run only if their logits are not in the batch, or if a loss reads their layers.
-        """
+        # the teachers run only if their logits are not in the batch, or if a loss reads their layers
         cached_logits = batch.get("teacher_logits")
         if cached_logits is not None and not self.losses.needs_hidden:
             return Outputs(hidden=[], projections={}, logits=cached_logits)
@@ -310,10 +306,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         raise DomainbertError("teachers: found none, as in a loaded checkpoint; expected TaskDistillation(teachers)")
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Run one teacher on a batch, and return its outputs.
-
-        The logits are of words or texts, or the log-marginals of a CRF; None if `positions` is None.
-        """
+        """Return logits of words or texts, or the log-marginals of a CRF; None if `positions` is None."""
         outputs = compute_outputs(teacher, batch, self.losses.attention_layers(side="teacher"), positions)
         if outputs.logits is None:
             return outputs
@@ -322,7 +315,6 @@ class TaskDistillation(DistillationModule, FineTuning):
 
 
 def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, Any] | TaskConfig) -> Teachers:
-    """Return the teachers, loaded from their folders if these are given."""
     if isinstance(teachers, Teachers):
         return teachers
     paths = [Path(path) for path in teachers]
@@ -333,14 +325,12 @@ def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, An
 
 
 def _task_of(task: Task[Any, Any] | TaskConfig, teachers: Teachers) -> Task[Any, Any]:
-    """Return the task, with the labels of the first teacher if its settings have none."""
     return task if isinstance(task, Task) else task_of_settings(task, open_model(teachers.paths[0]))
 
 
 def _initial_student(
     teachers: Teachers, settings: StudentConfig, task: Task[Any, Any], dropout: float | None
 ) -> InitialModel:
-    """Return a student derived from the first teacher."""
     teacher = teachers.predictors[0]
     config: EncoderConfig = student_config(settings, teacher.config)
     student, copied = build_student(

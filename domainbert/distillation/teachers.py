@@ -209,11 +209,9 @@ def load_teachers(
 def _text_logits(
     teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], title: str
 ) -> Iterator[Block]:
-    """Yield the numbers (n,) of the outputs of each batch of texts, counted over all texts, and their logits (n,
-    labels) by one teacher, with a progress bar.
+    """Yield the output numbers (n,) of each batch, counted over all texts, and their logits (n, labels) by one teacher.
 
-    `sizes` has the number of outputs of each text, and `title` names the progress bar. Raise `DomainbertError` if the
-    teacher has another number of outputs for a text.
+    `sizes` has the number of outputs of each text; `title` names the progress bar.
     """
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
@@ -235,7 +233,6 @@ def _text_logits(
 
 
 def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, text: TransferText) -> None:
-    """Raise `DomainbertError` if a teacher has another number of outputs than the student (`sizes`) for a text."""
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(

@@ -128,13 +128,12 @@ def mean_outputs(outputs: Sequence[Outputs]) -> Outputs:
 
 
 def _mean_logits(logits: Sequence[Tensor | None]) -> Tensor | None:
-    """Return the mean of the models' logits in fp32; None if no model computed these logits."""
     computed = [tensor.float() for tensor in logits if tensor is not None]
     return torch.stack(computed).mean(dim=0) if computed else None
 
 
 def _numbered_names(classes: Sequence[str]) -> list[str]:
-    """Return distinct names: ["A", "A"] gives ["A", "A-2"]."""
+    # ["A", "A"] gives ["A", "A-2"]
     names = []
     for index, name in enumerate(classes):
         count = classes[: index + 1].count(name)  # of this class so far

@@ -152,7 +152,7 @@ class PretrainingData(TrainingData):
         return [reader.plan.num_rows for reader in self.readers]
 
     def plan(self, num_steps: int) -> list[RowPhase]:
-        """Return the phases of `num_steps` optimizer steps. Raises `DomainbertError` if a phase has no step."""
+        """Return the phases of `num_steps` optimizer steps."""
         if num_steps not in self._planned:  # only the last plan is kept
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
             self._planned = {num_steps: row_phases(self.readers, phases, self.seed)}

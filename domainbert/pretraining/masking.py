@@ -100,7 +100,6 @@ class Masker:
 
     @cached_property
     def _ordinary_ids(self) -> Ints:
-        """Ids of all tokens except special tokens, which may replace a token; ascending."""
         return np.flatnonzero(self._is_ordinary)
 
     def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters) -> Ints:

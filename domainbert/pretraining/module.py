@@ -244,7 +244,6 @@ def _summary(built: BuiltModel) -> str:
 
 
 def _static_embeddings(corpus: PreparedCorpus, seed: int) -> Tensor:
-    """Return word embeddings (vocab_size, D) computed from contexts in the training split, or in a large part of it."""
     contexts = count_contexts(corpus.vocab_size, corpus.train.documents(ENOUGH_TOKENS))
     embeddings = static_embeddings(contexts, torch.Generator().manual_seed(seed))
     print(f"{int(embeddings.any(dim=1).sum()):,} of {corpus.vocab_size:,} word embeddings start from their contexts")

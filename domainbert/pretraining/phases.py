@@ -126,7 +126,6 @@ def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
 
 
 def _format_row(reader: PackedRowsReader, key: Key, number: int) -> list[str]:
-    """Return the lines of one row: a title, its texts, and a table of the objective's notes, if there are any."""
     objective, tokenizer = reader.objective, reader.objective.tokenizer
     rows = objective.read(reader.split, reader.plan, key)
     batch = objective.corrupt(rows, key)

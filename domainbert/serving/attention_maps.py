@@ -69,7 +69,6 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
 
 
 def _encoder_parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainTokenizer, int]:
-    """Return the encoder of a predictor or model folder, its tokenizer, and its maximum length in tokens."""
     if isinstance(model, Predictor):
         model.runtime.need_full_precision()
         return model.model.encoder, model.tokenizer, model.runtime.config.max_length

@@ -74,7 +74,7 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
 
 
 def _folder_bytes(folder: Path | ModelFolder) -> int:
-    """Return the size of the files in a model folder; of several ONNX files only the one that is used counts."""
+    # of several ONNX files only the file that is used counts
     opened = open_model(folder)
     files = [path for path in opened.path.iterdir() if path.is_file()]
     if opened.onnx is not None:
@@ -83,8 +83,7 @@ def _folder_bytes(folder: Path | ModelFolder) -> int:
 
 
 def _slices(texts: Contents, size: int) -> list[Contents]:
-    """Return the inputs of `_PREDICTIONS[size]` predictions, each `size` consecutive texts. If there are few texts, the
-    inputs begin again from the first text."""
+    """Return `_PREDICTIONS[size]` inputs of `size` consecutive texts each; few texts are used several times."""
     num_starts = max(len(texts) - size + 1, 1)
     starts = [index * size % num_starts for index in range(_PREDICTIONS[size])]
     return [texts[start : start + size] for start in starts]

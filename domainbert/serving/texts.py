@@ -92,7 +92,6 @@ def iterate_available(items: Iterator[Item], max_items: int) -> Iterator[list[It
 def _row_items(
     path: Path, rows: Iterator[tuple[int, Row]], problems: Problems, text_key: str, content_of: ContentOf
 ) -> Iterator[Item]:
-    """Yield each numbered row and its input of the model; raise the first problem."""
     for number, row in rows:
         try:
             content = content_of(row, text_key)

@@ -141,7 +141,7 @@ class TaskConfig(ABC):
             object.__setattr__(self, "format", from_plain(field_types(type(self))["format"], format))
 
     def _check_given_labels(self, labels: tuple[str, ...]) -> None:
-        """Store `labels` as a tuple; raise `DomainbertError` for labels that are empty, repeated or not used."""
+        """Check `labels` and store them as a tuple."""
         if self.fixed_outputs:
             raise DomainbertError(f"labels: found {format_names(labels)}; expected null, as the task has no labels")
         if not labels or len(set(labels)) < len(labels) or not all(isinstance(label, str) for label in labels):

@@ -38,7 +38,6 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
 
 
 def _check_same_settings(ours: TaskConfig, theirs: TaskConfig, module: str) -> None:
-    """Raise `DomainbertError` if a module has another task, or other settings than the format of files."""
     names = [field.name for field in fields(ours) if field.name not in ("format", "labels")]
     if type(ours) is not type(theirs):
         key, values = "task", [type(task).__name__ for task in (ours, theirs)]

@@ -108,14 +108,10 @@ class FineTuning(TrainedModule):
 
     @classmethod
     def from_pretrained(cls, model: str | Path, task: Task[Any, Any] | TaskConfig, **arguments: Any) -> Self:
-        """Return a module that starts from a model folder; takes the arguments of the constructor.
-
-        Raise `DomainbertError` if there is no model folder.
-        """
+        """Return a module that starts from a model folder; takes the arguments of the constructor."""
         return cls(model=model, task=task, **arguments)  # by name: a subclass may have other arguments first
 
     def _set_model(self, initial: InitialModel, max_length: int | None, activation_checkpointing: bool) -> None:
-        """Set the model to train, its task and its metrics; windows have at most `max_length` tokens."""
         check_length(max_length, initial.config)
         self.config, self.tokenizer = initial.config, copy(initial.tokenizer)
         self.task = copy(initial.task)  # each module attaches its head to its own task
@@ -140,8 +136,7 @@ class FineTuning(TrainedModule):
         self._validation, self._test = ValidationScores(self.task), TestScores()
 
     def setup(self, stage: str) -> None:
-        """Check the data, and forget the scores of an earlier training. Raise `DomainbertError` if the data has another
-        task, other labels, another vocabulary, or longer windows than the model."""
+        """Check the data, and forget the scores of an earlier training."""
         super().setup(stage)
         check_data(self, getattr(self.trainer, "datamodule", None), stage)
         if stage == "fit":

@@ -142,7 +142,6 @@ def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any
 
 
 def _trained_fields(task: Task[Any, Any], folder: ModelFolder, new_weights: Sequence[str]) -> dict[str, Any]:
-    """Return the entries of the task in the `config.json` of a folder whose head is taken over; {} for a new head."""
     if new_weights:
         return {}
     splitting = folder.fields.get(SPLITTING_KEY)

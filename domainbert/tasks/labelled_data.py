@@ -254,7 +254,6 @@ class LabelledData(TrainingData):
         return self._item_batches("predict", self.contents, self._encode_contents)
 
     def _encode_contents(self, indices: Sequence[int]) -> list[Example]:
-        """Return contents as token ids. Raise `DomainbertError` with the numbers of texts that no model can read."""
         with located_errors(lambda position: f"text {indices[position] + 1:,}"):
             return self.task.encode_contents([self.contents[index] for index in indices], self.tokenizer, self.window)
 
@@ -265,7 +264,6 @@ class LabelledData(TrainingData):
         encode: Callable[[Sequence[int]], list[Example]],
         scoring: Scoring | None = None,
     ) -> Batches:
-        """Return batches of items; raise `DomainbertError` if a rank gets no item."""
         share = self._share
         if len(items) < share.world_size:
             found = f"fewer items ({len(items)}) than devices ({share.world_size})"

@@ -69,10 +69,10 @@ def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> Tas
 
 
 def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return the `TaskConfig` classes by folder name, built-in tasks last.
+    """Return the classes by folder name, built-in tasks last.
 
-    Raise `DomainbertError` if two modules define a task with the same name. If one module does, the last class counts,
-    as a notebook cell that runs again defines its class again.
+    If one module defines a name twice, the last class counts, as a notebook cell that runs again defines its class
+    again.
     """
     choices_of(TaskConfig)  # imports the built-in tasks
     tasks: dict[str, type[TaskConfig]] = {}

@@ -113,7 +113,6 @@ def _char_ranges(marks: Sequence[Mark]) -> list[Stretch]:
 
 
 def _marks_in_excerpt(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
-    """Return marks as JSON objects, with positions in the excerpt `cut`; marks outside of the excerpt are omitted."""
     objects = []
     for mark in marks:
         shifted = mark.char_range and cut.shift(mark.char_range)
@@ -156,7 +155,6 @@ def excerpt(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch] = ()
 
 
 def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]) -> list[Stretch]:
-    """Return the ranges of a text that its excerpt keeps; they may overlap."""
     if len(text) <= MAX_UNCUT:
         return [(0, len(text))]
     kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
@@ -178,7 +176,7 @@ def _extend_to_words(text: str, start: int, end: int) -> Stretch:
 
 
 def _merge_ranges(stretches: Sequence[Stretch]) -> list[Stretch]:
-    """Return the ranges in order; ranges that overlap or are at most one character apart are merged."""
+    """Merge ranges that overlap or are at most one character apart."""
     merged: list[Stretch] = []
     for start, end in sorted(stretches):
         if merged and start <= merged[-1][1] + 1:

@@ -31,8 +31,7 @@ class ModuleRuntime:
         """Do nothing: a module has exact gradients."""
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
-        """Yield each batch with the logits (N, labels) at its positions, in the precision of the Trainer; raise
-        `DomainbertError` if logits are not finite."""
+        """Yield each batch with the logits (N, labels) at its positions, in the precision of the Trainer."""
         module = self.module
         dtype = None if module.task.scaling.full_precision else autocast_dtype(module.precision)
         was_training = self.model.training

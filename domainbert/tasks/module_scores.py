@@ -121,7 +121,6 @@ class TestScores:
 
 
 def _gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the values of all processes, by index of the test item."""
     if not is_initialized():
         return dict(values)
     parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]

@@ -121,5 +121,5 @@ def packed_logits(
 
 
 def _to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """Return a tensor on the device; copies from pinned memory are asynchronous."""
+    # copies from pinned memory are asynchronous
     return tensor if device.type == "cpu" else tensor.pin_memory().to(device, non_blocking=True)

@@ -56,7 +56,7 @@ class Predictor(Generic[Prediction]):
         return self._predict(as_contents(texts))
 
     def _predict(self, texts: Sequence[Content]) -> list[Prediction]:
-        """Return a prediction for each content; `predict` has validated the contents."""
+        # `predict` has validated the contents
         predicted = self._decode_examples(self.task.encode_contents(texts, self.tokenizer, self.max_length))
         # in the order of the texts; an example of a text always has an output
         return [predicted[index] for index in range(len(texts))]

@@ -45,7 +45,7 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
 
 
 def _first_row(sample: Sample) -> str:
-    """Return a description of the first row with truncated values, for a message; "" without rows."""
+    """Return a description for a message; "" without rows."""
     if not sample.rows:
         return ""
     values = [
@@ -55,7 +55,6 @@ def _first_row(sample: Sample) -> str:
 
 
 def _task_classes(name: str | None) -> list[type[TaskConfig]]:
-    """Return [class of the task `name`], or the classes of all tasks; raise `DomainbertError` for an unknown name."""
     choices = list(choices_of(TaskConfig))  # imports the built-in tasks
     if name is None:
         return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)

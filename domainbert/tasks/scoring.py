@@ -174,7 +174,6 @@ class Scoring(ABC):
     def _chain_items(
         self, values: Callable[[Any, Any], Iterable[Value]], predictions: Sequence[Any]
     ) -> Iterator[Value]:
-        """Iterate over all results of `values(item, prediction)`, for one item after the other."""
         return chain.from_iterable(map(values, self.test.items, predictions))
 
     def slices(self, score: str) -> Slices:

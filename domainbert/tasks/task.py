@@ -181,12 +181,7 @@ def read_task(
     validation: LabelledSet,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> tuple[Labelled[Any], Labelled[Any], Task[Any, Any]]:
-    """Return training set, validation set, and the task with the labels of the training set; print summaries.
-
-    Raises:
-        DomainbertError: an invalid file; labels of the validation set, or in the settings of the task, that the
-            training set does not have.
-    """
+    """Return training set, validation set, and the task with the labels of the training set; print summaries."""
     train_set, validation_set = read(config, train), read(config, validation)
     print(f"{train_set.describe()}\n{validation_set.describe()}")
     task = task_from_training_set(config, train_set)
@@ -200,8 +195,7 @@ def has_fixed_outputs(config: TaskConfig) -> bool:
 
 
 def task_from_labels(config: TaskConfig, labels: Sequence[str]) -> Task[Any, Any]:
-    """Return a task with new outputs for the labels of a training set; raise `DomainbertError` if the settings of the
-    task name other labels."""
+    """Return a task with new outputs for the labels of a training set."""
     config.check_labels(labels)
     task = task_class(type(config)).from_labels(config, labels)
     task.headline, task.config = (
@@ -243,7 +237,7 @@ def format_items(
 ) -> list[str]:
     """Return lines that show the first `count` training items in training order: windows, and targets by position.
 
-    `window` is the window length in tokens. Raise `DomainbertError` with the lines of items that cannot be encoded.
+    `window` is the window length in tokens.
     """
     num_batches = ceil(count / order.batch_size)
     batches = (order.batch(step)[1] for step in range(num_batches))  # [1]: the indices of the items
@@ -258,7 +252,6 @@ def format_items(
 
 
 def _format_item(task: Task[Any, Any], item: Any, example: Example, tokenizer: DomainTokenizer) -> list[str]:
-    """Return lines that show the windows of an item, each with a table of the targets at its positions."""
     lines = []
     for number, window in enumerate(example.windows, 1):
         if len(example.windows) > 1:

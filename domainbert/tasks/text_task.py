@@ -88,7 +88,6 @@ class TextTask(Task[Item, Prediction]):
     @classmethod
     @override
     def from_model_folder(cls, labels: Sequence[str], fields: Mapping[str, Any]) -> Self:
-        """Return the task of a model folder; raise `DomainbertError` if the key of the second text is not a string."""
         task = super().from_model_folder(labels, fields)
         task.pair_key = read_field(fields, _PAIR_KEY, str | None)
         task.reads_both_kinds = TASK_KEY not in fields  # other libraries do not record whether texts are pairs
@@ -129,7 +128,6 @@ class TextTask(Task[Item, Prediction]):
     def _encode(
         self, contents: Sequence[Content], targets: Sequence[Any], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Return contents and their targets as examples; raise `UnreadableContents` for invalid contents."""
         self._check_contents(contents)
         texts = [_texts(content) for content in contents]
         aligned = iter(align_text(tokenizer, list(chain(*texts))))  # all texts in one call, which is faster
@@ -146,7 +144,6 @@ class TextTask(Task[Item, Prediction]):
         return map_contents(encode, texts, map(np.asarray, targets))
 
     def _check_contents(self, contents: Sequence[Content]) -> None:
-        """Raise `UnreadableContents` for single texts if the model reads pairs, and for pairs if it does not."""
         kinds = [_PAIRS if isinstance(content, TextPair) else _SINGLE for content in contents]
         readable = self.inputs.kinds(self)
         unreadable = [index for index, kind in enumerate(kinds) if kind not in readable]
@@ -156,7 +153,6 @@ class TextTask(Task[Item, Prediction]):
 
 
 def _texts(content: Content) -> tuple[str, ...]:
-    """Return the two texts of a pair, or a tuple with the only text of another content."""
     if isinstance(content, TextPair):
         return content.first, content.second
     return (text_in(content),)

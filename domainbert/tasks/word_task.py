@@ -161,7 +161,6 @@ class WordPredictor(Predictor[list[Part]]):
 
     @override
     def _predict(self, texts: Sequence[Content]) -> list[list[Part]]:
-        """Return the predicted parts of each content, built from the tags of its words."""
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         predictions = []
         for content, words, tagged in zip(texts, aligned, self._tag(aligned), strict=True):
@@ -178,7 +177,6 @@ class WordPredictor(Predictor[list[Part]]):
         return self._tag(align_words(self.tokenizer, as_contents(sentences, only_words=True)))
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        """Return the tags of the words of each sentence; a sentence without words has none."""
         decoded = self._decode_examples(self.task.encode_aligned(aligned, self.max_length))
         return [decoded.get(index, TaggedWords([], [])) for index in range(len(aligned))]
 

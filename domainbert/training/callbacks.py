@@ -87,7 +87,6 @@ class ProgressLines(Callback):
             self._progress.abandon()
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
-        """Return phase, loss and metrics as text; the previous text if reading new values would wait for the GPU."""
         if can_read_without_waiting(trainer, module.step_loss.total):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss.total}
             phase = bisect(self.starts, trainer.global_step - 1)  # number, from 1, of the phase of the last step

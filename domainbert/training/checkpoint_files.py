@@ -164,7 +164,6 @@ def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None
 
 
 def _delete_old_checkpoints(folder: Path) -> None:
-    """Delete all checkpoints but the newest two and the checkpoint with the lowest score."""
     paths = sorted(folder.glob("step-*"))
     scores = {path: _read_checkpoint(path).score for path in paths}
     scored = [(score, path) for path, score in scores.items() if score is not None and not math.isnan(score)]
@@ -187,7 +186,7 @@ def _delete(path: Path) -> None:
 
 
 def _describe_damage(path: Path) -> str:
-    """Return a text on the damage of a checkpoint; "" if it is intact."""
+    # "" if the checkpoint is intact
     try:
         index = _read_index(path)  # with the size and hash of the state when it was written
         return format_examples(damaged_files(path, {STATE: index}, FileHashes()))

@@ -128,11 +128,9 @@ class Checkpoints(Checkpoint):
         return _SAVE if is_first and seconds >= _DEFAULT_INTERVAL else 0
 
     def _stop_request(self) -> int:
-        """Return the stop request of this process; 0 if it received no signal."""
         return _STOP + self._signals.received if self._signals.received else 0
 
     def _save(self, trainer: Trainer, required: bool) -> None:
-        """Write a checkpoint. If that fails, raise `DomainbertError` if it is `required`, else print a warning."""
         start = time.perf_counter()
         state, step = dump_checkpoint(trainer), trainer.global_step
         failure = ""  # message of a failed write, for all processes
@@ -163,7 +161,6 @@ def _write_state(state: dict[str, Any], path: Path) -> None:
 
 
 def _num_bytes(value: Any) -> int:
-    """Return the size of all tensors in nested dictionaries, lists and tuples; other values count 0."""
     if isinstance(value, torch.Tensor):
         return value.numel() * value.element_size()
     if isinstance(value, dict):

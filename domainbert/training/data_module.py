@@ -118,7 +118,6 @@ class TrainingData(lightning.LightningDataModule):
         return [self._batches(EqualLengthBatches(local, longest)) for local, longest in sets]
 
     def _batches(self, batches: Dataset[Batch], indices: Sequence[list[int]] = ()) -> Batches:
-        """Return all batches of a dataset, in order; `indices` are the indices of the items of each batch."""
         loader = self._loader(batches)
         return Batches(lambda: loader, lambda: len(loader), indices)
 
@@ -145,13 +144,12 @@ class TrainingData(lightning.LightningDataModule):
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
     def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
-        """Return a loader of the batches with these indices; None loads all, in order."""
         on_gpu, workers = self._on_gpu(), self.num_workers or 0
         loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
         return loader(
             self.for_device(batches),
             batch_size=None,
-            sampler=indices,
+            sampler=indices,  # None: all batches, in order
             num_workers=workers,
             pin_memory=on_gpu,  # copies overlap with computation
             persistent_workers=workers > 0,

@@ -34,8 +34,8 @@ class Arguments:
 
     @classmethod
     def of(cls, settings: object | None, **changes: Any) -> Self:
-        """Return the fields of this class in `settings`, such as the settings of a stage, with `changes`, perhaps plain
-        values. Raise `DomainbertError` if a value does not match type and range."""
+        """Return the fields of this class in `settings`, such as the settings of a stage, with `changes`, perhaps
+        plain values."""
         hints = field_types(cls)  # type: ignore[arg-type]
         given = cls() if settings is None else read_argument("settings", cls, settings)
         changes = {name: read_argument(name, hints.get(name, Any), value) for name, value in changes.items()}
@@ -86,7 +86,7 @@ def from_plain(hint: Any, value: Any) -> Any:
 
 
 def _subclass(base: type, name: str) -> type:
-    """Return the registered subclass with this name or class path. Raise `DomainbertError` if there is none."""
+    # `name` is a class name or a class path
     choices_of(base)  # imports the classes of this package
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:

@@ -72,7 +72,7 @@ class TrainedModule(lightning.LightningModule):
         self._all_parameters: list[nn.Parameter] = []  # cached: listing them takes a millisecond
 
     def _record_arguments(self, **arguments: Any) -> None:
-        """Save constructor arguments as `hparams`, in plain values so that checkpoints load without pickle."""
+        # plain values, so that checkpoints load without pickle
         self.save_hyperparameters(as_plain(arguments))
 
     def setup(self, stage: str) -> None:
@@ -108,8 +108,7 @@ class TrainedModule(lightning.LightningModule):
         return {"model": self.model, **{name: cast(EncoderWithHead, other) for name, other in self.others.items()}}
 
     def configure_model(self) -> None:
-        """Shard each layer's weights over the processes if the strategy is `fsdp`. Raises `DomainbertError` if models
-        share parameters, which cannot be sharded twice."""
+        """Shard each layer's weights over the processes if the strategy is `fsdp`."""
         if self._trainer is None or self.device_mesh is None:  # no Trainer: load_from_checkpoint
             return
         if not isinstance(self.trainer.strategy, ModelParallelStrategy):

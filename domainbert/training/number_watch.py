@@ -73,7 +73,6 @@ class NumberWatch(StatefulCallback):
         self._read_steps()
 
     def _read_steps(self) -> None:
-        """Read and check the values of the unread steps."""
         if not self._unread:
             return
         unread, self._unread = self._unread, []
@@ -88,10 +87,7 @@ class NumberWatch(StatefulCallback):
                 self._record_loss(step, loss, ", ".join(names))
 
     def _record_skipped(self, step: int, names: list[str]) -> None:
-        """Record a skipped step with the names of its non-finite values.
-
-        If it is the third in a row, write their items to `non_finite.json` and raise `TrainingFailed`.
-        """
+        """Raise `TrainingFailed` if it is the third in a row, after writing their items to `non_finite.json`."""
         self.skipped_steps.append(step)
         self.not_finite.append(names)
         if self._prints_warnings:
@@ -115,10 +111,7 @@ class NumberWatch(StatefulCallback):
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:
-        """Record the step if its loss is a spike, and add the loss to the averages of steps with the same `terms`.
-
-        `terms` has the names of the loss terms. Averages: number of steps, running mean, running mean of squares.
-        """
+        """Record the step if its loss is a spike, and update the `averages` of steps with the same `terms`."""
         count, mean, square = self.averages.get(terms, (0, 0.0, 0.0))
         deviation = math.sqrt(max(square - mean**2, 0.0))
         if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:
@@ -131,6 +124,5 @@ class NumberWatch(StatefulCallback):
 
 
 def _non_finite_names(loss: float, terms: Mapping[str, float]) -> list[str]:
-    """Return the names of the non-finite terms; if all are finite, ["loss"] or ["gradient"]."""
     names = [name for name, value in terms.items() if not math.isfinite(value)]
     return names or ["gradient" if math.isfinite(loss) else "loss"]

@@ -141,7 +141,6 @@ def build_optimizer(
 
 
 def _parameter_groups(named: Sequence[NamedParameter], config: OptimConfig) -> list[ParameterGroup]:
-    """Return the groups for torch, one for each pair of learning rate and weight decay."""
     groups: dict[tuple[float, float], ParameterGroup] = {}
     submodules = [module for model in {model for model, _, _ in named} for module in model.modules()]
     embedding_weights = {module.weight for module in submodules if isinstance(module, nn.Embedding)}
@@ -160,7 +159,7 @@ def _learning_rate(model: EncoderWithHead, name: str, config: OptimConfig) -> fl
 
 
 def _depth(model: EncoderWithHead, name: str) -> int:
-    """Return the layer of a parameter of the encoder, from 1; 0 for embeddings and outside the encoder."""
+    """Return 0 for embeddings and for parameters outside the encoder; layers count from 1."""
     return model.encoder.depth_of(name.removeprefix("encoder.")) if name.startswith("encoder.") else 0
 
 

@@ -96,7 +96,6 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
 
 
 def _stored_text(store: Any, key: str) -> str:
-    """Return the text under a key of the store; "" if there is none."""
     return str(store.get(key).decode()) if store.check([key]) else ""
 
 

@@ -150,6 +150,5 @@ def _by_position(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(state: Mapping[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:
-    """Replace the keys of parameters in the state of an optimiser."""
     groups = [{**group, "params": [names[key] for key in group["params"]]} for group in state["param_groups"]]
     return {"state": {names[key]: value for key, value in state["state"].items()}, "param_groups": groups}

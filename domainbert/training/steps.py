@@ -65,7 +65,7 @@ class Steps:
         """Return the steps of a budget, with at most ten validations by default.
 
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
-        phase. Raises `DomainbertError` if a phase has no step.
+        phase.
         """
         total = settings.num_steps(num_rows, num_tokens)
         every = settings.validate_every or math.ceil(total / _VALIDATIONS)

@@ -57,7 +57,7 @@ def _after_attention(block: nn.Module) -> set[nn.Parameter]:
 
 
 def _num_weights(parameters: Iterable[nn.Parameter]) -> int:
-    """Return the number of weights in matrices and convolutions; biases and norms do not count."""
+    # without biases and norms
     return sum(parameter.numel() for parameter in parameters if parameter.ndim >= 2)
 
 

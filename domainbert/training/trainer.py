@@ -100,10 +100,7 @@ def _keep_freed_memory() -> None:
 
 
 def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
-    """Return `devices` and `num_nodes` of torchrun or SLURM, which override the settings of the YAML file.
-
-    Return {} without these launchers.
-    """
+    """Return `devices` and `num_nodes` of torchrun or SLURM, which override the settings of the YAML file."""
     if "LOCAL_WORLD_SIZE" in environment:
         devices = read_number(environment, "LOCAL_WORLD_SIZE", low=1)
         return {"devices": devices, "num_nodes": read_number(environment, "WORLD_SIZE", low=devices) // devices}
@@ -114,10 +111,7 @@ def _processes_of_launcher(environment: Mapping[str, str] = os.environ) -> dict[
 
 
 def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int) -> int:
-    """Return the number of micro-batches of a device per optimiser step.
-
-    `micro_batch_size` None is one micro-batch. Raises `DomainbertError` if the batch cannot be divided equally.
-    """
+    """Return the number of micro-batches of a device per optimiser step; `micro_batch_size` None is one micro-batch."""
     per_device, rest = divmod(batch_size, world_size)
     size = micro_batch_size or per_device
     if rest or not per_device or per_device % size:

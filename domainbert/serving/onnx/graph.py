@@ -126,7 +126,6 @@ def _strip_origins(proto: ModelProto) -> None:
 
 @contextmanager
 def _silence_warnings() -> Iterator[None]:
-    """Context manager that hides warnings of the exporter and the quantiser (torchvision, names of axes, ...)."""
     disabled_level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -61,7 +61,6 @@ class OnnxModel:
             yield compute_in_parts(partial(self._compute, items), [examples[item] for item in items], max_tokens)
 
     def _compute(self, items: Sequence[int], part: Sequence[Example]) -> Computed:
-        """Return the padded batch of some examples, and the logits at its positions."""
         batch = pad_rows(part, items, self.tokenizer)
         output, positions = self.run(batch), batch["positions"]
         if output.ndim == 2:  # one output per row, not per token
@@ -106,7 +105,6 @@ def pad_rows(examples: Sequence[Example], items: Sequence[int], tokenizer: Domai
 
 
 def _open_session(file: Path) -> Any:
-    """Return an ONNX Runtime session of a file; raise `DomainbertError` if it cannot be opened."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -156,12 +156,10 @@ def calibrated_scores(rows: FloatArray) -> dict[str, Any]:
 
 
 def _probabilities(predictions: Sequence[TextPrediction], labels: Sequence[str]) -> FloatArray:
-    """Return the probabilities (texts, classes); 0 for a class that the model does not have."""
     return np.array([[text.scores.get(label, 0.0) for label in labels] for text in predictions])
 
 
 def _without_temperature(probabilities: FloatArray, temperature: float) -> FloatArray:
-    """Return the probabilities of the model before its logits were divided by `temperature`."""
     if temperature == 1:
         return probabilities
     with np.errstate(divide="ignore"):  # the logarithm of probability 0 is -inf

@@ -69,10 +69,7 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Return the labels in a column: the parts between separators, or the items of a list that pandas wrote.
-
-    An empty column has no labels. Lists are counted in `changed`. Raise `DomainbertError` for an invalid list.
-    """
+    """Return the parts between separators, or the items of a list that pandas wrote, which is counted in `changed`."""
     parsed_list = parse_list(column)
     column = column.strip()
     if parsed_list is not None:
@@ -89,7 +86,7 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
 def _name_labels(
     rows: Sequence[tuple[int, tuple[TextFields, list[Any]]]], source: TextRows, reader: LabelReader
 ) -> list[LabelledText]:
-    """Return the texts of lines with fields and labels; labels given as 0/1 indicators or numbers become names."""
+    # labels given as 0/1 indicators or numbers become names
     names = reader.names  # None if the file and its settings have no names
     label_lists = [values for _, (_, values) in rows]
     if names is not None and all(_are_indicators(values, len(names)) for values in label_lists):

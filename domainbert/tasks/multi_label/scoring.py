@@ -117,6 +117,5 @@ class MultiLabelScoring(CountedScoring):
 
 
 def _wrong_labels(item: LabelledText, prediction: LabelsOfText) -> tuple[list[str], list[str]]:
-    """Return the missed and the spurious labels."""
     missed = [label for label in item.labels if label not in prediction.labels]
     return missed, [label for label in prediction.labels if label not in item.labels]

@@ -67,7 +67,7 @@ class Lattice:
         return [sentence_scores.tolist() for sentence_scores in np.split(scores, sentence_starts[1:-1])]
 
     def _outside_probabilities(self) -> Floats:
-        """Return the probability (W,) of the label O for each word; 0 if there is no such label."""
+        """Return the probability (W,) of the label O; 0 if there is no such label."""
         if "O" not in self._label_id:
             return np.zeros(len(self._rows))
         index = self._rows, self._words, self._label_id["O"]
@@ -130,7 +130,6 @@ class Lattice:
 
 
 def _concat_ranges(starts: Ints, stops: Ints) -> Ints:
-    """Return the concatenated ranges `starts[i]` to `stops[i]` (exclusive)."""
     sizes = stops - starts
     positions = np.cumsum(sizes) - sizes  # of each range in the result
     return np.arange(sizes.sum()) + np.repeat(starts - positions, sizes)

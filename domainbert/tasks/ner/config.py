@@ -107,8 +107,8 @@ class Ner(TaskConfig):
 
 
 def _has_offsets(sample: Sample, key: str) -> bool:
-    """Whether the lists under a key have entities as [start, end, label]."""
     lists = (row[key] for row in sample.rows if isinstance(row.get(key), list))
+    # [start, end, label]
     return any(isinstance(item, list) and len(item) == 3 for items in lists for item in items)
 
 

@@ -103,7 +103,6 @@ def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Prob
 
 
 def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
-    """Return rows of texts with entities as tagged sentences; raise one `DomainbertError` for all invalid rows."""
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     notes = ReaderCounts(table.left_out)
@@ -132,10 +131,7 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
 
 
 def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
-    """Return the keys in the format, otherwise the keys of the first row (words and tags, or text and entities).
-
-    Raise `DomainbertError` if the first row has several keys of labels.
-    """
+    """Return the keys in the format, otherwise the keys of the first row (words and tags, or text and entities)."""
     if format.entity_key is not None:
         return _Keys(format.text_key, format.entity_key, is_text=True)
     words, tags = word_and_tag_keys(where, first_row, format)
@@ -163,8 +159,6 @@ def _words_of_text(
     locate: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
     """Return the words of a text and their IOB2 tags.
-
-    Raise one `DomainbertError` for all invalid entities; `notes` counts entities of types that are not selected.
 
     Args:
         words_of: character ranges of the words, by text.
@@ -203,7 +197,7 @@ def _words_of_text(
 
 
 def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[int], str]) -> Iterator[str]:
-    """Yield an error for each two neighbours that overlap; `entities` are sorted by position."""
+    # `entities` are sorted by position
     for left, right in pairwise(entities):
         if right.start < left.end:
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity[:2])}" for entity in (left, right))
@@ -215,7 +209,6 @@ def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[
 
 
 def _trim(entity: _Entity, text: str, changed: Counter[str]) -> _Entity:
-    """Return an entity without white space at its ends; count it in `changed` if it had any."""
     start, end = strip_span(text, entity.start, entity.end)
     trimmed = entity._replace(start=start, end=end)
     if trimmed != entity:

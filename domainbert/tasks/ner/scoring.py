@@ -190,8 +190,7 @@ def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
 
 
 def _mark(span: Span, offsets: Sequence[Stretch], kind: str, scores: Sequence[float] | None = None) -> Mark:
-    """Return the mark, in characters, of a span of words; `offsets` are the character ranges of the words. Its score is
-    the score of the first word."""
+    # the score of the first word is the score of the span
     first, end, label = span
     score = None if scores is None else scores[first]
     return Mark(label, offsets[first][0], offsets[end - 1][1], score, kind)
@@ -317,5 +316,4 @@ def _spans_of_words(words: Offsets, labelled_words: Offsets, labels: Sequence[st
 
 
 def _in_characters(spans: Sequence[Span], offsets: Offsets) -> set[Span]:
-    """Return spans in words as spans in characters, given the character ranges of the words."""
     return {(offsets[first][0], offsets[end - 1][1], kind) for first, end, kind in spans}

@@ -90,6 +90,5 @@ class Tagger(WordPredictor[Entity]):
         return [[self.labels[label_id] for label_id in decoded.get(index, ())] for index in range(len(aligned))]
 
     def _tag(self, aligned: Sequence[AlignedWords]) -> list[TaggedWords]:
-        """Return the tags and scores of the words of each sentence, without repair."""
         outputs = super()._tag(aligned)
         return [self.task.tags_of_words(tagged, words) for tagged, words in zip(outputs, aligned, strict=True)]

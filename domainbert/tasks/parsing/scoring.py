@@ -124,25 +124,23 @@ def _arcs(trees: Sequence[Tree]) -> list[list[Arc]]:
 
 
 def _error_kind(gold: Arc, predicted: Arc) -> str:
-    """Return the wrong part of a wrongly predicted arc (head, label): "head", "label" or "head and label"."""
     if gold[0] == predicted[0]:
         return "label"
     return "head" if gold[1] == predicted[1] else "head and label"
 
 
 def _head_word(sentence: Sentence, arc: Arc) -> str | None:
-    """Return the head of an arc as a word; None for the root."""
     return sentence.words[arc[0] - 1] if arc[0] else None
 
 
 def _replace_arcs(sentence: Sentence, arcs: Sequence[Arc]) -> list[str]:
-    """Return the lines of a sentence with its arcs replaced by `arcs`, and its enhanced dependencies by "_"."""
     remaining = iter(arcs)
     rows = []
     for row in sentence.rows:
         if is_word(row):
             columns = row.split("\t")
             head, columns[LABEL] = next(remaining)
+            # enhanced dependencies (DEPS) would not match the new arcs
             columns[HEAD], columns[DEPS] = str(head), _UNDEFINED
             row = "\t".join(columns)
         rows.append(row)

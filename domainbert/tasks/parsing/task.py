@@ -60,7 +60,6 @@ class Parser(Predictor[list[ParsedWord]]):
     kind = "a dependency parser with the labels"
 
     def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
-        """Return the words of each text or list of words, with their characters and predicted arcs."""
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
         with_offsets = [text_and_offsets(content, words) for content, words in zip(texts, aligned, strict=True)]
         return [

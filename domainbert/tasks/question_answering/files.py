@@ -195,10 +195,6 @@ def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
 
 
 def _parse_squad(row: Row, line: int) -> Question:
-    """Return the question of a row of `_squad_rows`.
-
-    Raise `DomainbertError` if the question is invalid; each problem names its id, or without an id its JSON path.
-    """
     try:
         raise_problems(problem_with_text(row, "id"), problem_with_list(row, "answers"))
         impossible = row.get("is_impossible", False)
@@ -268,9 +264,6 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 
     The line is the line of the id, or 1 if it is not found. Articles, paragraphs and questions that are not objects,
     and values that are not lists, are added to `problems`.
-
-    Raises:
-        DomainbertError: unreadable file, or a file that is not SQuAD's JSON.
     """
     text = read_text(path)
     whole = _parse_json(path, text)
@@ -283,7 +276,6 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 
 
 def _parse_json(path: Path, text: str) -> Row:
-    """Return the JSON object in the text of a SQuAD file; raise `DomainbertError` if it has no list "data"."""
     expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or a question per line with format.kind: jsonl'
     try:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
@@ -313,7 +305,7 @@ def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Ite
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:
-    """Return the line of each id, from 1; the last line if an id occurs several times."""
+    # from 1; the last line counts if an id occurs several times
     breaks = [match.start() for match in re.finditer("\n", text)]
     return {
         json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1

@@ -72,10 +72,6 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
 
 
 def _build_reply(context: str, spans: Spans, threshold: float | None) -> Reply:
-    """Return the best span as the answer.
-
-    The answer is empty if the context has no span, or if the margin is above `threshold`. None is no threshold.
-    """
     # with a threshold, the last score is the score of no answer
     scores = spans.scores if threshold is None else np.append(spans.scores, spans.null_score)
     exponentials = np.exp(scores - scores.max(initial=-np.inf))

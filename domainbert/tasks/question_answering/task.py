@@ -176,9 +176,9 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         return self._encoder(pairs, tokenizer, max_length).encode(pairs, answers=None)
 
     def _encoder(self, pairs: Sequence[TextPair], tokenizer: DomainTokenizer, max_length: int) -> PairEncoder:
-        """Return an encoder; print the number of questions that it truncates, without those of earlier calls."""
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
         truncated = encoder.truncated_questions([pair.first for pair in pairs])
+        # questions are reported once, not again in a later call
         if new := [length for question, length in truncated.items() if question not in self._reported]:
             print(
                 f"{len(new):,} questions are truncated to {self.config.max_question_length} pieces "

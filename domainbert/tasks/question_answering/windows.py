@@ -50,7 +50,6 @@ def context_pieces(tokenizer: DomainTokenizer, contexts: Sequence[str]) -> list[
 
 
 def _build_pieces(context: str, encoding: Encoding) -> Pieces:
-    """Return the encoded pieces of a context with their character ranges, without the white space around them."""
     ranges = [_visible_range(context, *offsets) for offsets in encoding.offsets]
     characters = np.asarray(ranges, dtype=np.int32).reshape(-1, 2)
     words = np.asarray(encoding.word_ids, dtype=np.int64)
@@ -116,8 +115,6 @@ class PairEncoder:
         return {text: length for text, length in lengths if length > self.max_question_length}
 
     def _build_example(self, question: Ints, context: Pieces, answers: Sequence[Stretch] | None) -> Example:
-        """Return the example of a pair; `answers` has the character range of one answer or is empty; None for
-        prediction."""
         span = answer_pieces(context, answers[0]) if answers else None
         labelled = answers is not None
         bounds = window_bounds(context.word_starts, len(context.ids), self.room - len(question))

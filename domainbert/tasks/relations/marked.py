@@ -159,7 +159,6 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
 
 
 def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
-    """Return the character range of an entity; raise `DomainbertError` if it is missing, invalid or splits a word."""
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     value = row.get(key)

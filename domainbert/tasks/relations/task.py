@@ -176,7 +176,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
 
     @override
     def encode(self, items: Sequence[RelatedEntities], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
-        """Return items as token ids and targets; raise `UnreadableContents` if two entities do not fit in a window."""
         targets = [self.target(item) for item in items]
         return self._encode_marked([item.content for item in items], targets, tokenizer, max_length)
 
@@ -197,7 +196,6 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
     def _encode_marked(
         self, texts: Sequence[MarkedText], targets: Sequence[int], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
-        """Return texts as token ids and targets; raise `UnreadableContents` with the problem of each invalid text."""
         self.reading.check(tokenizer, texts)
         aligned = align_text(tokenizer, [self.reading.text_to_read(text)[0] for text in texts])
         marker_ids = [ids[0] for ids in tokenizer.encode(self.reading.added_tokens)]  # each is one token

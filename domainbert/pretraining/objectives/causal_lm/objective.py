@@ -19,7 +19,7 @@ class CausalLMObjective(TokenPrediction[CausalLM]):
     summary = "A language model pretrained with domainbert, the phase before masked LM."
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
-        """Return the model, whose attention is causal in this training. Raises `DomainbertError` if it cannot be."""
+        """Return the model, whose attention is causal in this training."""
         self.config.check(start.config)
         models = super().build(start)
         for built in models.values():

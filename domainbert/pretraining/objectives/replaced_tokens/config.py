@@ -36,11 +36,7 @@ class GeneratorConfig:
             raise DomainbertError("encoder: found next to size or layers; expected only encoder, or size and layers")
 
     def for_discriminator(self, encoder: EncoderConfig) -> EncoderConfig:
-        """Return the architecture of the generator for a discriminator with this encoder.
-
-        Raises:
-            DomainbertError: the family of the encoder has no such small architecture.
-        """
+        """Return the architecture of the generator for a discriminator with this encoder."""
         if self.encoder is not None:
             return self.encoder
         num_layers = max(1, round(self.layers * encoder.sizes.num_layers))

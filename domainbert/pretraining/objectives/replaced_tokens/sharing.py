@@ -71,10 +71,7 @@ def merge_differences(encoder: Encoder) -> None:
 
 
 def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[nn.Module, Any]]:
-    """Return the parts to share, by name: the part of the model, and the part of the generator.
-
-    Raise `DomainbertError` if the shapes of the word embeddings differ.
-    """
+    """Return the part of the model and the part of the generator, by name."""
     parts, generator_parts = (built.model.encoder.embedding_parts() for built in (model, generator))
     shapes, generator_shapes = _shapes(parts["word"]), _shapes(generator_parts["word"])
     if shapes != generator_shapes:

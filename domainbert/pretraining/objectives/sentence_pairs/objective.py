@@ -147,7 +147,7 @@ class SentencePairsObjective(MaskedLMObjective):
         }
 
     def build(self, start: InitialModels) -> dict[str, BuiltModel]:
-        """Return the encoder with a head for both tasks. Raises `DomainbertError` if its family has no such head."""
+        """Return the encoder with a head for both tasks."""
         self.config.check(start.config)
         return {MODEL: BuiltModel(start.model(PRETRAINING), start.config, PRETRAINING)}
 

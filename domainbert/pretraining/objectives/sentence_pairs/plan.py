@@ -91,7 +91,6 @@ class PairPlan(RowPlan):
         return self.cached_halves[seed, epoch]
 
     def _draw(self, seed: int, epoch: int) -> Halves:
-        """Draw the cuts of an epoch, and the pairs with label 1, half of all pairs."""
         cuts, pieces = self._draw_cuts(seed, epoch), np.arange(len(self.lengths))
         is_pair = self.num_cuts > 0
         pairs = np.flatnonzero(is_pair)
