@@ -103,12 +103,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _format_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
-    """Return a library's warning as one line, without its position in the code; replaces `warnings.formatwarning`."""
+    """Replacement for `warnings.formatwarning`: one line, without the position in the code."""
     return f"warning: {printable(' '.join(str(message).split()))}\n"
 
 
 def _dispatch(arguments: list[str]) -> int:
-    """Run the stage or command that the first argument names, and return the exit code."""
     for argument in arguments:
         check_utf8(argument)
     name = arguments[0] if arguments else "--help"
@@ -151,8 +150,6 @@ def _run_command(name: str, arguments: list[str]) -> int:
 
 
 def _run_stage(name: str, typed: ParsedArguments) -> str:
-    """Return the text to print: of the help, settings or examples if a flag asks for them, otherwise of the stage,
-    which is run."""
     from domainbert.runner import stage_command
 
     allow_imports(typed.flags.get("allow_import"))

@@ -62,7 +62,6 @@ class RepeatedLines:
         return sorted(frequent, key=lambda line: (-line.documents, line.text))
 
     def _drop_rare_lines(self) -> None:
-        """Drop the rarest lines until at most half of `max_lines` are left."""
         minimum = 1
         while len(self._lines) > self.max_lines // 2:
             minimum += 1
@@ -91,7 +90,6 @@ class CheckedCorpus:
 
     @cached_property
     def _indexed_test_texts(self) -> list[tuple[int, str]]:
-        """Index of the item, and text cleaned like the documents, of each text of `test`; a pair has two texts."""
         items = () if self.test is None else self.test.items
         return [(index, clean(text).text) for index, item in enumerate(items) for text in item.texts]
 
@@ -115,11 +113,7 @@ class CheckedCorpus:
         return [self._place(name, text) for name, text in excerpts]
 
     def _place(self, document_name: str, text: str) -> Place:
-        """Return the place of a document, with `text`.
-
-        The name of the document is `SOURCE:FILE:LINE` or `SOURCE:FILE`, where SOURCE is the index of the source. The
-        place in a source on the hub has the name of the source as its path.
-        """
+        """A document name is `SOURCE:FILE:LINE` or `SOURCE:FILE`; the path of a source on the hub is its name."""
         source_index, _, document_id = document_name.partition(":")
         source = self.config.sources[int(source_index)]
         match = re.fullmatch(r"(.*):(\d+)", document_id, re.DOTALL)
@@ -129,7 +123,6 @@ class CheckedCorpus:
         return place(path, line, text)
 
     def _paths_by_name(self, path: str) -> Mapping[str, Path]:
-        """Return the path of each file of a source, by the file name in document ids; the result is cached."""
         if path not in self._file_lists:
             self._file_lists[path] = dict(find_files(path))
         return self._file_lists[path]
@@ -158,9 +151,6 @@ def scan_corpus(
         config: the corpus.
         test: test set whose texts must not be in the corpus.
         max_characters: read only an excerpt of at most this size, see `Excerpt`.
-
-    Raises:
-        DomainbertError: the corpus cannot be read.
     """
     # a weight above 1 repeats documents, but each document must count once
     sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]

@@ -117,7 +117,6 @@ def _sample_hash(text: str) -> int:
 
 
 def _count_words(name: str, sample: Iterable[str]) -> int:
-    """Return the number of words in a sample of the corpus `name`; raise `DomainbertError` if there are none."""
     num_words = sum(len(words_of_text(text)) for text in sample)
     if not num_words:
         raise DomainbertError(f"corpus {name!r}: the training documents contain no words; expected at least one word")
@@ -137,7 +136,6 @@ def _prediction(task: Counter[str], corpus: Counter[str], num_distinct: int) -> 
 
 
 def _pieces(tokenizer: DomainTokenizer | None, texts: Sequence[str]) -> dict[str, float]:
-    """Return `pieces_per_word` and `unknown_share` of the words of texts; {} without a tokenizer."""
     if tokenizer is None:
         return {}
     statistics = word_statistics(tokenizer, count_words_of_texts(texts))

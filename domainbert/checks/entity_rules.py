@@ -47,7 +47,7 @@ class TaggedText(NamedTuple):
 
 
 def _tagged_text(item: PlainItem) -> TaggedText:
-    """Return the words and entities of an item, without entities whose borders are not word borders."""
+    """Leave out entities whose borders are not word borders."""
     text = item.texts[0]  # an item with entities has a single text
     words = [match.span() for match in _WORD.finditer(text)]
     begins = {start: index for index, (start, _) in enumerate(words)}
@@ -77,7 +77,6 @@ def punctuation_at_edge(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Fi
 
 
 def _has_odd_edge(surface: str) -> bool:
-    """Whether the text of an entity begins or ends with white space, punctuation or an unpaired bracket."""
     if surface != surface.strip():
         return True
     if len(surface) == 1:
@@ -121,7 +120,6 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
 
 
 def _examples(untagged: Mapping[str, list[Stretch]], num_tagged: Counter[str]) -> str:
-    """Format the three texts with the most untagged places, with their numbers of tagged and untagged places."""
     most = sorted(untagged, key=lambda surface: (-len(untagged[surface]), surface))[:3]
     return ", ".join(f"{text!r} {num_tagged[text]:,} times tagged, {len(untagged[text]):,} not" for text in most)
 
@@ -175,10 +173,7 @@ def boundary_habits(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Findin
 
 
 def _determiner(item: TaggedText, index: int) -> str:
-    """Return word `index` in lower case if it is a determiner; return "" for another word, and for index -1.
-
-    A capital "A" does not count as a determiner: it may be a name ("A - T").
-    """
+    """Return word `index` in lower case if it is a determiner, otherwise "". A capital "A" may be a name ("A - T")."""
     if index < 0:
         return ""
     word = item.surface(index, index + 1)

@@ -71,7 +71,6 @@ class CheckedSet:
 
     @cached_property
     def _item_lines(self) -> list[tuple[Path, int]]:
-        """File and first line of each item."""
         parts = self.labelled.parts or [self.labelled]  # one part per file; a set of one file has no parts
         return [(part.path, item.line) for part in parts for item in part.items]
 

@@ -69,8 +69,7 @@ def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Fin
 
 
 def _place_in_message(path: str, message: str) -> Place:
-    """Return the place that an error message `path:line: problem` names. For a message without a line, return a place
-    without a line in the file at `path`."""
+    """The message is `path:line: problem`; without a line, the place is the file at `path`."""
     if match := _LOCATED_PROBLEM.fullmatch(message):
         return problem_place(match[1], int(match[2]), match[3])
     return problem_place(path, None, message.removeprefix(f"{path}: "))
@@ -107,10 +106,7 @@ class LabelledCheck:
             yield from apply_rules(rules, subject, self.thresholds)
 
     def _rules_with_subjects(self) -> Iterator[tuple[Sequence[Rule[Any]], object]]:
-        """Yield lists of rules, each with a subject to apply the rules to.
-
-        Of the rules on one set, only `text_rules.RULES` include the test set; of the rules on two sets, all.
-        """
+        """Yield lists of rules and their subject; of rules on one set, only `text_rules.RULES` read the test set."""
         for file in self.unreadable:
             yield [unreadable], file
         for first, second in combinations(self.sets, 2):

@@ -40,10 +40,7 @@ def same_text(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
 
 def _is_relabelled(sets: TwoSets, first: int, second: int) -> bool:
-    """Whether an item of the first set and its copy in the second set have other labels.
-
-    Of texts with other punctuation only the labels are compared, if there are any: annotations may refer to words.
-    """
+    """Texts that differ in punctuation are compared by their labels, if any: annotations may refer to words."""
     item, copy = sets.first.items[first], sets.second.items[second]
     has_equal_words = sets.first.texts[first].split() == sets.second.texts[second].split()
     if has_equal_words or not (item.labels or copy.labels):
@@ -52,8 +49,6 @@ def _is_relabelled(sets: TwoSets, first: int, second: int) -> bool:
 
 
 def _place_of_pair(sets: TwoSets, first: int, second: int) -> Place:
-    """Return the place of item `second` of the second set. Its text also names the place of item `first` of the first
-    set, which has the same or a similar text."""
     first_place = sets.first.place(first)
     return sets.second.place(second, f"(and {first_place.path}:{first_place.line}) {sets.second.texts[second]}")
 
@@ -104,7 +99,6 @@ def similar_pairs(
 
 
 def _runs(words: Sequence[str]) -> Runs:
-    """Return the distinct word trigrams of a text; the empty set if there are fewer than 8."""
     runs = frozenset(" ".join(words[start : start + _RUN_WORDS]) for start in range(len(words) - _RUN_WORDS + 1))
     return runs if len(runs) >= _MIN_RUNS else frozenset()
 

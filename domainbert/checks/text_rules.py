@@ -57,7 +57,6 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
 
 
 def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
-    """Yield a finding if the pattern matches in some texts; `description` says what the pattern matches."""
     matches = [(index, match) for index, text in enumerate(data.texts) if (match := pattern.search(text))]
     if matches:
         places = [data.place_of_span(index, *match.span()) for index, match in matches]

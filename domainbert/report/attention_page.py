@@ -47,7 +47,7 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
 
 
 def _map_variables(maps: AttentionMaps) -> dict[str, Any]:
-    """Return the variables of `attention.html`: the pieces, and for each layer its window and the maps of its heads."""
+    """Variables of `attention.html`."""
     names = _distinct_names(maps.pieces)
     special = np.array(maps.special)
     layers = []
@@ -61,7 +61,6 @@ def _map_variables(maps: AttentionMaps) -> dict[str, Any]:
 
 
 def _distinct_names(pieces: Sequence[str]) -> list[str]:
-    """Return a distinct name for each piece: the piece, with its position (from 1) if the text has it several times."""
     counts = Counter(pieces)
     return [piece if counts[piece] == 1 else f"{piece} ({position})" for position, piece in enumerate(pieces, 1)]
 

@@ -68,9 +68,6 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report of the runs in these folders to `path`, with fewer mistakes if the page would be too large.
 
     Return the messages about files and folders that the report leaves out.
-
-    Raises:
-        DomainbertError: a folder does not exist or contains no stage; the disk is full.
     """
     from domainbert.report.page import MAX_BYTES, page_text, save_page
     from domainbert.report.runs import missing_messages, read_runs

@@ -21,7 +21,6 @@ def vocabulary_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
-    """Yield the tables of a stage that wrote a vocabulary report."""
     report = run.json(stage.path / _REPORT, "a vocabulary report")
     if "texts" not in report:
         return
@@ -52,7 +51,6 @@ def _tables_of_vocabulary(run: Run, stage: StageFolder) -> Iterator[Table]:
 
 
 def _statistics_cells(values: Mapping[str, Any]) -> list[Cell]:
-    """Return the cells of the word statistics of a text, from `words` to the share of split words."""
     cells: list[Cell] = [number_cell(values[key]) for key in ("words", "distinct_words")]
     cells.append(number_cell(values["pieces_per_word"], "{:.3f}"))
     return cells + [number_cell(values[key], "{:.2f}", 100) for key in ("share_unknown", "share_continued")]
@@ -82,7 +80,7 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
-    """Return a table with a row for each fact; `columns` has the nested facts of each column by its head."""
+    """`columns` has the nested facts of each column by its head."""
     flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
     keys = dict.fromkeys(key for facts in flat.values() for key in facts)
     return Table(["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys], caption)
@@ -106,7 +104,6 @@ def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[
 
 
 def _check_results(runs: Sequence[Run]) -> dict[str, Mapping[str, Any]]:
-    """Return the distinct contents of `check.json` by the name of the stage (and of the run if there are several)."""
     checks: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         for stage in run.stages_with_file(_CHECK):

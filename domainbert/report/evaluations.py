@@ -91,7 +91,6 @@ def evaluations(runs: Sequence[Run]) -> list[Evaluation]:
 
 
 def _evaluation(run: Run, stage: StageFolder, metrics: Mapping[str, Any]) -> Evaluation:
-    """Return the evaluation of a stage from its `metrics.json`, without systems and pairs whose score is missing."""
     metric = Headline(**{"key": "f1", "name": "F1", **metrics.get("metric", {})})
     bootstrap = run.json(stage.path / _DRAWS, "the draws of an evaluation", optional=True)
     drawn, draws = bootstrap.get("drawn", {}), bootstrap.get("systems", {})
@@ -124,7 +123,7 @@ def _test_set_hash(stage: StageFolder, metrics: Mapping[str, Any]) -> str:
 
 
 def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
-    """Return one evaluation; the first system of the group is also compared with all systems of other evaluations."""
+    """The first system of the group is also compared with all systems of the other evaluations."""
     first, *others = group
     if not others:
         return first
@@ -136,7 +135,6 @@ def _merge_evaluations(group: Sequence[Evaluation]) -> Evaluation:
 
 
 def _pairs_with_first(first: System, others: Sequence[System], metric: Headline) -> Iterator[Pair]:
-    """Yield the difference of the first system to each other system; nothing for undefined scores (None)."""
     first_score = first.scores[metric.key]
     for other in others:
         score = other.scores[metric.key]

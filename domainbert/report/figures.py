@@ -79,7 +79,6 @@ def _draw_learning_curves(group: CurveGroup, panels: Sequence[str], columns: int
 
 
 def _panel_grid(figure: Figure, num_panels: int, columns: int, share: bool = False) -> list[Axes]:
-    """Add axes to a figure and return the first `num_panels`, with equal ranges if `share`; hide the remaining axes."""
     rows = math.ceil(num_panels / columns)
     grid = list(figure.subplots(rows, columns, squeeze=False, sharex=share, sharey=share).flat)
     for axes in grid[num_panels:]:
@@ -88,7 +87,6 @@ def _panel_grid(figure: Figure, num_panels: int, columns: int, share: bool = Fal
 
 
 def _draw_curve(axes: Axes, curve: Curve, series: int) -> None:
-    """Draw a curve in the style of the series, with a ring at the best step if the curve has it."""
     style = style_of(series)
     has_label = any(line.get_label() == curve.training for line in axes.get_lines())
     has_few_points = len(curve.steps) < 8  # so that markers do not overlap
@@ -139,7 +137,6 @@ def _draw_score_and_cost(metric: Headline, measured: Mapping[str, dict[str, Any]
 
 
 def _plain_log_ticks(axes: Axes, values: Sequence[float]) -> None:
-    """Set ticks at 1, 2 and 5 times powers of ten, as plain numbers, on a log axis with these values."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     low, high = min(values, default=1), max(values, default=1)

@@ -64,10 +64,7 @@ def mistakes(evaluation: Evaluation, max_mistakes: int = MAX_MISTAKES) -> list[d
 
 
 def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
-    """Return the rows of the mistakes, worst first, and the number of seeds.
-
-    A text that is wrong for several seeds has one row: the worst, with the names of all these seeds as `seeds`.
-    """
+    """Return a row per wrong text, the worst first, with its wrong seeds as `seeds`; and the number of all seeds."""
     files: list[Path] = sorted(system.folder.glob("*.jsonl"))
     if not system.run.is_intact(system.folder, "*.jsonl"):
         return [], 0
@@ -84,12 +81,11 @@ def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
 
 
 def _label_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the gold and predicted labels of a row."""
     yield from (str(mark.get("label", "")) for side in ("gold", "predicted") for mark in row.get(side, []))
 
 
 def _mistake_variables(row: Mapping[str, Any], hues: Mapping[str, int]) -> dict[str, Any]:
-    """Return the variables of a mistake in `mistakes.html`, from a row that `evaluate` wrote."""
+    """Variables of a mistake in `mistakes.html`, from a row that `evaluate` wrote."""
     text = str(row.get("text", ""))
     gold, predicted = (_split_at_marks(text, row.get(side, []), hues) for side in ("gold", "predicted"))
     return {
@@ -127,7 +123,6 @@ def _split_at_marks(text: str, marks: Sequence[Mapping[str, Any]], hues: Mapping
 
 
 def _marked_piece(text: str, mark: Mapping[str, Any], hues: Mapping[str, int]) -> Piece:
-    """Return the piece of a marked text; the label names the head of a dependency, the tooltip has all known facts."""
     label, kind = str(mark.get("label", "")), str(mark.get("kind", ""))
     shown_label = label if mark.get("head") is None else f"{label} of {mark['head']}"
     probability = f"probability {mark['score']:.3f}" if mark.get("score") is not None else ""

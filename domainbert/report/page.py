@@ -46,7 +46,7 @@ class Section:
 
 
 def save_page(path: Path, text: str) -> None:
-    """Write the text of a page atomically; raise `DomainbertError` if the disk is full."""
+    """Write the text of a page atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with report_full_disk(path.parent):
         write_text(path, text)
@@ -72,7 +72,7 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
 
 
 def _security_policy(style: str, script: str, pictures: bool) -> str:
-    """Return a content security policy (W3C, CSP level 3) for this style and script, and if set for pictures."""
+    """Return a content security policy (W3C, CSP level 3) for this style and script."""
     allowed = {"style-src": style, "script-src": script}
     parts = ["default-src 'none'"]
     for name, text in allowed.items():
@@ -84,7 +84,6 @@ def _security_policy(style: str, script: str, pictures: bool) -> str:
 
 
 def _read_templates(names: Iterable[str]) -> str:
-    """Return the contents of these template files, joined by line breaks; missing files are skipped."""
     files = [_TEMPLATES / name for name in names]
     return "\n".join(file.read_text(encoding="utf-8").strip() for file in files if file.is_file())
 

@@ -22,7 +22,6 @@ def setting_tables(runs: Sequence[Run]) -> list[Table]:
 
 
 def _tables_by_stage(runs: Sequence[Run]) -> list[Table]:
-    """Return for each stage name a table of the settings that differ between runs."""
     by_stage: dict[str, dict[str, dict[str, str]]] = {}  # stage name, run name, settings
     for run in runs:
         for stage in run.stages:
@@ -31,7 +30,6 @@ def _tables_by_stage(runs: Sequence[Run]) -> list[Table]:
 
 
 def _training_tables(run: Run) -> list[Table]:
-    """Return tables of the settings that differ between trainings of the same stage function and task."""
     groups: dict[tuple[str, str], dict[str, dict[str, str]]] = {}  # by function and task: stage name, settings
     for stage in run.stages:
         settings = _flatten_settings(settings_of(stage))
@@ -41,7 +39,6 @@ def _training_tables(run: Run) -> list[Table]:
 
 
 def _difference_table(caption: str, settings: Mapping[str, Mapping[str, str]]) -> Table:
-    """Return a table of the settings that are not equal in all columns; `settings` has the settings of each column."""
     keys = list(dict.fromkeys(key for values in settings.values() for key in values))
     rows: list[list[Cell]] = []
     for key in keys:
@@ -128,7 +125,6 @@ def commands(runs: Sequence[Run]) -> list[str]:
 
 
 def _command(run: Run, stage: StageFolder) -> list[str]:
-    """Return the words of the command that runs a stage again: alone, or as a stage of its recipe."""
     if not run.command:
         return ["domainbert", stage.kind, "-c", str(stage.path / "config.yaml"), "--force"]
     # the recorded command without its selection of stages; `run` records options with "="

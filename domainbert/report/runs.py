@@ -133,7 +133,6 @@ def missing_messages(runs: Sequence[Run]) -> list[str]:
 
 
 def _read_run(folder: Path, name: str) -> Run:
-    """Return the run in a folder: the stage in the folder itself, or else the stages in its subfolders."""
     if not folder.is_dir():
         raise DomainbertError(f"{folder}: no such folder; expected an output folder of domainbert run or of a stage")
     run = Run(name, folder, [])
@@ -160,7 +159,6 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _read_stage(run: Run, path: Path) -> StageFolder:
-    """Return the stage in a folder; a record that has changed is left out, with a message in `run.missing`."""
     try:
         record = read_record(path) or RunRecord(state="unknown")
     except DomainbertError as error:

@@ -61,7 +61,6 @@ def _score_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
 
 
 def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Evaluation], Any]) -> list[dict[str, Any]]:
-    """Return the template variables of each evaluation with content: `title`, and as `name` the content."""
     groups = [{"title": evaluation.title, name: content_of(evaluation)} for evaluation in results]
     return [group for group in groups if group[name]]
 
@@ -69,7 +68,6 @@ def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Eval
 def _picture_section(
     title: str, results: Sequence[Evaluation], draw: Callable[[str, Evaluation], Any], caption: str
 ) -> Iterator[Section]:
-    """Yield a section with what `draw` returns for a distinct name and each evaluation; no section if all are None."""
     name = title.lower().replace(" ", "-")
     pictures = [
         # the template needs `notes`, which only learning curves have
@@ -93,7 +91,6 @@ def _curve_section(runs: Sequence[Run]) -> Iterator[Section]:
 
 
 def _detail_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
-    """Yield the sections on labels, slices, confusion and reliability."""
     for title, tables_of in {"By label": label_tables, "Slices": slice_tables}.items():
         if groups := _groups(results, "tables", tables_of):
             yield Section(title, "tables.html", {"groups": groups})

@@ -50,19 +50,15 @@ _RC: Mapping[str, Any] = {
 
 
 def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> Markup:
-    """Return an `<img>` element with the `alt` text `label` and an embedded SVG image.
-
-    `draw` draws into the figure that it gets; `size` is the width and height in inches. The ids in the SVG are derived
-    from `name`.
-    """
+    """Return an `<img>` element with the `alt` text `label` and an embedded SVG image; other arguments as for `svg`."""
     data = base64.b64encode(svg(name, size, draw).encode("utf-8")).decode("ascii")
     return Markup('<img alt="{}" src="data:image/svg+xml;base64,{}">').format(label, data)
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return the text of an SVG file with the figure that `draw` draws; `size` is the width and height in inches.
+    """Return the text of an SVG file with the figure that `draw` draws into.
 
-    The ids in the file are derived from `name`.
+    `size` is the width and height in inches. The ids in the file are derived from `name`.
     """
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no message about the font cache
     import matplotlib

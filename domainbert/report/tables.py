@@ -38,7 +38,6 @@ def systems_table(evaluation: Evaluation) -> Table:
 
 
 def _caption(evaluation: Evaluation) -> str:
-    """Return the test set, its number of labels and the settings of the bootstrap, as far as they are known."""
     facts = evaluation.facts
     parts = [str(facts["test"])] if facts.get("test") else []
     if facts.get("gold") is not None:
@@ -67,7 +66,6 @@ def further_table(evaluation: Evaluation) -> Table:
 
 
 def _flat_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numeric scores by dotted name, except those in other tables: by label, by slice, confusion, costs."""
     numbers: dict[str, float] = {}
     for key, value in scores.items():
         if _NOT_FURTHER.fullmatch(key) or isinstance(value, bool):
@@ -91,7 +89,6 @@ def slice_tables(evaluation: Evaluation) -> list[Table]:
 
 
 def _breakdowns(evaluation: Evaluation, prefix: str, titles: Mapping[str, str]) -> list[Table]:
-    """Return a table of the scores under each key that starts with `prefix`."""
     scores = _scores(evaluation)
     keys = [key for key in distinct_keys(scores.values()) if key.startswith(prefix)]
     return [Breakdown(_readable_name(key), key, titles).table(scores) for key in keys]
@@ -102,7 +99,6 @@ def _scores(evaluation: Evaluation) -> dict[str, dict[str, Any]]:
 
 
 def _readable_name(key: str) -> str:
-    """Return the dotted name of a score for a table: `lenient.exact_match` as `lenient, exact match`."""
     return key.replace("_", " ").replace(".", ", ")
 
 
@@ -132,10 +128,7 @@ def confusions(evaluation: Evaluation, max_labels: int = 30) -> list[dict[str, A
 def _confusion_cells(
     labels: Sequence[str], row: Sequence[float], gold: int, columns: Iterable[int]
 ) -> Iterator[tuple[str, int, str]]:
-    """Yield text, shade and tooltip of the cells in the `row` of the label with index `gold`.
-
-    The shade, from 0 to 10, shows the share of the row. `columns` are the indices of the shown labels.
-    """
+    """Yield text, shade (0 to 10, the share of the row) and tooltip of the cells of gold label `gold` in `columns`."""
     total = sum(row) or 1  # 1 for a row of zeros
     for column in columns:
         share = row[column] / total

@@ -83,14 +83,13 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
 
 
 def _task_name(stage: StageFolder) -> str:
-    """Return the class name of the task in the settings, such as `Classification`; without it the stage's name."""
     task = settings_of(stage).get("task") or {}
     name = task.get("class_path", "") if isinstance(task, dict) else str(task)
     return str(name).rpartition(".")[2] or stage.name
 
 
 def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monitored: str) -> list[Curve]:
-    """Return the curves of a training; `monitored` is the metric that chose the saved model, empty for pretraining."""
+    """`monitored` is the metric that chose the saved model, empty for pretraining."""
     rows = run.lines(folder / _LOG)
     seed = folder.name if monitored else ""
     best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")
@@ -98,7 +97,7 @@ def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monit
 
 
 def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str, best: int | None) -> Curve:
-    """Return the curve of a metric, with the last value of each step: a resumed training logs some steps twice."""
+    """Keep the last value of each step: a resumed training logs some steps twice."""
     points = {row["step"]: row[metric] for row in rows if "step" in row and metric in row}
     finite = {step: value for step, value in sorted(points.items()) if value is not None and math.isfinite(value)}
     steps = _thin_out(list(finite), best)
@@ -107,6 +106,5 @@ def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str
 
 
 def _thin_out(steps: list[int], best: int | None) -> list[int]:
-    """Return every n-th step, the last step and the best step, at most about `_MAX_POINTS` steps."""
     stride = max(math.ceil(len(steps) / _MAX_POINTS), 1)
     return [step for index, step in enumerate(steps) if index % stride == 0 or step in (best, steps[-1])]

@@ -37,7 +37,6 @@ def comparison_table(evaluation: Evaluation) -> Table | None:
 
 
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:
-    """Return which system of the pair is better and by how much, or that the difference is not significant."""
     a_is_better = (pair.difference > 0) == metric.higher_is_better
     better, worse = (pair.a, pair.b) if a_is_better else (pair.b, pair.a)
     unit = f"points of {metric.name}" if metric.percent else f"of {metric.name}"
@@ -63,7 +62,6 @@ def _score_sentence(system: System, metric: Headline) -> str:
 
 
 def _number(value: float, metric: Headline, sign: str = "") -> str:
-    """Format a score; the `sign` "+" gives positive numbers a sign."""
     return f"{100 * value:{sign}.1f}" if metric.percent else f"{value:{sign}.4f}"
 
 

@@ -119,7 +119,7 @@ def _keep_or_clear(out: Path, error: Exception, write_ended: Callable[[str, str]
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
-    """Raise `DomainbertError` if the output folder, opened as `descriptor`, was removed, emptied or replaced."""
+    """`descriptor` is the open output folder."""
     try:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
@@ -133,10 +133,8 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return an error with the written and free bytes if `error` has the cause that the disk is full, otherwise None.
-
-    If the disk is full and the stage can be resumed, delete its incomplete output files to free space.
-    """
+    """Return None if the cause of `error` is not a full disk. If the disk is full and the stage can be resumed, delete
+    its incomplete output files to free space."""
     if isinstance(error, DomainbertError):  # its message already tells the user what to do
         return None
     reason = disk_full_message(error)
@@ -210,7 +208,7 @@ def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: RunRecord 
 
 
 def _clear(folder: Path) -> None:
-    """Empty the folder, except for `running.lock`, which this process has locked."""
+    """Keep `running.lock`, which this process has locked."""
     (folder / RUN).unlink(missing_ok=True)  # first: while it exists, the files that it lists have to exist
     for path in folder.iterdir():
         if path.is_dir() and not path.is_symlink():

@@ -129,11 +129,7 @@ def make_job(
 
 
 def folder_state(job: Job) -> FolderState:
-    """Return the state of a job's output folder.
-
-    Raises:
-        DomainbertError: the folder holds files that no stage has written.
-    """
+    """Return the state of a job's output folder."""
     state, record = read_state(job.out)
     finished = record if state == DONE else None
     reason = BEING_WRITTEN if finished is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
@@ -201,7 +197,6 @@ def finished_record(job: Job, hashes: FileHashes) -> RunRecord | None:
 
 
 def _version_suffix(record: RunRecord) -> str:
-    """Return ", by domainbert VERSION" if another version wrote the record, otherwise ""."""
     recorded = record.versions.get("domainbert")
     return f", by domainbert {recorded}" if recorded not in (None, versions()["domainbert"]) else ""
 
@@ -240,7 +235,7 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
 
 
 def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> RunRecord:
-    """Run a stage whose folder has the given state, and return its record; clear the folder unless `resume`."""
+    """Empty the folder first unless `resume`."""
     start_seconds = time.monotonic()
     config = {"out": str(job.out), **job.settings.plain}
     earlier_stages = {name: fact for name, fact in job.freshness.facts.items() if name.startswith("@")}
@@ -334,11 +329,8 @@ def follow_job(job: Job, force: bool = False) -> None:
 
 
 def _call_stage(job: Job, records_signals: bool = True) -> dict[str, Any]:
-    """Run the stage function and return its metrics.
-
-    The training of a stage handles signals itself: all processes stop together. With `records_signals`, a signal to
-    this process also stops the stage before or after its training.
-    """
+    """The training of a stage handles signals itself: all processes stop together. With `records_signals`, a signal to
+    this process also stops the stage before or after its training."""
     signals = record_signals() if records_signals else nullcontext()
     with report_lost_rank(), signals:
         # `with_facts` takes a function: for a stage called from Python, facts are computed only on demand
@@ -349,10 +341,7 @@ def _call_stage(job: Job, records_signals: bool = True) -> dict[str, Any]:
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float = float("inf"), problem: str = "") -> None:
-    """Wait until `condition()` is true.
-
-    Raise `DomainbertError` with the message `problem` after `seconds`, and `TrainingStopped` after a signal.
-    """
+    """Raise `DomainbertError` with the message `problem` after `seconds`, and `TrainingStopped` after a signal."""
     end = time.monotonic() + seconds
     while not condition():
         raise_if_stopped()

@@ -96,7 +96,7 @@ class Run:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Print the list of runs and return exit code 0; raise `DomainbertError` if the folder does not exist."""
+    """Print the list of runs and return exit code 0."""
     if unknown := [*typed.words[1:], *(f"--{name}" for name, _ in typed.options), *typed.files]:
         raise DomainbertError(f"runs: found '{unknown[0]}'; expected at most one folder, and optionally --json")
     folder = Path(typed.words[0] if typed.words else "runs")
@@ -111,7 +111,6 @@ def perform(typed: ParsedArguments) -> int:
 
 
 def _as_json(run: Run) -> dict[str, Any]:
-    """Return a run with all stages as JSON values: dates as ISO 8601, NaN and infinite metrics as null."""
     stages = [
         {
             **asdict(stage),
@@ -153,7 +152,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
-    """Return the run in a folder, or None if `folder` is no run; `folders` and `files` are the names in it."""
+    """`folders` and `files` are the names of the entries of `folder`."""
     if _is_stage(folder):
         return Run(folder, [inspect_stage(folder)], is_single=True)
     if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):  # a search without finished trials has no file
@@ -170,7 +169,6 @@ def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run
 
 
 def _is_stage(folder: Path) -> bool:
-    """Return whether a stage has written or is writing the folder."""
     try:
         is_locked = LOCK in {entry.name for entry in os.scandir(folder)}
         return is_locked or bool(stage_of_config(folder)) or read_record(folder) is not None
@@ -181,7 +179,6 @@ def _is_stage(folder: Path) -> bool:
 
 
 def _stage_functions(path: Path) -> dict[str, str]:
-    """Return the stage function of each stage in `recipe.json`; {} if it is broken or another program wrote it."""
     try:
         content = read_json(path, "the stages of a recipe")
         if "command" not in content:  # a file of another program
@@ -222,7 +219,7 @@ def _ended_state(record: RunRecord, output_state: str) -> tuple[str, str]:
 
 
 def _finished_status(folder: Path, record: RunRecord, status: StageStatus) -> StageStatus:
-    """Return the status of a finished stage. Only the sizes of its files are compared; no file is hashed."""
+    """Only the sizes of the files are compared; no file is hashed."""
     metrics = record.metrics
     state, why = DONE, ""
     if errors := format_examples(metrics.get("errors", [])):
@@ -244,7 +241,6 @@ def _finished_status(folder: Path, record: RunRecord, status: StageStatus) -> St
 
 
 def _last_step(folder: Path) -> str:
-    """Return the last logged training step, with the part (a seed) if there are several; "" without a log."""
     logs = [*folder.glob("logs/metrics.jsonl"), *folder.glob("*/logs/metrics.jsonl")]
     try:
         newest = max(logs, key=lambda path: path.stat().st_mtime)
@@ -259,7 +255,6 @@ def _last_step(folder: Path) -> str:
 
 
 def _inspect_search(folder: Path) -> StageStatus:
-    """Return the state of a search of `domainbert tune`, with the values of its best trial."""
     state, why, validation, seconds, started = "unfinished", "no trial is finished yet", {}, None, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
@@ -288,7 +283,6 @@ def runs_table(runs: Sequence[Run], folder: Path) -> list[str]:
 
 
 def _run_rows(run: Run, all_stages: bool) -> Iterator[list[Cell]]:
-    """Yield the row of a run, then rows for unfinished stages and stages with scores, or for all stages."""
     started = run.started.astimezone().strftime("%Y-%m-%d %H:%M") if run.started else ""
     if run.is_single:
         state = f"{run.stages[0].stage or 'a stage'}, {_state_text(run.stages[0])}"
@@ -314,10 +308,7 @@ def _duration_cell(seconds: float | None) -> Cell:
 
 
 def _state_text(stage: StageStatus) -> str:
-    """Return the state of a stage with its reason, followed by the validation metrics or else the resume command.
-
-    A stage that has metrics and no reason is done: the text then has only the metrics.
-    """
+    """A stage that has metrics and no reason is done: the text then has only the metrics."""
     scores = ", ".join(f"{name.replace('_', ' ')} {value:.4f}" for name, value in stage.validation.items())
     if stage.why.startswith(stage.state):  # the reason repeats the state, such as "killed, or its machine went down"
         state = stage.why
@@ -329,5 +320,4 @@ def _state_text(stage: StageStatus) -> str:
 
 
 def _score_lines(stage: StageStatus) -> list[str]:
-    """Return a line for each system: name, metric, score and confidence interval in aligned columns."""
     return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()

@@ -109,7 +109,6 @@ def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozense
 
 
 def _check_keys(tree: Node, problems: Problems) -> None:
-    """Add a problem for each unknown key of a recipe, and for each invalid value of `out`, `check` and `stages`."""
     for key, node in tree.value.items():
         if key not in _RECIPE_KEYS:
             hint = "; domainbert run --help lists all options" if node.where.startswith("--") else ""
@@ -128,7 +127,6 @@ def _check_keys(tree: Node, problems: Problems) -> None:
 
 
 def _check_stages(stages: Node, problems: Problems) -> None:
-    """Add a problem for each stage with an invalid name, or with settings that are not a mapping."""
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
             problems.add(
@@ -139,7 +137,6 @@ def _check_stages(stages: Node, problems: Problems) -> None:
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
-    """Add a problem for each option `--stages.NAME.KEY` if the recipe lists no stage NAME, and no option adds it."""
     stages = tree.value["stages"].value if "stages" in tree.value else None
     if not isinstance(stages, dict):
         return
@@ -155,8 +152,6 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
 
 @dataclass
 class _RecipeReader:
-    """Add the jobs of the stages to a recipe, in order, and collect their problems."""
-
     recipe: Recipe
     problems: Problems
     needed: frozenset[str]  # selected stages, and the stages that they depend on

@@ -134,11 +134,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
 
 
 def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forced: bool) -> PlannedStage:
-    """Return a stage of the plan: whether it runs, and why.
-
-    A stage with an empty folder runs without --force, too: its reason is "never run", and if it is not selected, it is
-    not recorded as forced.
-    """
+    """A stage with an empty folder runs without --force, too: its reason is "never run", and if it is not selected, it
+    is not recorded as forced."""
     needs_force = forced and not state.empty
     if not selected:
         return PlannedStage(name, job, state, run=False, reason=state.reason, forced=needs_force, selected=False)
@@ -147,7 +144,6 @@ def _planned_stage(name: str, job: Job, state: FolderState, selected: bool, forc
 
 
 def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
-    """Raise `DomainbertError` if a stage needs another stage that will not be up to date, or cannot be resumed."""
     problems = Problems("plan")
     steps = {step.name: step for step in plan}
     for step in plan:
@@ -226,7 +222,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
 
 @contextmanager
 def _writing(out: Path, is_needed: bool) -> Iterator[None]:
-    """Context manager for writing the files of a run. If no stage has to run, its folder may be read-only."""
+    """If no stage has to run, the folder may be read-only."""
     try:
         with report_full_disk(out):
             yield
@@ -236,7 +232,6 @@ def _writing(out: Path, is_needed: bool) -> Iterator[None]:
 
 
 def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
-    """Raise `DomainbertError` if the folder of a stage is damaged and the command line does not force the stage."""
     problems = Problems("run")
     for step in plan:
         if step.refused:
@@ -248,7 +243,6 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
 
 
 def _report_results(out: Path, records: Mapping[str, RunRecord], with_page: bool, is_needed: bool) -> dict[str, Any]:
-    """Write `results.json` and, if `with_page`, `report.html`; print table and warnings; return the results."""
     stages = {name: {"stage": record.stage, "metrics": record.metrics} for name, record in records.items()}
     warnings = [
         f"{name}: {warning}" for name, record in records.items() for warning in record.metrics.get("warnings", [])
@@ -269,7 +263,6 @@ def _report_results(out: Path, records: Mapping[str, RunRecord], with_page: bool
 
 
 def _run_step(step: PlannedStage, resume_command: str) -> RunRecord:
-    """Run a stage of the plan and return its record; an error begins with the name of the stage."""
     start = time.monotonic()
     resume = step.state.resumable and not step.forced
     try:
@@ -281,7 +274,6 @@ def _run_step(step: PlannedStage, resume_command: str) -> RunRecord:
 
 
 def _check_names(recipe: Recipe, selection: Selection) -> None:
-    """Raise `DomainbertError` if an option names an unknown stage, or --force a stage that is not selected."""
     options = {"--only": selection.only, "--force": selection.force or ()}
     options["--from"] = () if selection.first is None else (selection.first,)
     problems = Problems("command line")
@@ -320,7 +312,7 @@ def _still_forced(recipe: Recipe) -> list[str]:
 
 
 def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
-    """Return the names of the selected stages, and of the automatic checks that the selected trainings need."""
+    """Include the automatic checks that the selected trainings need."""
     names = set(selection.select(list(recipe.jobs)))
     return [name for name in recipe.jobs if name in names or names & recipe.checks.get(name, frozenset())]
 

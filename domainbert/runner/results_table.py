@@ -58,7 +58,7 @@ def results_table(stages: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[list[Cell]]:
-    """Return the cells of each system in the metrics of a stage; `paired` compares the first system with the others."""
+    """`paired` in the metrics compares the first system with the others."""
     pairs = {pair["b"]: pair for pair in metrics.get("paired", [])}
     rows: list[list[Cell]] = []
     for score in system_scores(metrics):

@@ -100,7 +100,6 @@ def resume_command(command: str, typed: ParsedArguments, variables: Mapping[str,
 
 
 def _names_of_option(flags: Mapping[str, str | None], option: str) -> tuple[str, ...]:
-    """Return the names in the value of an option; empty if the option is absent or has no value."""
     text = flags.get(option)
     names = tuple(name for name in (text or "").split(",") if name)
     if text is not None and not names:  # such as an unset shell variable

@@ -93,7 +93,6 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
 
 
 def _default_at(stage: Stage, key: str) -> Any:
-    """Return the default of a dotted key such as `corpus.sources`; None if the key has no default."""
     name, *nested_names = key.split(".")
     value = defaults_of(stage.settings).get(name)
     for nested_name in nested_names:
@@ -102,7 +101,6 @@ def _default_at(stage: Stage, key: str) -> Any:
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
-    """Return the dataclass of a dotted key, perhaps inside a list or an optional type; None if the type has none."""
     hints, cls = field_types(stage.settings), None
     for name in key.split("."):
         cls = next(iter(groups_in(hints.get(name))), None)
@@ -137,7 +135,6 @@ def show_examples(stage: Stage, typed: ParsedArguments) -> str:
 
 
 def _check_inputs(stage: Stage, settings: Settings, tree: Node, inputs: Inputs) -> None:
-    """Raise `DomainbertError` with all problems of the input files of a stage; `tree` is the YAML of its settings."""
     problems = Problems(stage.name)
     add_early_problems(stage, settings, tree, problems, inputs)
     problems.raise_if_any()
@@ -193,7 +190,6 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
 
 
 def _has_failed(out: Path) -> bool:
-    """Return whether the last run of the stage failed: it may have written useful output."""
     record = read_record(out)
     return record is not None and record.state == "failed"
 
@@ -206,10 +202,7 @@ def _holds_report(job: Job, state: FolderState) -> bool:
 
 
 def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
-    """Raise `DomainbertError` if the output folder may only be replaced with --force.
-
-    With `may_remove`, a run may be resumed even if this removes outputs (of seeds that the settings no longer name).
-    """
+    """With `may_remove`, a run may be resumed even if this removes outputs, of seeds that are no longer listed."""
     out = job.out
     if state.changed:
         raise DomainbertError(
@@ -235,10 +228,7 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
 def _read_stage_settings(
     stage: Stage, typed: ParsedArguments, problems: Problems, template: bool
 ) -> tuple[Any, Settings, Node]:
-    """Return the output folder (None if it is missing), the settings, and the YAML tree of the settings.
-
-    Problems of the settings are added to `problems`. With `template`, required settings may be missing.
-    """
+    """Return the output folder (None if it is missing), the settings, and the YAML tree of the settings."""
     tree = read_config([Path(file) for file in typed.files], typed.options)
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):

@@ -104,7 +104,6 @@ def referred_stages(settings: Settings) -> list[str]:
 
 
 def _stage_arguments(stage: Stage, settings: Settings, inputs: Inputs, pending: Mapping[str, Job]) -> StageArguments:
-    """Return the arguments of a stage, with the arguments of the pending stages whose output folders it reads."""
     from domainbert.stages.early_checks import StageArguments  # here: `--help` does not need it
 
     pending_arguments = {}

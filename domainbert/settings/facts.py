@@ -76,10 +76,7 @@ def stage_facts(
 
 
 def _groups(value: Any, name: str = "") -> Iterator[tuple[str, type]]:
-    """Yield the prefix of the dotted names of the settings, and the class, of each dataclass in `value`.
-
-    `name` is the dotted name of `value`.
-    """
+    """Yield the prefix of the settings, and the class, of each dataclass in `value`, whose dotted name is `name`."""
     items: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
         prefix = f"{name}." if name else ""

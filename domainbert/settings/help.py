@@ -36,7 +36,6 @@ def format_help(parser: ArgumentParser) -> str:
 
 
 def _add_field(parser: ArgumentParser | _ArgumentGroup, key: str, hint: Any, default: Any, doc: str) -> None:
-    """Add the option of one field; the fields of a nested dataclass become a group of options."""
     if is_group(hint) and not is_choice(hint):
         group = parser.add_argument_group(f"{key}: {' '.join(doc.split())}".rstrip(".:").replace("%", "%%"))
         shorthand = f"; or only the value of {hint.shorthand}" if hasattr(hint, "shorthand") else ""

@@ -243,8 +243,7 @@ class _Reader:
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
         """Read an instance of `cls`. If `default` is an instance of `cls`, its values are the defaults.
 
-        Return `WRONG`, with problems, if a value is wrong. For a template that is only printed, in which required
-        values are missing, return a mapping with None for them.
+        For a template that is only printed, in which required values are missing, return a mapping with None for them.
         """
         defaults = defaults_of(cls)
         if type(default) is cls:
@@ -367,7 +366,6 @@ class _Reader:
 
 
 def _input_files(value: Any) -> Iterator[Path]:
-    """Yield the existing files and folders that a dataclass instance, or an instance in its fields, names."""
     if isinstance(value, Path) and (value.is_file() or value.is_dir()):
         yield value
     elif isinstance(value, (list, tuple)):

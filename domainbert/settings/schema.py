@@ -61,7 +61,6 @@ def settings_class(stage: Callable[..., Any]) -> type:
 
 
 def _describe_group(cls: Any) -> str:
-    """Describe a dataclass by its keys, and a choice by its classes."""
     if is_choice(cls):
         names = ", ".join([*choices_of(cls), *named_files(cls)])
         return f"one of {names} (or class_path with its settings, or a YAML file with both)"
@@ -116,7 +115,6 @@ def pick_member(union: Any, value: Any) -> Any:
 
 
 def _is_single(hint: Any) -> bool:
-    """Return whether values of a type are scalars: no lists, mappings or groups of settings."""
     hint = strip_ranges(hint)
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))

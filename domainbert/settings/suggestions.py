@@ -91,7 +91,5 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dataclasses(hint: Any) -> list[type]:
-    """Return the dataclasses that a setting accepts, all classes of a choice included; [] for a list or mapping of
-    dataclasses."""
     groups = [] if get_origin(strip_ranges(hint)) in (list, tuple, dict) else groups_in(hint)
     return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]

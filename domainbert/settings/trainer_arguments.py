@@ -108,7 +108,6 @@ def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
 
 
 def _problem(name: str, node: Node) -> str | None:
-    """Return what is wrong with an argument; None if it is allowed."""
     value = node.plain()
     hint = _TYPES.get(name, _OTHER_TYPE)
     if name in RESERVED:

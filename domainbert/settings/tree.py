@@ -23,11 +23,7 @@ _MAX_CHARACTERS = 1_000_000  # of all texts with variables in a file, after subs
 
 def read_config(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Node:
     """Merge YAML files, then `(dotted.key, text)` options; return the tree of all values. Later values override, and an
-    option for a nested key overrides an option for its parent.
-
-    Raises:
-        DomainbertError: a file cannot be read.
-    """
+    option for a nested key overrides an option for its parent."""
     subject = ", ".join(map(str, files)) or "command line"  # names the tree in messages
     tree = Node({}, subject)
     for file in files:
@@ -110,8 +106,6 @@ def _as_class_path(node: Node) -> Node:
 
 
 def _names_another_class(base: Node, update: Node) -> bool:
-    """Return whether both mappings have a `class_path`, and the two classes differ. Full names are compared if one
-    class is of a user package; otherwise only the last parts of the names are compared."""
     if "class_path" not in base.value or "class_path" not in update.value:
         return False
     old, new = str(base.value["class_path"].value), str(update.value["class_path"].value)

@@ -164,7 +164,7 @@ def dump_yaml(value: Any) -> str:
 
 
 def _parse(text: str, name: str, folder: Path | None) -> Node | None:
-    """Parse YAML text, or return None if it is empty. `name` is a file, or an option if `folder` is None."""
+    """Return None for empty text. `name` is a file, or an option if `folder` is None."""
     try:
         loader = Loader(text)
         root = loader.single_node()
@@ -185,8 +185,6 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
 
 
 class _Builder:
-    """Converts PyYAML nodes to `Node`."""
-
     def __init__(self, loader: Loader, name: str, folder: Path | None) -> None:
         self.loader, self.name, self.folder = loader, name, folder
 
@@ -214,8 +212,6 @@ class _Builder:
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
-        """Return the keys and values of a mapping, merged keys (`<<:`) first; raise `DomainbertError` for a key that is
-        not text or occurs twice."""
         children: dict[str, Node] = {}
         merged: dict[str, Node] = {}
         for key_node, value_node in node.value:
@@ -233,8 +229,7 @@ class _Builder:
         return {**merged, **children}
 
     def _merged(self, node: yaml.Node) -> dict[str, Node]:
-        """Return the keys and values of `*base` in `<<: *base`, or of all mappings in `<<: [*first, *second]`, where
-        the first mapping has priority."""
+        """Values of `<<: *base`, or of `<<: [*first, *second]`, where the first mapping has priority."""
         merged: dict[str, Node] = {}
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):

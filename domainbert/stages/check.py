@@ -94,7 +94,6 @@ class Check:
 
 
 def _check_rules(settings: Check) -> None:
-    """Raise `DomainbertError` if `ignore` or `thresholds` name an unknown rule, or have an invalid value."""
     from domainbert.checks.corpus_rules import RULES
     from domainbert.checks.rules import LABELLED_SET_RULES
 
@@ -147,7 +146,6 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
 
 
 def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
-    """Return the readable labelled sets, the problems of unreadable files, and the tokenizer to check them with."""
     from domainbert.checks.rules import LabelledCheck, read_checked
 
     sets, problems = [], []
@@ -163,14 +161,12 @@ def _read_sets(settings: Check, inputs: Inputs) -> LabelledCheck:
 
 
 def _load_tokenizer(folder: Path, inputs: Inputs) -> DomainTokenizer:
-    """Return the tokenizer of a folder, or of its best seed if the folder holds a model for each seed."""
     from domainbert.models.folder import best_seed_folder
 
     return inputs.tokenizer(best_seed_folder(folder))
 
 
 def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Finding], dict[str, Any]]:
-    """Return the findings in the corpus, and its statistics under the key `corpus`; [] and {} without a corpus."""
     from domainbert.checks.checked_corpus import corpus_facts, scan_corpus
     from domainbert.checks.corpus_rules import RULES
     from domainbert.checks.finding import apply_rules
@@ -185,18 +181,13 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
 
 
 def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
-    """Return the message that the corpus was read in part, because the reading of `num_cut` files stopped early."""
     read = sum(source.read_characters for source in report.sources)
     advice = "to read the whole corpus, set max_characters: null for check"
     return f"check: read {read:,} characters of the corpus, and {counted(num_cut, 'files')} only in part; {advice}"
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:
-    """Return and print how well each corpus predicts the texts of the first labelled set, and how the vocabulary splits
-    their words.
-
-    Return None, and print nothing, without a labelled set, or without a corpus and a tokenizer.
-    """
+    """Return and print the result; None without a labelled set, or without a corpus and a tokenizer."""
     from domainbert.checks.corpus_fit import compare_corpora, format_corpus_fit
 
     corpora = ({} if settings.corpus is None else {"corpus": settings.corpus}) | settings.other_corpora

@@ -122,7 +122,6 @@ def _train_seed(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
-    """Distil with a seed, write the model folder, and return the result of `fit_labelled`."""
     from domainbert.distillation.task_distillation import TaskDistillation, TransferData
 
     model = None if settings.model is None else inputs.model(settings.model)

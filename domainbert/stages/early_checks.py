@@ -127,10 +127,7 @@ class StageArguments:
             folder.tokenizer()
 
     def check_task(self, key: str, path: Path | None = None, expected: str | None = None) -> None:
-        """Report a model that has no head for a task, or, if `expected` is set, is for another task.
-
-        `path` is the model folder; None takes the argument at `key`.
-        """
+        """Report a model that has no head for a task, or, if `expected` is set, is for another task."""
         path = path or self[key]
         with self.record_problems(key):
             task = self.task_of_model(path)
@@ -157,7 +154,7 @@ class StageArguments:
     def check_pairs(self, key: str, path: Path | None = None) -> None:
         """Report a tokenizer that has no template for pairs, if the task reads pairs.
 
-        `path` is a tokenizer or model folder; None takes the argument at `key`.
+        `path` may also be a tokenizer folder.
         """
         path = path or self[key]
         if path is None or not self.is_ready(path) or not self["task"].reads_pairs:

@@ -127,10 +127,7 @@ def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) 
 def _score_models(
     out: Path, folders: SystemFolders, task: TaskConfig, scoring: Scoring, inputs: Inputs
 ) -> dict[str, dict[str, Any]]:
-    """Write the predictions and mistakes of every model on the test set; return the costs of each system.
-
-    The costs of the first model of each system are measured side by side.
-    """
+    """Write predictions and mistakes; return the costs of each system, measured side by side on its first model."""
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 
@@ -160,7 +157,7 @@ def read_test_set(
     train: Path | None,
     read: Callable[[TaskConfig, LabelledSet], Labelled[Any]] = read_set,
 ) -> Scoring:
-    """Return the scoring of a test set; raise `DomainbertError` if a file cannot be read.
+    """Return the scoring of a test set.
 
     `train` is the training set, for tasks that score seen and unseen items separately; `read` reads a labelled set.
     """
@@ -217,7 +214,7 @@ def _check_task_name(system: str, folder: Path, task_name: str | None, task: Tas
 
 
 def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
-    """Raise `DomainbertError` if a setting of the task differs from `training`, the known settings of a system."""
+    """`training` has the known settings with which the system was trained."""
     defaults = defaults_of(type(task))
     for setting in (*task.evaluation.training_settings, *task.evaluation.saved_settings):
         value = getattr(task, setting)
@@ -231,7 +228,6 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
 
 
 def _model_folders(models: Mapping[str, Path]) -> SystemFolders:
-    """Return the model folders of each system by seed name; raise all problems as one `DomainbertError`."""
     problems = Problems("models")
     folders: SystemFolders = {}
     for name, folder in models.items():
@@ -242,7 +238,6 @@ def _model_folders(models: Mapping[str, Path]) -> SystemFolders:
 
 
 def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
-    """Return the model folders of a system by seed name, in order; a single model has the name "model"."""
     from domainbert.models.folder import read_seeds
 
     check_outputs_unchanged(folder, "seed-*/config.json")  # otherwise an unfinished seed would be left out
@@ -264,6 +259,5 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
 
 
 def _seed_order(seed: Path) -> tuple[int, str]:
-    """Return a sort key that orders the folders `seed-N` by N."""
     digits = seed.name.removeprefix("seed-")
     return (int(digits) if digits.isdecimal() else 0, seed.name)

@@ -34,8 +34,6 @@ def write_cards(
 
 
 def _read_card(path: Path) -> str:
-    """Return the card of a model folder, of its best seed, or of the folder of an `.onnx` file; "" if it cannot be
-    read."""
     try:
         folder = best_seed_folder(resolve_path(path))
         return ((folder.parent if folder.suffix == ".onnx" else folder) / CARD).read_text(encoding="utf-8")

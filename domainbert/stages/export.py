@@ -112,10 +112,6 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
 
 
 def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
-    """Return a model in eval mode, with the head that its folder names (or none), and the folder.
-
-    Raise `DomainbertError` if the head has no weights.
-    """
     from domainbert.models.loading import load_encoder, load_model
 
     missing: Sequence[str] = ()
@@ -144,7 +140,6 @@ def check_arguments(arguments: StageArguments) -> None:
 
 
 def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Scoring | None:
-    """Return the scoring of the labelled set `check`; None without `check`."""
     if settings.check is None:
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
@@ -159,7 +154,7 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
 
 
 def _write_files(out: Path, model: EncoderWithHead, folder: ModelFolder, quantize: str | None) -> list[Path]:
-    """Write the ONNX files, the configuration and the tokenizer; return the paths of the ONNX files."""
+    """Return the paths of the ONNX files."""
     from domainbert.models.folder import ONNX_FILE
     from domainbert.serving.onnx.graph import quantize_int8, write_onnx
 
@@ -174,13 +169,10 @@ def _write_files(out: Path, model: EncoderWithHead, folder: ModelFolder, quantiz
 
 
 def _max_tokens(folder: ModelFolder) -> int:
-    """Return the number of tokens of the longest input that the model supports."""
     return min(folder.tokenizer().model_max_length or folder.config.max_length, folder.config.max_length)
 
 
 def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
-    """Return the examples whose logits are compared: generated texts of many lengths, and the first windows of items of
-    the labelled file, if there is one."""
     from domainbert.labelled.contents import located_errors
     from domainbert.serving.onnx.parity import first_window, random_texts, single_window_example
     from domainbert.tasks.task import task_from_model_folder
@@ -200,10 +192,7 @@ def _examples(folder: ModelFolder, scoring: Scoring | None) -> list[Example]:
 def _compare_logits(
     model: EncoderWithHead, tokenizer: DomainTokenizer, examples: Sequence[Example], files: Sequence[Path]
 ) -> dict[str, dict[str, Any]]:
-    """Return the size of each file and its largest difference from torch's logits, by file name.
-
-    Raise `DomainbertError` if the first file, which is not quantized, differs too much.
-    """
+    """Return size and largest difference by file name; only the first file, which is not quantized, has to agree."""
     import torch
 
     from domainbert.serving.onnx.parity import BUDGETS, TOLERANCE, largest_difference, logits_by_item
@@ -265,7 +254,7 @@ def _scores_text(scores: Mapping[str, Mapping[str, Any]], headline: Headline) ->
 
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, results: Mapping[str, str]) -> str:
-    """Return the model card; `results` are the sizes and scores of the files as text, by the name of the row."""
+    """`results` are the sizes and scores of the files as text, by the name of the row."""
     from domainbert.tasks.task import task_from_model_folder
 
     task = task_kind(folder.head, folder.fields)

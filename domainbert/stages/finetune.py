@@ -94,7 +94,6 @@ def _train_seed(
     seed: int,
     folder: Path,
 ) -> dict[str, Any]:
-    """Fine-tune with a seed, write the model folder, and return the result of `fit_labelled`."""
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
 

@@ -87,13 +87,11 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
 
 
 def _unlabelled_trainings(stages: Mapping[str, RecipeStage], first: str) -> frozenset[str]:
-    """Return the names of the trainings on unlabelled text among the stage `first` and all later stages."""
     names = list(stages)
     return frozenset(name for name in names[names.index(first) :] if stages[name].function in _UNLABELLED_TRAININGS)
 
 
 def _unused_name(name: str, names: Set[str]) -> str:
-    """Return `name`, or if it is in `names`, the first of `name`-2, `name`-3, ... that is not."""
     if name not in names:
         return name
     numbered = (f"{name}-{number}" for number in count(2))
@@ -101,7 +99,6 @@ def _unused_name(name: str, names: Set[str]) -> str:
 
 
 def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
-    """Return the labelled trainings of a recipe, in groups with the same labelled sets, each with its test sets."""
     groups: dict[tuple[Any, ...], _Group] = {}
     for name, stage in stages.items():
         if stage.function in _LABELLED_TRAININGS:
@@ -137,17 +134,13 @@ def _add_test_set(
 
 
 def _reading_key(task: Any) -> tuple[type, str]:
-    """Return the type of a task, and the settings that decide how its files are read, without scoring settings."""
     ignored = task.evaluation.scoring_settings
     return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
 def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str, Node]:
-    """Return settings of `check` for a group: its labelled sets, its `max_length`, and its model as `tokenizer`.
-
-    The model is included only if it exists before the first training of the recipe: if `stages_before`, the stages
-    before this training, write it, or no stage does.
-    """
+    """The model, as `tokenizer`, is included only if it exists before the first training of the recipe: if
+    `stages_before`, the stages before this training, write it, or no stage does."""
     training = group.node.value
     sets = {name: training[name] for name in ("train", "validation")}
     tests = [file for test in group.tests for file in (test.value if isinstance(test.value, list) else [test])]
@@ -162,10 +155,7 @@ def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str,
 
 
 def _corpus_settings(stages: Mapping[str, RecipeStage], stages_before: Sequence[str]) -> dict[str, Node]:
-    """Return the settings of `check` for the corpus: the corpus, its tokenizer, and the limit of characters to read.
-
-    Return {} unless exactly one stage `prepare` is in `stages_before`, the stages before the first training.
-    """
+    """Return {} unless exactly one stage `prepare` is in `stages_before`, the stages before the first training."""
     prepared = [stages[name].node.value for name in stages_before if stages[name].function == "prepare"]
     if len(prepared) != 1:
         return {}

@@ -127,7 +127,6 @@ def train_seeds(
 def _train_seed(
     folder: Path, seed: int, facts: Freshness, train: Callable[[int, Path], dict[str, Any]]
 ) -> dict[str, Any]:
-    """Return the result of a seed, and train it first unless it is finished."""
     import lightning
 
     result, reason = facts.read_if_current(folder / FINISHED)

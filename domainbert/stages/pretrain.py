@@ -156,7 +156,6 @@ def check_arguments(arguments: StageArguments) -> None:
 
 
 def _open_corpus(settings: Pretrain, inputs: Inputs) -> PretrainingData:
-    """Return the data of the corpus; raise `DomainbertError` if `init_from` has another tokenizer."""
     from domainbert.data.prepared import open_prepared
     from domainbert.pretraining.data_module import PretrainingData
 
@@ -175,7 +174,6 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> PretrainingData:
 
 
 def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
-    """Print the last validation losses, and how each `held_out` loss changed since the first validation."""
     first, last = fitted.history[0], fitted.history[-1]
     for name in held_out:
         before, after = first[f"{name}_loss"], last[f"{name}_loss"]
@@ -184,7 +182,7 @@ def _print_losses(fitted: TrainingResult, held_out: list[str]) -> None:
 
 
 def _save_models(out: Path, settings: Pretrain, module: Pretraining, metrics: dict[str, Any]) -> None:
-    """Write the model to `out` and further models to subfolders; every process must call it."""
+    """Every process must call this."""
     objective, counts = module.objective, f"{metrics['num_steps']:,} steps, {metrics['tokens_seen']:,} tokens"
     facts = {
         "training": f"{counts} of {objective.config.name}",

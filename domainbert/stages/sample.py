@@ -83,8 +83,7 @@ def sample(out: Path, settings: Sample) -> dict[str, Any]:
 def _corpus_rows(
     data: SampleData, documents: int, sizes: Counter[str], entities: set[tuple[str, str]]
 ) -> Iterator[dict[str, str]]:
-    """Yield a row for each of `documents` abstracts; count documents and words in `sizes`, and add (entity type, text)
-    of the entities to `entities`."""
+    """Yield a row per abstract; count documents and words in `sizes`, and add (entity type, text) to `entities`."""
     with Progress("sample", documents) as progress:
         for number, abstract in enumerate(data.corpus(documents), start=1):
             sizes.update(documents=1, words=sum(map(len, abstract)))

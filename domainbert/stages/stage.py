@@ -95,7 +95,7 @@ def _keyword_signature(settings: type) -> Signature:
 
 
 def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords of a call: from `out` and an object of the settings class, one for each field."""
+    """Convert a call with `out` and a settings object to keywords, one for each field."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
         raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}(...), or keywords")
@@ -186,7 +186,6 @@ class Inputs:
         return result
 
     def _limit_memory(self) -> None:
-        """Drop the least recently used labelled files beyond `_MAX_KEPT_BYTES`."""
         total = 0
         for key in [key for key in reversed(self._opened) if key[0] == "labelled"]:  # the most recently used first
             stamps, _ = self._opened[key]
@@ -196,12 +195,10 @@ class Inputs:
 
 
 def _reading_key(task: TaskConfig, file: Single) -> tuple[Any, ...]:
-    """Return the cache key of a labelled file: the file, and all settings that decide how it is read."""
     return type(task), repr(task.reading), repr(file)
 
 
 def _files_of(task: TaskConfig, file: Single) -> list[Path]:
-    """Return the files to read for a labelled file, with the file of label names of the task, if any."""
     names = getattr(task.reading, "label_names_file", None)
     return [*paths_of(file), *([Path(names)] if names else [])]
 

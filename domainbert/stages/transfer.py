@@ -132,7 +132,6 @@ def check_arguments(arguments: StageArguments) -> None:
 
 
 def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
-    """Return the vocabulary of the model; raise `DomainbertError` if it has more entries than the embeddings."""
     from domainbert.tokenization.surfaces import load_vocabulary
 
     old = load_vocabulary(path)
@@ -147,7 +146,6 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
 
 
 def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs: Inputs) -> DomainTokenizer:
-    """Return the tokenizer of the setting `tokenizer`, or the tokenizer of the model with the words of `extend`."""
     from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 
     if settings.extend is None:
@@ -161,7 +159,6 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
 
 
 def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainTokenizer, generator: Generator) -> Mixing:
-    """Return the weights of the old embeddings in each new embedding, by the `method` of the settings."""
     from domainbert.models.static_embeddings import count_contexts, static_embeddings
     from domainbert.models.transfer import mean_mixing, random_mixing, similarity_mixing
 
@@ -174,7 +171,6 @@ def _mixing(settings: Transfer, matches: Sequence[Origin], tokenizer: DomainToke
 
 
 def _training_ids(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[list[int]]:
-    """Yield the token ids of training documents, up to `ENOUGH_TOKENS` tokens."""
     from domainbert.corpus.documents import read_documents
     from domainbert.models.static_embeddings import ENOUGH_TOKENS
 

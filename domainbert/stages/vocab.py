@@ -189,7 +189,6 @@ def _training_lines(counter: WordCounter, words: TrainingWords, min_count: int, 
 
 
 def _rare_character_warnings(words: TrainingWords, min_count: int, unknown: str) -> list[str]:
-    """Return a warning if many characters of the corpus have no piece, otherwise []."""
     if words.rare_share <= _MAX_RARE_SHARE:
         return []
     share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_summary(words, min_count, unknown)
@@ -197,7 +196,6 @@ def _rare_character_warnings(words: TrainingWords, min_count: int, unknown: str)
 
 
 def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:
-    """Return the part of a message on the characters without a piece, whose occurrences become `unknown`."""
     from domainbert.tokenization.train import MAX_ALPHABET
 
     counts = words.rare_characters

@@ -57,7 +57,6 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
 
 
 def _validation_scores(models: Mapping[str, Path], headline: Headline) -> Iterator[tuple[str, float]]:
-    """Yield, for each system that `finetune` or `distill-task` wrote, its name and its mean validation score."""
     from domainbert.models.folder import read_seeds  # imports tokenizers, which takes time
 
     for name, folder in models.items():

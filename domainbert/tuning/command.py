@@ -66,7 +66,6 @@ def perform(typed: ParsedArguments) -> int:
 
 
 def _split_folds(search: Search) -> tuple[list[Fold], LabelledSet]:
-    """Return the folds of the training set, and the training set; [] and [] without `k_folds`."""
     config = search.config
     if config.k_folds is None:
         return [], []
@@ -77,7 +76,6 @@ def _split_folds(search: Search) -> tuple[list[Fold], LabelledSet]:
 
 @contextmanager
 def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None]:
-    """Context manager that adds the command to resume the search to the error of a stopped or disconnected worker."""
     from optuna.exceptions import StorageInternalError
 
     from domainbert.tuning.trials import failure_reason

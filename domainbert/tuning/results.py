@@ -210,7 +210,6 @@ def best_trial_warnings(study: Study, search: Search) -> list[str]:
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
-    """Write the settings that a trial ran with as YAML for the stage, with a comment on the values and the command."""
     values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
     folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
     settings = dict(trial.user_attrs[SETTINGS])
@@ -226,7 +225,7 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    """Write a CSV row per trial; the last columns of settings are those that only an earlier space contained."""
+    """The last columns of settings are those that only an earlier space contained."""
     recorded_keys = (key for trial in trials for key in trial.params)
     keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *recorded_keys]))
     stream = io.StringIO(newline="")
@@ -278,7 +277,7 @@ def draw_pictures(study: Study, search: Search) -> list[str]:
 
 
 def _save_picture(draw: Callable[[], Any], file: Path) -> str:
-    """Draw a plot into a file; return "", or the reason for a failure, such as equal values of all trials."""
+    """Return "", or the reason for a failure, such as equal values of all trials."""
     from matplotlib import pyplot
 
     try:

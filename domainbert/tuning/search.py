@@ -102,10 +102,6 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
 
 
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
-    """Return the search, after validating the stage's settings and every value of the space.
-
-    `tree` is the YAML of `config`.
-    """
     location = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
         raise DomainbertError(f"{location}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
@@ -172,7 +168,6 @@ def warn_unfair_comparison(search: Search) -> None:
 
 
 def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
-    """Raise `DomainbertError` if the stage does not support an objective, the pruner or folds."""
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
@@ -195,7 +190,6 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
 
 
 def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: Node, problems: Problems) -> None:
-    """Add a problem for each value of an enqueued point that is not in the space; `nodes` is the YAML of `enqueue`."""
     dimensions = {dimension.key: dimension for dimension in space.dimensions}
     for number, point in enumerate(enqueue):
         for key, value in point.items():
@@ -210,7 +204,6 @@ def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: N
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
-    """Add a problem if the sampler does not support the space or the objectives, or needs a package."""
     from domainbert.tuning.study import build_sampler  # here: imports Optuna
 
     for dimension in space.dimensions:
@@ -246,11 +239,10 @@ def _grid_size(space: Space) -> int:
 
 
 def _grid_values(dimension: Dimension) -> list[Any]:
-    """Return the values of a setting in a grid: all choices, or the range in steps (integers without `step`: 1)."""
     parameter = dimension.parameter
     if parameter.choices is not None:
         return list(parameter.choices)
     assert parameter.low is not None and parameter.high is not None
-    step = parameter.step or 1
+    step = parameter.step or 1  # only a range of integers may have no step
     num_steps = int((parameter.high - parameter.low) / step + 1e-9)  # rounding errors must not lose the last step
     return [parameter.low + number * step for number in range(num_steps + 1)]

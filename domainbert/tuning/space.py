@@ -134,7 +134,6 @@ class Space:
         return settings
 
     def _tree_at(self, point: Mapping[str, Node]) -> Node:
-        """Return the YAML tree of the settings with the nodes of `point` at their dotted keys."""
         tree = self.base
         for key, node in sorted(point.items(), key=lambda entry: entry[0].count(".")):  # parents before children
             if isinstance(node.value, dict):  # first remove the mapping in the settings, which would be merged
@@ -188,10 +187,7 @@ def _point(dimensions: Iterable[Dimension], fixed: Mapping[str, Node]) -> dict[s
 
 
 def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) -> dict[str, Node]:
-    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`.
-
-    These dimensions may have conditions, too, which are also fulfilled.
-    """
+    """Return values of other dimensions that fulfil the conditions (`when`) of `dimension`; recursive."""
     required: dict[str, Node] = {}
     for key, allowed in (dimension.parameter.when or {}).items():
         matching = [node for node in dimensions[key].nodes_to_validate() if node.plain() in _as_list(allowed)]
@@ -200,17 +196,13 @@ def _required_values(dimensions: Mapping[str, Dimension], dimension: Dimension) 
 
 
 def _points_to_validate(dimensions: Mapping[str, Dimension], dimension: Dimension) -> list[dict[str, Node]]:
-    """Return a point for each value to validate of `dimension`; the conditions of the dimension hold there."""
     required = _required_values(dimensions, dimension)
     nodes = dimension.nodes_to_validate()
     return [_point(dimensions.values(), {**required, dimension.key: node}) for node in nodes]
 
 
 def _with_integer(space: Space, point: Mapping[str, Node], dimension: Dimension, problems: Problems) -> Dimension:
-    """Return the dimension with `integer`: whether the stage rejects a fraction in a range with integer ends.
-
-    Add a problem if the step of an integer is a fraction. `point` is a point with the dimension.
-    """
+    """Set `integer`: whether the stage rejects a fraction in a range with integer ends. `point` has the dimension."""
     low, high, step = dimension.parameter.low, dimension.parameter.high, dimension.parameter.step
     if low is None or high is None or not (low.is_integer() and high.is_integer()):
         return dimension
@@ -224,10 +216,7 @@ def _with_integer(space: Space, point: Mapping[str, Node], dimension: Dimension,
 
 
 def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problems) -> list[str]:
-    """Return the keys of the space in its order, except that a key comes after the keys that its conditions name.
-
-    Raise `DomainbertError` if a condition is invalid, or if the conditions form a cycle.
-    """
+    """Return the keys of the space in its order, except that a key comes after the keys that its conditions name."""
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
             for problem in _condition_problems(space, other, value):
@@ -246,7 +235,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
 
 
 def _condition_problems(space: Mapping[str, Parameter], key: str, value: Any) -> list[str]:
-    """Return the problems of the condition that the setting `key` has the given value, or one of a list of values."""
+    """`value` is the value of the setting `key` that the condition requires, or a list of allowed values."""
     if key not in space:
         return [f"'{key}' is not in the space; {suggest_name(key, list(space))}"]
     choices = space[key].choices

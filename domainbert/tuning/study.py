@@ -114,7 +114,6 @@ def _changes_of_fixed_fields(changes: Mapping[str, str], keys: Iterable[str]) ->
 
 
 def _incompatible(study: Study, reason: str) -> DomainbertError:
-    """Return the error for terms that a study cannot have because of its earlier trials."""
     return DomainbertError(
         f"study '{study.study_name}': {reason}; undo the change, or start a new study (another out and study name)"
     )
@@ -128,7 +127,6 @@ class _Asha(pruners.SuccessiveHalvingPruner):
     """ASHA pruner that ignores attempts that were queued again."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        """Return whether to prune a trial, without comparing it with attempts that were queued again."""
         requeued = requeued_numbers(study.get_trials(deepcopy=False))
 
         def get_counted_trials(*args: Any, **options: Any) -> list[FrozenTrial]:

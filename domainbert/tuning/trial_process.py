@@ -182,7 +182,6 @@ class TrialProcess:
         return str(redact(message[:_MAX_ERROR_LENGTH])) or f"exit code {code}"
 
     def _start_next(self) -> subprocess.Popen[bytes]:
-        """Start the first waiting command in a new session."""
         command = self._waiting_commands.pop(0)
         with open(self._log, "ab") as log:
             return subprocess.Popen(

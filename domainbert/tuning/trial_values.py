@@ -54,7 +54,6 @@ def read_value(objective: str, stage_outs: Sequence[Path], cost_file: Path) -> f
 
 
 def _validation_metrics(out: Path) -> list[dict[str, float]]:
-    """Return the validation metrics of the models that a stage has kept, one mapping per seed."""
     metrics = (read_record(out) or RunRecord()).metrics
     trainings = metrics["seeds"] if isinstance(metrics.get("seeds"), list) else [metrics]
     return [training["validation"] for training in trainings if isinstance(training.get("validation"), dict)]
@@ -120,8 +119,8 @@ class MetricStream:
 
 
 def _read_evaluations(file: Path) -> list[dict[str, float]]:
-    """Return the validation metrics of each evaluation in a `metrics.jsonl`, without an incomplete last line."""
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    # the last line may be incomplete
     rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
     metrics = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]
     return [row for row in metrics if row]

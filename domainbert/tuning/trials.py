@@ -87,10 +87,7 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
 
 
 def _read_url(text: str) -> sqlalchemy.URL:
-    """Return the URL of a database, with the driver psycopg for PostgreSQL.
-
-    Raise `DomainbertError` for an invalid URL; the message has no part of the URL, which may contain a password.
-    """
+    """Use the driver psycopg for PostgreSQL. Errors do not quote the URL, which may contain a password."""
     # sqlalchemy takes the text after the first @ for the host, which error messages would show
     if text.partition("://")[2].count("@") > 1:
         raise DomainbertError("storage: the password in the URL contains '@'; write %40 in place of it")

@@ -108,7 +108,7 @@ class Worker:
         return self._running is None and (time_is_up or self._num_finished >= self.config.trials)
 
     def _start_next(self) -> bool:
-        """Start the next trial, or record incompatible values as a failure; return False if there is none now."""
+        """Record incompatible values as a failure of the trial; return False if no trial can be started now."""
         next_trial = self._next_trial()
         if next_trial is None:
             return False
@@ -151,7 +151,6 @@ class Worker:
         return any(is_running(marker.parent) for marker in self._folder(trial.number).glob(f"*/{LOCK}"))
 
     def _start(self, trial: Trial, plan: TrialPlan) -> None:
-        """Start the processes of a trial."""
         environment = trial_environment()
         if THREADS in environment:
             trial.set_user_attr(trials.THREADS, environment[THREADS])
@@ -159,15 +158,14 @@ class Worker:
         self._running = RunningTrial(trial, plan, process)
 
     def _folder(self, number: int) -> Path:
-        """Return the folder of a trial, which all attempts share."""
+        """All attempts of a trial share its folder."""
         return self.search.out / "trials" / f"{trials.original_number(self._stored_trial(number)):05d}"
 
     def _stored_trial(self, number: int) -> FrozenTrial:
-        """Return a trial as it is in the storage; trials are numbered from 0 without gaps."""
+        """Trials are numbered from 0 without gaps."""
         return self.study.get_trials(deepcopy=False)[number]
 
     def _follow(self, running: RunningTrial) -> None:
-        """Report the new values of a trial, and prune it if it is worse than others; record its end if it has ended."""
         code = running.process.poll()
         try:
             if not running.pruned:
@@ -190,13 +188,11 @@ class Worker:
                 print_outcome(self._stored_trial(running.trial.number), self.config.objective)
 
     def _send_heartbeat(self, running: RunningTrial) -> None:
-        """Record that the worker of a trial is alive, if the last heartbeat is old enough."""
         if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
             trials.record_heartbeat(self.storage, running.trial)
             running.last_heartbeat = time.monotonic()
 
     def _end_trial(self, running: RunningTrial) -> None:
-        """Record a trial that has ended as complete, pruned or failed; queue it again if a signal stopped it."""
         self._next_query = 0.0  # so that `_run_round` queries the storage now and starts the next trial
         seconds: dict[str, Any] = {trials.SECONDS: running.seconds}
         if running.process.finished and not running.pruned:
@@ -214,10 +210,6 @@ class Worker:
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
     ) -> None:
-        """Record state, values and attributes of a trial, and write the results of the study.
-
-        A trial with a value that is not finite is recorded as failed.
-        """
         if not all(map(math.isfinite, values or ())):
             error = f"an objective is not finite: {dict(zip(self.config.objective, values or (), strict=True))}"
             state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
@@ -228,7 +220,6 @@ class Worker:
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
-        """Queue the trials of dead workers again: trials without heartbeats, and trials without a worker's name."""
         fail_stale_trials(self.study)  # trials without heartbeats; calls `Retry` for each of them
         running_number = None if self._running is None else self._running.trial.number
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
@@ -236,7 +227,6 @@ class Worker:
                 trials.queue_again(self.study, trial, trials.DIED)
 
     def _report_requeued(self) -> None:
-        """Print a line for each attempt that was queued again, by any worker, since the last call."""
         requeued = trials.requeued_numbers(self.study.get_trials(deepcopy=False))
         for number in sorted(requeued - self._requeued):
             reason = self._stored_trial(number).user_attrs.get(trials.ERROR, trials.DIED)
@@ -244,17 +234,15 @@ class Worker:
         self._requeued = requeued
 
     def _requeue_stopped(self, running: RunningTrial, reason: str) -> None:
-        """Record the time of a stopped trial, and queue the trial again."""
         running.trial.set_user_attr(trials.SECONDS, running.seconds)
         self._queue_again(running.trial, reason)
 
     def _queue_again(self, trial: Trial, reason: str) -> None:
-        """Queue a trial again, and print the reason."""
         trials.queue_again(self.study, trial, reason)
         self._report_requeued()
 
     def _requeue_running(self) -> None:
-        """Stop the running trial and queue it again; if the storage is lost, another worker does it later."""
+        """If the storage is lost, another worker queues the trial again later."""
         if self._running is None:
             return
         running = self._running

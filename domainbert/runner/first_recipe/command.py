@@ -56,8 +56,6 @@ _FEW_DOCUMENTS = 500  # fewer get a larger share of validation
 
 @dataclass(frozen=True)
 class _Findings:
-    """Facts of the data and the machine, from which the recipe is derived."""
-
     labelled: LabelledFacts
     corpus: CorpusFacts | None
     model: str | None
@@ -106,7 +104,6 @@ def perform(typed: ParsedArguments) -> int:
 
 
 def _read_options(typed: ParsedArguments) -> dict[str, str]:
-    """Return the given options by name; raise `DomainbertError` for an unknown, missing or unusable option."""
     unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
     if unknown:
         hint = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
@@ -133,7 +130,6 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
 
 
 def _check_nameable(path: str, option: str = "") -> None:
-    """Raise `DomainbertError` if a recipe cannot contain this path."""
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
             f"{option}found '{path}', which a recipe reads as a variable or a stage; expected a path without '${{' "
@@ -143,7 +139,6 @@ def _check_nameable(path: str, option: str = "") -> None:
 
 
 def _check_single_model(model: str) -> None:
-    """Raise `DomainbertError` if a folder has a model for each seed: it is unclear which of them to pretrain."""
     from domainbert.models.folder import best_seed_folder
 
     folder = resolve_path(model)
@@ -155,7 +150,6 @@ def _check_single_model(model: str) -> None:
 
 
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
-    """Raise `DomainbertError` if `distill-task` does not support the task, unlabelled text for it, or the models."""
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
         reason = reason.partition("; ")[0]
@@ -172,10 +166,7 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
 
 
 def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], may_replace: bool) -> None:
-    """Raise `DomainbertError` if `--out` is not a YAML file, or if the written files would replace files of the user.
-
-    `may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data.
-    """
+    """`may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data."""
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(f"--out: found '{out}'; expected a file that ends in .yaml")
     for name in ("labelled", "corpus"):
@@ -191,7 +182,7 @@ def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], m
 
 
 def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:
-    """Return the variables of the template `recipe.yaml.j2`, except `excluded`."""
+    """Variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
     new_hidden, new_encoder = sizes.encoder(words, size, findings.machine)  # for pretraining from random weights
@@ -229,14 +220,12 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
 
 
 def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
-    """Return the entries of `exclude` of the corpus, for those held-out files that a corpus can read."""
     sets, contents = division.splits.sets, division.contents
     entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]
     return [entry for entry in entries if entry is not None]
 
 
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the template variables of the teacher's training and of the trained teachers, one per seed."""
     hidden, items = _model_config(teacher).sizes.hidden_size, len(labelled.division.contents["train"].items)
     task = labelled.task.as_teacher()
     reason = "a CRF teaches the linear head of the small model, which `transformers` can load (docs/how-to/distil.md)"
@@ -250,7 +239,7 @@ def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[in
 
 
 def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, findings: _Findings) -> dict[str, Any]:
-    """Return the template variables of the stages that read the corpus; `hidden` is that of the pretrained model."""
+    """`hidden` is the hidden size of the pretrained model."""
     machine, words = findings.machine, corpus.words
     too_few = f"2 % of the documents ({corpus.documents:,}) are too few"
     uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)
@@ -303,7 +292,6 @@ def _text_lengths(labelled: LabelledFacts, model: str | None) -> tuple[list[int]
 
 
 def _title(findings: _Findings) -> str:
-    """Return the first sentence of the recipe: the comparison that it makes."""
     name = findings.labelled.path
     if findings.model is None:
         return f"{name}: an encoder pretrained on the corpus, compared with the same encoder from random weights."
@@ -314,7 +302,6 @@ def _title(findings: _Findings) -> str:
 
 
 def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
-    """Return name and text of each finding, for the comment at the top of the recipe and for the terminal."""
     first, *more = findings.labelled.describe()
     lines = [("labelled", first), *(("", line) for line in more)]
     lines += [("corpus", findings.corpus.describe())] if findings.corpus else []

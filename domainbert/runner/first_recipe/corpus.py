@@ -73,7 +73,6 @@ def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
 
 
 def _document_separator(files: list[Path]) -> dict[str, str]:
-    """Return `documents: blank_line` or `documents: line` for a single plain-text file, otherwise {}."""
     if len(files) != 1 or format_suffix(files[0]) != ".txt" or evident_kind(read_first_lines(files[0])) is not None:
         return {}
     with closing(read_lines(files[0])) as lines:

@@ -119,7 +119,7 @@ def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder
 
 
 def _task_for_files(task: TaskConfig, files: Sequence[Single], path: Path) -> tuple[TaskConfig, str]:
-    """Return the task, with repair enabled if it cannot read the files without, and the repaired problems, or ""."""
+    """Return the task, with repair enabled if the files need it, and the repaired problems, or ""."""
     problems = Problems(str(path))
     for file in files:
         with problems.collecting():
@@ -168,17 +168,14 @@ def find_splits(path: Path) -> Splits:
 
 
 def _name_words(path: Path) -> list[str]:
-    """Return the words in the name of a file: ["en", "dev", "conll"] for `en-dev.conll`."""
     return re.findall("[a-z]+", path.name.lower())
 
 
 def _split_of(path: Path) -> Split | None:
-    """Return the split that the name of a file contains, such as "validation" for `en-dev.conll`, or None."""
     return next((_SPLITS[word] for word in _name_words(path) if word in _SPLITS), None)
 
 
 def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
-    """Return the set of a split: a single file, or a file with a text per line and a file with their labels."""
     if len(files) == 1:
         return files[0]
     text_files = [file for file in files if _TEXTS.intersection(_name_words(file))]
@@ -193,7 +190,6 @@ def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
 
 
 def _describe_missing(entries: Iterable[Path]) -> str:
-    """Return the reason why a folder with these entries has no training set, for an error message."""
     folders = [entry.name for entry in entries if entry.is_dir() and any(map(_split_of, entry.iterdir()))]
     if folders:
         return f"no training set, but sets in its subfolders {format_names(folders)}; use the path of a subfolder"
@@ -241,7 +237,6 @@ def _part(source: Single, folder: Path, split: Split) -> Single:
 
 
 def _reason(splits: Splits, folder: Path, num_test: int) -> str:
-    """Return a sentence that states the split and its reason; `num_test` is the number of texts in the test set."""
     if "test" in splits.sets:
         name = path_of(splits.sets["test"]).name
         return (

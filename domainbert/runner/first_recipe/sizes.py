@@ -47,7 +47,6 @@ def this_machine() -> Machine:
 
 
 def _memory_bytes() -> int:
-    """Return the bytes of memory, or the limit of the container if it is lower."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limit = _MEMORY_LIMIT.read_text().strip() if _MEMORY_LIMIT.is_file() else "max"
     return min(total, int(limit)) if limit.isdecimal() else total

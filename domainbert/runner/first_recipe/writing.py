@@ -74,13 +74,11 @@ def file_in_yaml(file: Single) -> Any:
 
 
 def _comment(name: str, text: str) -> str:
-    """Return a finding as comment lines of a recipe; the name of the finding starts the first line."""
     lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)  # 14 characters precede the text
     return "\n".join(f"#   {name if index == 0 else '':<10}{line}" for index, line in enumerate(lines))
 
 
 def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
-    """Return a line of YAML, `key: value`, with the reason of the choice as a comment, which may need further lines."""
     line = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
     column = max(_REASON_COLUMN, len(line) + 2)
     first, *more = textwrap.wrap(choice.reason, _WIDTH - column - 2)
