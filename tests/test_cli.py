@@ -31,7 +31,8 @@ def test_errors_go_to_standard_error_with_exit_code_2(
         ("make", "--words", "[a]", "--out", "o", "--siz", "1"): "--siz: unknown key; did you mean 'size'?",
         (
             "m\x1b[2J",
-        ): r"no command or stage 'm\x1b[2J'; expected one of make, use, score, run, demo, init, tune, runs, report, push",
+        ): r"no command or stage 'm\x1b[2J'; expected one of make, use, score, run, demo, init, tune, runs, report, "
+        "push",
         ("make", "--\x1b]0;x\x07", "1", "--out", "o", "--words", "[a]"): (
             r"--\x1b]0;x\x07: unknown key; expected one of words, size, num_workers, texts"
         ),

@@ -6,6 +6,7 @@ import importlib.metadata
 import itertools
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -67,7 +68,8 @@ def test_a_run_runs_everything_once(fake_stages: ModuleType, capsys: pytest.Capt
     assert results == json.loads(Path("runs/test/results.json").read_text())
     assert results["stages"]["use"]["metrics"] == {"source": "plain b plain b", "area": 3.0}
     printed = capsys.readouterr().out
-    assert "+10.00  [+5.00, +15.00]" in printed
+    row = r"score +theirs +entity F1 +40\.00 +\[40\.00, 60\.00\] +3 +\+10\.00 +\[\+5\.00, \+15\.00\]"
+    assert re.search(row, printed)
     assert run() == results
     assert fake_stages.CALLS == NAMES  # nothing ran
     assert capsys.readouterr().out.count("skipped (done)") == 5
