@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:  # in `typing` from Python 3.11 on
+    from typing_extensions import Self, Unpack
 
 _MAX_EXAMPLES = 3  # per group of similar problems
 _MAX_GROUPS = 20
 _MAX_NAMES = 10  # of columns, keys or labels in a message
+_LOCATION = re.compile(r"(.+?):([1-9]\d*)(?:: (.+))?", re.DOTALL)
 _FILE_LINE_MESSAGE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 # parts of a message that differ between similar problems: quoted values, entity tags, numbers
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
@@ -21,8 +26,32 @@ NO_TASK_HEAD = "no trained task head; expected a model that finetune wrote"
 HALF_SURROGATE = "contains half a surrogate pair; expected valid Unicode"
 
 
+class Facts(TypedDict, total=False):
+    """What a `DomainbertError` states besides its problem; an empty text is no fact."""
+
+    file: object
+    line: int | None
+    where: object
+    found: object
+    expected: object
+    hint: object
+
+
 class DomainbertError(Exception):
     """The input or the configuration is wrong; the message says what, where, and what was expected.
+
+    The message is `FILE:LINE: WHERE: PROBLEM; expected EXPECTED; HINT` with the facts that are given; "found FOUND"
+    stands in place of a problem.
+
+    Args:
+        problem: what is wrong, if it is not a value.
+        errors: the errors that this error summarises.
+        file: the file with the error.
+        line: its line, from 1.
+        where: key of the setting or part of the input that is wrong; `path:line: key` stands for all three.
+        found: the wrong value.
+        expected: what is valid.
+        hint: what the user can do.
 
     >>> from domainbert import DomainbertError, Source
     >>> try:
@@ -30,11 +59,80 @@ class DomainbertError(Exception):
     ... except DomainbertError as error:
     ...     print(error)
     path: found ''; expected a file, folder, glob or hub:NAME
+    >>> error = DomainbertError(where="max_length", found=0, expected="a positive number")
+    >>> print(error.within("finetune", file="recipe.yaml", line=3))
+    recipe.yaml:3: finetune: max_length: found 0; expected a positive number
     """
 
-    def __init__(self, message: str, problems: Sequence[str] = ()) -> None:
-        super().__init__(message)
-        self.problems = list(problems) or [message]  # a message may summarise several problems
+    def __init__(
+        self,
+        problem: object = "",
+        errors: Sequence[DomainbertError] = (),
+        *,
+        file: object = "",
+        line: int | None = None,
+        where: object = "",
+        found: object = "",
+        expected: object = "",
+        hint: object = "",
+    ) -> None:
+        self.context = ""  # of an error that was raised again: places around `file`
+        if not file and (match := _LOCATION.fullmatch(str(where))):
+            file, line, where = match[1], int(match[2]), match[3] or ""
+        self.file, self.line, self.where = str(file), line, str(where)
+        self.problem, self.found, self.expected, self.hint = str(problem), str(found), str(expected), str(hint)
+        if not (expected or errors):  # a function may return a problem as text, "found 3; expected 4"
+            self.problem, _, self.expected = self.problem.partition("; expected ")
+            if self.hint.startswith("expected ") and not self.expected:
+                self.expected, self.hint = self.hint.removeprefix("expected "), ""
+        if self.problem.startswith("found "):
+            self.problem, self.found = "", self.problem.removeprefix("found ")
+        self._errors = list(errors)
+        super().__init__(str(self))  # an error is pickled with its first argument
+
+    def __str__(self) -> str:
+        file = self.file if self.line is None else f"{self.file}:{self.line}"
+        fault = f"found {self.found}" if self.found else self.problem
+        subject = ": ".join(filter(None, (self.context, file, self.where, fault)))
+        return "; ".join(filter(None, (subject, self.expected and f"expected {self.expected}", self.hint)))
+
+    @property
+    def errors(self) -> list[DomainbertError]:
+        """The errors that this error summarises; only itself if it is a single error."""
+        return self._errors or [self]
+
+    @property
+    def problems(self) -> list[str]:
+        """The messages of `errors`."""
+        return list(map(str, self.errors))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the message and the facts that are given as JSON values, and the facts of each of several errors."""
+        names = ("context", "file", "line", "where", "problem", "found", "expected", "hint")
+        facts: dict[str, Any] = {name: value for name in names if (value := getattr(self, name))}
+        if self._errors:
+            facts = {"errors": [error.facts() for error in self._errors]}
+        return {"message": str(self), **facts}
+
+    def within(self, where: object = "", *, file: object = "", line: int | None = None) -> Self:
+        """Return the error with the place around it: `file`, and a key or part that contains `self.where`."""
+        outer = DomainbertError(file=file, line=line, where=where)
+        if self.file or self.context:
+            facts: dict[str, object] = {"context": ": ".join(filter(None, (str(outer), self.context)))}
+        else:
+            facts = {"file": outer.file, "line": outer.line}
+            facts["where"] = ": ".join(filter(None, (outer.where, self.where)))
+        return self._with(facts, [error.within(where, file=file, line=line) for error in self._errors])
+
+    def at(self, where: str) -> Self:
+        """Return the error with another `where`."""
+        return self._with({"where": where}, self._errors)
+
+    def _with(self, facts: Mapping[str, Any], errors: list[DomainbertError]) -> Self:
+        copy = type(self).__new__(type(self))  # a subclass may have other arguments
+        copy.__dict__.update(self.__dict__, **facts, _errors=errors)
+        copy.args = (str(copy),)
+        return copy
 
 
 class Problems:
@@ -43,7 +141,7 @@ class Problems:
     `add` raises them as soon as there are `limit` problems.
 
     >>> problems = Problems("train.conll")
-    >>> problems.add("train.conll:7: 3 columns; expected 4 as in line 1")
+    >>> problems.add("3 columns", file="train.conll", line=7, expected="4 as in line 1")
     >>> problems.raise_if_any()
     Traceback (most recent call last):
     domainbert.base.errors.DomainbertError: train.conll:7: 3 columns; expected 4 as in line 1
@@ -51,31 +149,36 @@ class Problems:
 
     def __init__(self, subject: str, limit: int | None = None) -> None:
         self.subject, self.limit = subject, limit
-        self.messages: list[str] = []
+        self.errors: list[DomainbertError] = []
 
-    def add(self, message: str) -> None:
-        """Add one problem; raise all problems as one `DomainbertError` if it is number `limit`."""
-        self.messages.append(message)
-        if len(self.messages) == self.limit:
+    @property
+    def messages(self) -> list[str]:
+        """The messages of `errors`."""
+        return list(map(str, self.errors))
+
+    def add(self, problem: object = "", **facts: Unpack[Facts]) -> None:
+        """Add an error, or one of these facts; raise all as one `DomainbertError` if it is number `limit`."""
+        self.errors.append(problem if isinstance(problem, DomainbertError) else DomainbertError(problem, **facts))
+        if len(self.errors) == self.limit:
             self.subject += ", stopped reading"
             self.raise_if_any()
 
     @contextmanager
-    def collecting(self, prefix: str = "") -> Iterator[None]:
-        """Add the problems of a `DomainbertError` raised in the `with` block, each after `prefix`, and go on."""
+    def collecting(self, where: str = "", *, file: object = "", line: int | None = None) -> Iterator[None]:
+        """Add the errors of a `DomainbertError` raised in the `with` block, each `within` this place, and go on."""
         try:
             yield
         except DomainbertError as error:
-            for problem in error.problems:
-                self.add(prefix + problem)
+            for part in error.errors:
+                self.add(part.within(where.removesuffix(": "), file=file, line=line))
 
     def raise_if_any(self) -> None:
         """Raise one `DomainbertError` with the number of problems and the first ones of each kind, if there are any."""
-        if len(self.messages) == 1:
-            raise DomainbertError(self.messages[0])
-        if self.messages:
-            head = f"{self.subject}: {len(self.messages):,} problems"
-            raise DomainbertError("\n  ".join([head, *_summary(self.messages)]), self.messages)
+        if len(self.errors) == 1:
+            raise self.errors[0]
+        if self.errors:
+            head = f"{self.subject}: {len(self.errors):,} problems"
+            raise DomainbertError("\n  ".join([head, *_summary(self.messages)]), self.errors)
 
 
 def _summary(messages: Sequence[str]) -> list[str]:

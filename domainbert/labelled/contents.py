@@ -88,14 +88,14 @@ class UnreadableContents(DomainbertError):
     """Invalid inputs of a model.
 
     Attributes:
-        problem_by_index: error message by the index of the input.
+        error_by_index: error by the index of the input.
     """
 
-    def __init__(self, problems: Mapping[int, str]) -> None:
-        self.problem_by_index = problems
-        first = min(problems)
-        more = f" (and {len(problems) - 1:,} more like this)" if len(problems) > 1 else ""
-        super().__init__(f"text {first + 1:,}: {problems[first]}{more}")
+    def __init__(self, errors: Mapping[int, DomainbertError]) -> None:
+        self.error_by_index = errors
+        first = min(errors)
+        more = f" (and {len(errors) - 1:,} more like this)" if len(errors) > 1 else ""
+        super().__init__(f"text {first + 1:,}: {errors[first]}{more}")
 
 
 def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
@@ -104,14 +104,14 @@ def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> 
     Raise one `UnreadableContents` for all inputs for which `function` raises `DomainbertError`.
     """
     results: list[Result] = []
-    problems: dict[int, str] = {}
+    errors: dict[int, DomainbertError] = {}
     for index, values in enumerate(zip(*arguments, strict=True)):
         try:
             results.append(function(*values))
         except DomainbertError as error:
-            problems[index] = str(error)
-    if problems:
-        raise UnreadableContents(problems)
+            errors[index] = error
+    if errors:
+        raise UnreadableContents(errors)
     return results
 
 
@@ -125,8 +125,8 @@ def located_errors(locate: Callable[[int], str]) -> Iterator[None]:
         yield
     except UnreadableContents as error:
         problems = Problems("texts")
-        for index, problem in error.problem_by_index.items():
-            problems.add(f"{locate(index)}: {problem}")
+        for index, part in error.error_by_index.items():
+            problems.add(part.within(locate(index)))
         problems.raise_if_any()
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from domainbert.base.errors import HALF_SURROGATE, Problems, format_names
+from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, format_names
 from domainbert.corpus.rows import Row
 
 Parsed = TypeVar("Parsed")
@@ -68,8 +68,8 @@ def problem_with_strings(row: Row, key: str) -> str:
     return ""
 
 
-def raise_problems(*messages: str) -> None:
-    """Raise one `DomainbertError` with all non-empty messages about a row; do nothing without such messages."""
+def raise_problems(*messages: str | DomainbertError) -> None:
+    """Raise one `DomainbertError` for all errors and non-empty messages about a row; do nothing without any."""
     problems = Problems("row")
     for problem in filter(None, messages):
         problems.add(problem)

@@ -172,8 +172,8 @@ def read_set(
         except DomainbertError as error:
             if not isinstance(labelled_set, list):
                 raise  # the error of a single file needs no summary
-            for problem in error.problems:
-                problems.add(problem)
+            for part in error.errors:
+                problems.add(part)
     problems.raise_if_any()
     check_unicode_forms(parts)
     return parts[0] if len(parts) == 1 else _join_files(parts)

@@ -209,8 +209,8 @@ class _RecipeReader:
         settings = read_settings(stage.settings, node, problems, prefix)
         if settings.missing and not needed:  # messages about missing files, which are then no problems; others remain
             self.recipe.left_out.extend(settings.missing)
-            messages = problems.messages[num_problems:]
-            problems.messages[num_problems:] = [message for message in messages if message not in settings.missing]
+            errors = problems.errors[num_problems:]
+            problems.errors[num_problems:] = [error for error in errors if str(error) not in settings.missing]
             return None
         keys = {earlier: job.key for earlier, job in self.recipe.jobs.items()}
         refers_to_stage_without_job = not set(referred_stages(settings)) <= keys.keys()

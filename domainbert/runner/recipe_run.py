@@ -119,7 +119,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
         try:
             states[name] = verified_state(job, recipe.hashes, verify)
         except DomainbertError as error:
-            problems.add(str(error))
+            problems.add(error)
     problems.raise_if_any()
     for name in _still_forced(recipe):
         if name in states and (states[name].done or states[name].damaged):  # in other states, a stage runs anyway
@@ -267,8 +267,10 @@ def _run_step(step: PlannedStage, resume_command: str) -> RunRecord:
     resume = step.state.resumable and not step.forced
     try:
         record = run_or_wait(step.job, resume_command, resume, step.forced)
-    except (DomainbertError, TrainingStopped) as error:
-        raise type(error)(f"stage {step.name}: {error}") from error
+    except DomainbertError as error:
+        raise error.within(f"stage {step.name}") from error
+    except TrainingStopped as error:
+        raise TrainingStopped(f"stage {step.name}: {error}") from error
     print(f"{step.name}: done in {format_duration(time.monotonic() - start)}, {step.job.out}", flush=True)
     return record
 

@@ -14,10 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_hint, is_choice, named_files
-from domainbert.base.errors import DomainbertError, Problems, suggest_name
+from domainbert.base.errors import DomainbertError, Facts, Problems, suggest_name
 from domainbert.base.fields import (
     LISTS,
     MAPPINGS,
@@ -45,6 +45,9 @@ from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, expand_packaged_file, expand_shorthand, fold_arguments
 from domainbert.settings.yaml_files import Node, parse_option
+
+if TYPE_CHECKING:  # in `typing` from Python 3.11 on
+    from typing_extensions import Unpack
 
 _MAX_LIST_CHARACTERS = 80  # characters of a list in a message
 WRONG: Any = object()  # marks a value that does not match its type
@@ -115,14 +118,15 @@ class _Reader:
         self.settings = Settings()
         self.original_paths: dict[str, str] = {}  # resolved path to the spelling of the user
 
-    def add_problem(self, node: Node, key: str, message: str) -> Any:
-        """Add a problem at a key, and return `WRONG`."""
-        self.problems.add(f"{node.location((self.prefix + key).rstrip('.'))}: {message}")
+    def add_problem(self, node: Node, key: str, problem: object = "", **facts: Unpack[Facts]) -> Any:
+        """Add a problem at a key, an error or its facts, and return `WRONG`."""
+        error = problem if isinstance(problem, DomainbertError) else DomainbertError(problem, **facts)
+        self.problems.add(error.within(node.location((self.prefix + key).rstrip("."))))
         return WRONG
 
-    def add_missing(self, node: Node, key: str, message: str) -> Any:
+    def add_missing(self, node: Node, key: str, problem: object = "", **facts: Unpack[Facts]) -> Any:
         """Add a problem about a missing file, and return `WRONG`."""
-        self.add_problem(node, key, message)
+        self.add_problem(node, key, problem, **facts)
         self.settings.missing.append(self.problems.messages[-1])
         return WRONG
 
@@ -198,7 +202,7 @@ class _Reader:
         try:
             node = as_mapping(node)
         except DomainbertError as error:
-            self.problems.add(str(error))
+            self.problems.add(error)
             return WRONG
         node = expand_packaged_file(node, hint) if is_choice(hint) else expand_shorthand(node, hint)
         if not isinstance(node.value, dict):
@@ -230,7 +234,7 @@ class _Reader:
         try:
             cls = find_choice(base, name)
         except DomainbertError as error:
-            return self.add_problem(node, f"{key}.class_path", str(error))
+            return self.add_problem(node, f"{key}.class_path", error)
         if cls is None:
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
@@ -281,13 +285,14 @@ class _Reader:
     def add_field_problems(self, node: Node, key: str, error: Exception, fields: Collection[str]) -> Any:
         """Add the problems of an error about a dataclass with `fields`, and return `WRONG`. Each problem is added at
         the field with which it begins, or at the dataclass if it begins with no field."""
-        for problem in error.problems if isinstance(error, DomainbertError) else [str(error)]:
-            match = _FIELD_MESSAGE.fullmatch(problem)
+        for part in error.errors if isinstance(error, DomainbertError) else [DomainbertError(error)]:
+            match = _FIELD_MESSAGE.fullmatch(str(part))
             parts = [] if match is None else re.findall(r"\w+", match["field"])
             if match is None or parts[0] not in fields:
-                self.add_problem(node, key, problem)
+                self.add_problem(node, key, part)
             else:
-                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), match["problem"])
+                inner = part.at("") if part.where == match["field"] else match["problem"]
+                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), inner)
         return WRONG
 
     def read_list(self, node: Node, hint: Any, key: str) -> Any:
@@ -344,7 +349,7 @@ class _Reader:
                 return value
             path = resolve_path(value)
         except DomainbertError as error:
-            return self.add_problem(node, key, str(error))
+            return self.add_problem(node, key, error)
         if path != value:
             self.original_paths[str(path)] = str(value)
         if node.stage_finished and not path.exists():

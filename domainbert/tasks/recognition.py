@@ -26,7 +26,7 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
             if detector and (detected := detector.detect(task_class, sample)) is not None:
                 matches.append(detected)
         except DomainbertError as error:
-            problems.messages += [problem for problem in error.problems if problem not in problems.messages]
+            problems.errors += [part for part in error.errors if str(part) not in problems.messages]
     if not matches:
         problems.raise_if_any()
         names = [task_class.__name__ for task_class in task_classes]

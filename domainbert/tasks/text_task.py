@@ -148,8 +148,9 @@ class TextTask(Task[Item, Prediction]):
         readable = self.inputs.kinds(self)
         unreadable = [index for index, kind in enumerate(kinds) if kind not in readable]
         if unreadable:
-            problem = "found a single text" if _PAIRS in readable else "found a pair of texts"
-            raise UnreadableContents(dict.fromkeys(unreadable, f"{problem}; expected {readable[0]} for this model"))
+            found = "a single text" if _PAIRS in readable else "a pair of texts"
+            wrong = DomainbertError(found=found, expected=f"{readable[0]} for this model")
+            raise UnreadableContents(dict.fromkeys(unreadable, wrong))
 
 
 def _texts(content: Content) -> tuple[str, ...]:

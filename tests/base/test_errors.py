@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from domainbert.base.errors import DomainbertError, Problems, counted, format_names
@@ -57,3 +59,23 @@ def test_names_that_are_left_out_are_told() -> None:
     ten = [f"a{number}" for number in range(10)]
     assert format_names(ten) == ", ".join(map(repr, ten))
     assert format_names([*ten, "b"]) == f"{format_names(ten)}, ..."
+
+
+def test_a_place_is_put_around_all_errors() -> None:
+    problems = Problems("row")
+    problems.add(where="b", found=3, expected=4)
+    problems.add("found 5; expected 6", file="c.txt", line=7)
+    with pytest.raises(DomainbertError) as caught:
+        problems.raise_if_any()
+    error = pickle.loads(pickle.dumps(caught.value.within("d.yaml:8: a")))
+    assert str(error).startswith("d.yaml:8: a: row: 2 problems\n")
+    first, second = [part.facts() for part in error.errors]
+    assert first == {
+        "message": "d.yaml:8: a: b: found 3; expected 4",
+        **{"file": "d.yaml", "line": 8, "where": "a: b", "found": "3", "expected": "4"},
+    }
+    assert second == {
+        "message": "d.yaml:8: a: c.txt:7: found 5; expected 6",
+        **{"context": "d.yaml:8: a", "file": "c.txt", "line": 7, "found": "5", "expected": "6"},
+    }
+    assert error.facts()["errors"] == [first, second]

@@ -120,8 +120,8 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
             row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
-            for problem in error.problems:  # a problem of an entity begins with its location
-                problems.add(problem if problem.startswith(str(path)) else f"{path}:{line}: {problem}")
+            for part in error.errors:  # a problem of an entity begins with its location
+                problems.add(part if str(part).startswith(str(path)) else part.within(file=path, line=line))
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     kind: Kind = "rows" if isinstance(path, Rows) else "jsonl"

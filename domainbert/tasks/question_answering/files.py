@@ -209,8 +209,7 @@ def _parse_squad(row: Row, line: int) -> Question:
         return _build_question(row, row["id"], pairs, line)
     except DomainbertError as error:
         name = f"question {reprlib.repr(row['id'])}" if isinstance(row.get("id"), str) else row["json_path"]
-        located_problems = [f"{name}: {problem}" for problem in error.problems]
-        raise DomainbertError(located_problems[0], located_problems) from error
+        raise error.within(name) from error
 
 
 def _parse_jsonl(row: Row, line: int) -> Question:

@@ -87,7 +87,7 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
         try:
             stretches.append(_read_entity(text, row, key))
         except DomainbertError as error:
-            problems.append(f"{key!r}: {error}")
+            problems.append(error.within(repr(key)))
     raise_problems(*problems)
     head, tail = stretches
     _check_nested(text, head, tail)

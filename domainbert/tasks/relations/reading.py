@@ -83,7 +83,9 @@ class MarkerReading:
                     "or `markers: tokens`, which adds tokens to the vocabulary"
                 )
         problems = {
-            index: f"the text contains {token!r}, which the model adds as a marker; expected a text without it"
+            index: DomainbertError(
+                f"the text contains {token!r}, which the model adds as a marker", expected="a text without it"
+            )
             for index, text in enumerate(texts)
             for token in self.added_tokens
             if token in text.text

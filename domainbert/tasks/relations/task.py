@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
+from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import read_field
 from domainbert.data.packing import IGNORE_INDEX, Example, Window
 from domainbert.labelled.contents import Content, UnreadableContents, map_contents, text_in
@@ -48,7 +49,7 @@ class RelationClassifier(Predictor[Relation]):
         or by character offsets. A mapping is a single row."""
         rows = [rows] if isinstance(rows, Mapping) else list(rows)
         problems = {
-            index: f"found {type(row).__name__}; expected a dict with the text under {text_key!r}"
+            index: DomainbertError(found=type(row).__name__, expected=f"a dict with the text under {text_key!r}")
             for index, row in enumerate(rows)
             if not isinstance(row, Mapping)
         }
