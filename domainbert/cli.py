@@ -122,7 +122,7 @@ def _dispatch(arguments: list[str]) -> int:
     elif name in STAGES:
         text = _run_stage(name, parse_arguments(arguments[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"no command or stage '{name}'; {suggest_name(name, [*STAGES, *_COMMANDS])}")
+        raise DomainbertError(f"no command or stage '{name}'", hint=suggest_name(name, [*STAGES, *_COMMANDS]))
     sys.stdout.write(text)
     return 0
 
@@ -154,7 +154,7 @@ def _run_stage(name: str, typed: ParsedArguments) -> str:
 
     allow_imports(typed.flags.get("allow_import"))
     if typed.words:
-        raise DomainbertError(f"found '{typed.words[0]}' without an option; expected -c FILE or --KEY VALUE")
+        raise DomainbertError(found=f"'{typed.words[0]}' without an option", expected="-c FILE or --KEY VALUE")
     stage = load_stage(name)
     if "help" in typed.flags:
         return stage_command.stage_help(stage)

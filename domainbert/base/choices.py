@@ -40,7 +40,9 @@ def allow_imports(names: str | None) -> None:
     modules = () if names is None else tuple(names.split(","))
     for name in modules:
         if not _DOTTED_NAME.fullmatch(name):
-            raise DomainbertError(f"--allow-import: found {name!r}; expected packages, such as mypkg,other.part")
+            raise DomainbertError(
+                where="--allow-import", found=repr(name), expected="packages, such as mypkg,other.part"
+            )
     for name in modules:
         folders = getattr(_import(name, "--allow-import: "), "__path__", ())
         for module in _modules_with_choices(name, folders):
@@ -138,7 +140,7 @@ def _entry_point_classes(base: type) -> Iterator[type]:
         try:
             yield _checked_class(cls, base, entry.value.replace(":", "."))
         except DomainbertError as error:
-            raise DomainbertError(f"{where} is not valid: {error}") from error
+            raise error.within(f"{where} is not valid") from error
 
 
 def concrete_subclasses(base: type) -> list[Any]:
@@ -189,7 +191,9 @@ def import_sibling(cls: type, module: str, owner: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name != name:  # the module exists, and imports a missing module
             raise
-        raise DomainbertError(f"{cls.__name__}: no module {name}; add {module}.py to the {owner}'s folder") from error
+        raise DomainbertError(
+            f"no module {name}", where=cls.__name__, hint=f"add {module}.py to the {owner}'s folder"
+        ) from error
 
 
 def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
@@ -201,21 +205,23 @@ def sibling_class(cls: type, module: ModuleType, suffix: str, base: str) -> Any:
     name = f"{cls.__name__}{suffix}"
     implementation = getattr(module, name, None)
     if not isinstance(implementation, type) or base not in map(class_path, implementation.__mro__):
-        raise DomainbertError(f"{module.__name__}: no class {name}; expected a class of this name that inherits {base}")
+        raise DomainbertError(
+            f"no class {name}", where=module.__name__, expected=f"a class of this name that inherits {base}"
+        )
     return implementation
 
 
 def _checked_class(cls: object, base: type, name: str) -> type:
     if not (isinstance(cls, type) and issubclass(cls, base)) or inspect.isabstract(cls):
-        raise DomainbertError(f"{name}: not a subclass of {class_path(base)} that implements all abstract methods")
+        raise DomainbertError(f"not a subclass of {class_path(base)} that implements all abstract methods", where=name)
     # the second condition: a subclass of a dataclass needs the decorator, too
     if not dataclasses.is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
-        raise DomainbertError(f"{name}: not a dataclass; expected @dataclass(frozen=True) above the class")
+        raise DomainbertError("not a dataclass", where=name, expected="@dataclass(frozen=True) above the class")
     try:
         get_type_hints(cls)  # only for its error
     except NameError as error:
         hint = f"import it at the top of {cls.__module__}"
-        raise DomainbertError(f"{name}: the type of a field is unknown ({error}); {hint}") from error
+        raise DomainbertError(f"the type of a field is unknown ({error})", where=name, hint=hint) from error
     return cls
 
 

@@ -187,7 +187,7 @@ def check_value(name: str, value: Any, hint: Any) -> None:
     """Raise a `DomainbertError` that lists all parts of a value that do not match type and range."""
     problems = Problems(name)
     for index, found, expected in type_mismatches(value, hint):
-        problems.add(f"{name}{index}: found {found!r:.80}; expected {expected}")
+        problems.add(where=f"{name}{index}", found=f"{found!r:.80}", expected=expected)
     problems.raise_if_any()
 
 

@@ -73,11 +73,11 @@ def read_json(path: Path, expected: str, kind: type = dict) -> Any:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise DomainbertError(f"{path}: cannot be read ({error.strerror}); expected {expected}") from error
+        raise DomainbertError(f"cannot be read ({error.strerror})", file=path, expected=expected) from error
     except (ValueError, RecursionError) as error:
-        raise DomainbertError(f"{path}: not valid JSON ({error}); expected {expected}") from error
+        raise DomainbertError(f"not valid JSON ({error})", file=path, expected=expected) from error
     if not isinstance(value, kind):
-        raise DomainbertError(f"{path}: found a JSON {type(value).__name__}; expected {expected}")
+        raise DomainbertError(file=path, found=f"a JSON {type(value).__name__}", expected=expected)
     return value
 
 

@@ -43,11 +43,13 @@ def is_url(text: str) -> bool:
 def check_url(key: str, text: str) -> None:
     """Raise `DomainbertError` if the setting `key` is no URL, or a URL with a secret: settings are written to files."""
     if not is_url(text):
-        raise DomainbertError(f"{key}: found {text!r}; expected a URL such as s3://bucket/law")
+        raise DomainbertError(where=key, found=repr(text), expected="a URL such as s3://bucket/law")
     if redact(text) != text:
         raise DomainbertError(
-            f"{key}: found a secret in {redact(text)}; expected a URL without it, because others read files with this "
-            "URL; pass the secret to fsspec by environment variables or ~/.config/fsspec"
+            where=key,
+            found=f"a secret in {redact(text)}",
+            expected="a URL without it, because others read files with this URL",
+            hint="pass the secret to fsspec by environment variables or ~/.config/fsspec",
         )
 
 
@@ -57,7 +59,7 @@ def check_hub_name(text: str) -> tuple[str, str | None]:
     name, at, revision = text.removeprefix(_HUB).partition("@")
     if not _HUB_NAME.fullmatch(name) or (at and not _REVISION.fullmatch(revision)):
         form = "hub:NAME or hub:OWNER/NAME, optionally with @REVISION, of letters, digits and . _ -"
-        raise DomainbertError(f"{text}: not a valid name on the Hugging Face hub; expected {form}")
+        raise DomainbertError("not a valid name on the Hugging Face hub", where=text, expected=form)
     return name, revision or None
 
 
@@ -90,13 +92,13 @@ def check_utf8(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DomainbertError(f"{text!a}: this name is not UTF-8; rename the file or folder") from error
+        raise DomainbertError("this name is not UTF-8", where=f"{text!a}", hint="rename the file or folder") from error
 
 
 def check_home_expanded(key: str, path: str | Path) -> None:
     """Raise `DomainbertError` for an output path that begins with `~`."""
     if starts_at_home(path):
-        raise DomainbertError(f"{key}: found '{path}'; {WHOLE_PATH}")
+        raise DomainbertError(where=key, found=f"'{path}'", hint=WHOLE_PATH)
 
 
 def resolve_path(path: str | Path) -> Path:
@@ -110,7 +112,7 @@ def resolve_path(path: str | Path) -> Path:
     """
     text = str(path)
     if starts_at_home(text):
-        raise DomainbertError(f"found '{text}'; {WHOLE_PATH}")
+        raise DomainbertError(found=f"'{text}'", hint=WHOLE_PATH)
     if text.startswith(_PACKAGE):
         return _resolve_in_package(text)
     return _download_from_hub(text) if text.startswith(_HUB) else Path(path)
@@ -131,7 +133,7 @@ def check_regular(*paths: Path) -> None:
     would wait for a pipe without end."""
     for path in paths:
         if stream := stream_kind(path):
-            raise DomainbertError(f"{path}: is {stream}; expected a regular file")
+            raise DomainbertError(f"is {stream}", file=path, expected="a regular file")
 
 
 def is_installed(package: str) -> bool:
@@ -151,9 +153,13 @@ def _resolve_in_package(text: str) -> Path:
     name, _, rest = text.removeprefix(_PACKAGE).partition("/")
     spec = importlib.util.find_spec(name) if name.isidentifier() else None  # without importing it
     if spec is None or spec.origin is None:
-        raise DomainbertError(f"{text}: no installed Python package has the name '{name}'; expected package:NAME/path")
+        raise DomainbertError(
+            f"no installed Python package has the name '{name}'", where=text, expected="package:NAME/path"
+        )
     if not spec.submodule_search_locations or ".." in Path(rest).parts:
-        raise DomainbertError(f"{text}: not a folder inside the Python package '{name}'; expected package:{name}/path")
+        raise DomainbertError(
+            f"not a folder inside the Python package '{name}'", where=text, expected=f"package:{name}/path"
+        )
     return Path(spec.origin).parent / rest
 
 
@@ -168,7 +174,7 @@ def _download_from_hub(text: str) -> Path:
             folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
         except Exception as error:  # the hub's client raises dozens of unrelated types
             reason = " ".join(str(error).split())
-            raise DomainbertError(f"{text}: the model cannot be downloaded from the hub: {reason}") from error
+            raise DomainbertError(f"the model cannot be downloaded from the hub: {reason}", where=text) from error
         if any(folder.glob(weights)):
             break
     return folder

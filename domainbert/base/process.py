@@ -32,7 +32,9 @@ def read_number(environment: Mapping[str, str], name: str, default: str = "", lo
     """Return the integer in an environment variable; raise `DomainbertError` for another value, or below `low`."""
     text = environment.get(name, default)
     if not text.isdecimal() or int(text) < low:
-        raise DomainbertError(f"environment variable {name}: found {text!r:.80}; expected an integer from {low}")
+        raise DomainbertError(
+            where=f"environment variable {name}", found=f"{text!r:.80}", expected=f"an integer from {low}"
+        )
     return int(text)
 
 

@@ -120,6 +120,7 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
 
     if problems := record.damage(absolute, selects=matches):
         raise DomainbertError(
-            f"{stage_folder}: changed since stage {record.stage} finished: {format_examples(problems)}; restore "
-            f"the files, or run {record.stage} again with --force (in a recipe: --force {absolute.name})"
+            f"changed since stage {record.stage} finished: {format_examples(problems)}",
+            file=stage_folder,
+            hint=f"restore the files, or run {record.stage} again with --force (in a recipe: --force {absolute.name})",
         )

@@ -50,7 +50,7 @@ def compare_corpora(
     texts = [clean(text).text for text in texts]
     task = Counter(chain.from_iterable(map(words_of_text, texts)))
     if not task:
-        raise DomainbertError("labelled: the labelled texts have no words; expected at least one word")
+        raise DomainbertError("the labelled texts have no words", where="labelled", expected="at least one word")
     samples = {name: sample_documents(config, most_words, name, max_characters) for name, config in corpora.items()}
     size = min([most_words, *(_count_words(name, sample) for name, sample in samples.items())])
     counts = {
@@ -119,7 +119,9 @@ def _sample_hash(text: str) -> int:
 def _count_words(name: str, sample: Iterable[str]) -> int:
     num_words = sum(len(words_of_text(text)) for text in sample)
     if not num_words:
-        raise DomainbertError(f"corpus {name!r}: the training documents contain no words; expected at least one word")
+        raise DomainbertError(
+            "the training documents contain no words", where=f"corpus {name!r}", expected="at least one word"
+        )
     return num_words
 
 

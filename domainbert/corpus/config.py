@@ -66,17 +66,23 @@ class Source:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.language is not None and not _LANGUAGE.fullmatch(self.language):
-            raise DomainbertError(f"language: found {self.language!r}; expected letters, digits, - and _ (fr, zh-Hant)")
+            raise DomainbertError(
+                where="language", found=repr(self.language), expected="letters, digits, - and _ (fr, zh-Hant)"
+            )
         if not self.path:
-            raise DomainbertError("path: found ''; expected a file, folder, glob or hub:NAME")
+            raise DomainbertError(where="path", found="''", expected="a file, folder, glob or hub:NAME")
         if self.translation is not None and self.translation_key is not None:
-            raise DomainbertError("translation: found next to translation_key; expected only one of the two")
+            raise DomainbertError(where="translation", found="next to translation_key", expected="only one of the two")
         if self.translation is not None and self.documents != "line":
-            raise DomainbertError(f"translation: found next to documents: {self.documents}; expected documents: line")
+            raise DomainbertError(
+                where="translation", found=f"next to documents: {self.documents}", expected="documents: line"
+            )
         if self.path.startswith(_HUB):
             name, revision = check_hub_name(self.path)
             if revision is not None:
-                raise DomainbertError(f"path: found {self.path}; expected hub:{name} (revisions are not supported)")
+                raise DomainbertError(
+                    where="path", found=self.path, expected=f"hub:{name} (revisions are not supported)"
+                )
 
     @property
     def hub_name(self) -> str | None:
@@ -110,9 +116,13 @@ def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
     # a weight or language has no effect on texts that a corpus is compared with
     for index, source in enumerate(sources):
         if source.weight != 1:
-            raise DomainbertError(f"{key}[{index}].weight: found {source.weight:g}; expected no weight in {key}")
+            raise DomainbertError(
+                where=f"{key}[{index}].weight", found=f"{source.weight:g}", expected=f"no weight in {key}"
+            )
         if source.language is not None:
-            raise DomainbertError(f"{key}[{index}].language: found {source.language!r}; expected no language in {key}")
+            raise DomainbertError(
+                where=f"{key}[{index}].language", found=repr(source.language), expected=f"no language in {key}"
+            )
 
 
 @dataclass(frozen=True)
@@ -164,12 +174,16 @@ class CorpusConfig:
             where = f"sources[{index}]"
             if self.languages is None and source.language is not None:
                 found = f"found {source.language!r} without languages"
-                problems.add(f"{where}.language: {found}; set languages: {{alpha: 0.3}} next to sources or no language")
+                problems.add(
+                    found, where=f"{where}.language", hint="set languages: {alpha: 0.3} next to sources or no language"
+                )
             elif self.languages is not None and source.language is None:
-                problems.add(f"{where}.language: missing with languages; expected the language of {source.path}")
+                problems.add(
+                    "missing with languages", where=f"{where}.language", expected=f"the language of {source.path}"
+                )
             elif self.languages is not None and source.weight != 1:
                 found = f"found {source.weight:g} next to languages, which sets the share of each language"
-                problems.add(f"{where}.weight: {found}; expected no weight")
+                problems.add(found, where=f"{where}.weight", expected="no weight")
         problems.raise_if_any()
 
     def check_preparable(self, in_parts: bool) -> None:
@@ -179,15 +193,17 @@ class CorpusConfig:
         """
         problems = Problems("prepare")
         if self.validation_fraction == 0:
-            problems.add("corpus.validation_fraction: found 0; expected a positive value: validation needs documents")
+            problems.add(
+                where="corpus.validation_fraction", found="0", expected="a positive value: validation needs documents"
+            )
         if in_parts:
             for index, source in enumerate(self.sources):
                 if source.hub_name is not None:
                     found = f"found next to {source.path} (corpus.sources[{index}])"
-                    problems.add(f"row_lengths: {found}; expected only sources on disk, or no row_lengths")
+                    problems.add(found, where="row_lengths", expected="only sources on disk, or no row_lengths")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
-                    problems.add(f"row_lengths: found next to corpus.{name}; expected only one of the two")
+                    problems.add(where="row_lengths", found=f"next to corpus.{name}", expected="only one of the two")
         problems.raise_if_any()
 
     @property

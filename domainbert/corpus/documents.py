@@ -135,7 +135,7 @@ def read_documents(
     if files is None and not any(report.documents(split) for split in ("train", "validation")):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.dropped.items())
         dropped = f" (dropped: {reasons})" if reasons else ""
-        raise DomainbertError(f"corpus: kept 0 of {report.read:,} documents{dropped}; expected at least one")
+        raise DomainbertError(f"kept 0 of {report.read:,} documents{dropped}", where="corpus", expected="at least one")
 
 
 def _filtered_documents(
@@ -198,7 +198,9 @@ def _selection_flags(
         "mean_log_weight": {"kept": selection.mean(kept=True), "dropped": selection.mean(kept=False)},
     }
     yield from selection.kept
-    raise DomainbertError("corpus: files have changed while `select` read them; leave them unchanged and start again")
+    raise DomainbertError(
+        "files have changed while `select` read them", where="corpus", hint="leave them unchanged and start again"
+    )
 
 
 def _read_texts(sources: Sequence[Source], key: str, report: CorpusReport) -> Iterator[str]:
@@ -221,7 +223,7 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
     paths = [source.path for source in sources]
     if not excluded.num_indexed:
         found = f"found no text of 8 words or more in {', '.join(paths)} (shorter texts: {excluded.num_skipped:,})"
-        raise DomainbertError(f"corpus.exclude: {found}; expected at least one longer text, or no exclude")
+        raise DomainbertError(found, where="corpus.exclude", expected="at least one longer text, or no exclude")
     report.exclusion = {"texts": paths, "num_texts": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored

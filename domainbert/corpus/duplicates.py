@@ -37,7 +37,9 @@ class _SpillingTable:
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self.database.close()
         if isinstance(error, sqlite3.Error):
-            raise DomainbertError(f"deduplication in $TMPDIR failed ({error}); set TMPDIR to a larger disk") from error
+            raise DomainbertError(
+                f"deduplication in $TMPDIR failed ({error})", hint="set TMPDIR to a larger disk"
+            ) from error
 
 
 class ExactDuplicates(_SpillingTable):
@@ -64,7 +66,7 @@ class NearDuplicates(_SpillingTable):
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:
             problem = needs_package("datasketch", "near-duplicates")
-            raise DomainbertError(f"corpus.near_duplicate_threshold: {problem}") from error
+            raise DomainbertError(problem, where="corpus.near_duplicate_threshold") from error
         bands = MinHashLSH(threshold=min(threshold, _MAX_BAND_THRESHOLD), num_perm=_PERMUTATIONS)
         self.threshold, self.bands, self.rows = threshold, bands.b, bands.r  # numbers of bands, and of rows per band
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)

@@ -152,13 +152,15 @@ def _decode(data: bytes, path: Path, line: int = 1) -> str:
     line += data.count(b"\n", 0, position)
     column = position - data.rfind(b"\n", 0, position)
     byte = f"byte {column} of the line, 0x{data[position]:02x}"
-    raise DomainbertError(f"{path}:{line}: {byte}, is {found}; expected UTF-8 text")
+    raise DomainbertError(f"{byte}, is {found}", file=path, line=line, expected="UTF-8 text")
 
 
 def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
     """Return the error for a text of more than `MAX_DOCUMENT_BYTES`; `what` is "line" or "document"."""
     limit = f"{MAX_DOCUMENT_BYTES // 1024**2} MiB"
-    return DomainbertError(f"{where}: a {what} of more than {limit}; expected documents of at most {limit}{advice}")
+    return DomainbertError(
+        f"a {what} of more than {limit}", where=where, expected=f"documents of at most {limit}{advice}"
+    )
 
 
 def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError:
@@ -167,4 +169,4 @@ def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError
     expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
     if isinstance(error, IsADirectoryError):
         expected = "; expected a file"
-    return DomainbertError(f"{path}: cannot be read{where} ({reason}){expected}")
+    return DomainbertError(f"cannot be read{where} ({reason}){expected}", file=path)

@@ -47,7 +47,9 @@ class Languages(CheckedFields):
             DomainbertError: a language has no text.
         """
         if missing := [name for name, size in sizes.items() if size == 0]:
-            raise DomainbertError(f"corpus.languages: no training text in {format_names(missing)}; add text in each")
+            raise DomainbertError(
+                f"no training text in {format_names(missing)}", where="corpus.languages", hint="add text in each"
+            )
         total = sum(sizes.values())
         powers = {name: (size / total) ** self.alpha for name, size in sizes.items()}
         return LanguageShares(sizes, {name: power / sum(powers.values()) for name, power in powers.items()})

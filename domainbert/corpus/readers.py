@@ -72,9 +72,11 @@ def read_jsonl(path: Path, source: Source) -> Texts:
         text = row.get(key)
         if key not in row:
             found = f"no key {key!r} (keys found: {format_names(row)})"
-            problems.add(f"{path}:{number}: {found}; set {setting} to the key of the text in every row")
+            problems.add(found, file=path, line=number, hint=f"set {setting} to the key of the text in every row")
         elif text is not None and not isinstance(text, str):
-            problems.add(f"{path}:{number}: the value of {key!r} is of type {type(text).__name__}; expected a string")
+            problems.add(
+                f"the value of {key!r} is of type {type(text).__name__}", file=path, line=number, expected="a string"
+            )
         elif not problems.messages:  # after a problem, the rest is read only to find more problems
             yield f":{number}", text or ""
     problems.raise_if_any()
@@ -109,10 +111,10 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
             words = [columns[1] for _, columns in rows]
         elif len(words) > 1:
             expected = f"expected a column of words, or the {CONLLU_COLUMNS} columns of CoNLL-U"
-            raise DomainbertError(f"{path}:{rows[0][0]}: column 0 holds word numbers; {expected}")
+            raise DomainbertError("column 0 holds word numbers", file=path, line=rows[0][0], hint=expected)
     for (number, _), word in zip(rows, words, strict=True):
         if not word:
-            raise DomainbertError(f"{path}:{number}: the column of words is empty; expected a word")
+            raise DomainbertError("the column of words is empty", file=path, line=number, expected="a word")
     return words
 
 
@@ -152,7 +154,7 @@ def read_parquet(path: Path, source: Source) -> Texts:
                         raise too_long(f"{path}, row {row}", "document")
                     yield f":{row}", text or ""
             if row != (expected := file.metadata.num_rows):
-                raise DomainbertError(f"{path}: found {row:,} rows; expected {expected:,} as in its footer")
+                raise DomainbertError(file=path, found=f"{row:,} rows", expected=f"{expected:,} as in its footer")
     except (pyarrow.ArrowException, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error, f" after row {row}" if row else "") from error
 
@@ -178,16 +180,16 @@ def _strings(column: Any, path: Path, name: str) -> list[str | None]:
 
     dtype = column.type.value_type if types.is_dictionary(column.type) else column.type
     if not (types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype)):
-        raise DomainbertError(f"{path}: the column {name!r} is of type {column.type}; expected strings")
+        raise DomainbertError(f"the column {name!r} is of type {column.type}", file=path, expected="strings")
     return column.to_pylist()
 
 
 def _column_index(path: Path, header: list[str], name: str) -> int:
     if name not in header:
         found = f"no column {name!r} (columns found: {format_names(header)})"
-        raise DomainbertError(f"{path}: {found}; set text_key (or translation_key) to the column with the text")
+        raise DomainbertError(found, file=path, hint="set text_key (or translation_key) to the column with the text")
     if header.count(name) > 1:
-        raise DomainbertError(f"{path}: found {header.count(name)} columns named {name!r}; expected a single one")
+        raise DomainbertError(file=path, found=f"{header.count(name)} columns named {name!r}", expected="a single one")
     return header.index(name)
 
 

@@ -54,7 +54,9 @@ class Rows:
             if isinstance(row, Mapping):
                 yield number, {str(key): _as_json(value) for key, value in row.items()}
             else:
-                problems.add(f"{self}:{number}: found {type(row).__name__}; expected a mapping of columns to values")
+                problems.add(
+                    file=self, line=number, found=type(row).__name__, expected="a mapping of columns to values"
+                )
 
 
 def _as_json(value: Any) -> Any:
@@ -93,11 +95,11 @@ class OpenFile:
         line, header = next(rows, (1, []))
         if len(header) == 1 < len(keys):  # probably another delimiter
             found = f"a single column, {format_names(header)}"
-            raise DomainbertError(f"{path}:{line}: {found}; expected columns separated by {_SEPARATED[kind]}")
+            raise DomainbertError(found, file=path, line=line, expected=f"columns separated by {_SEPARATED[kind]}")
         wrong = [key for key in keys if header and header.count(key) != 1]  # an empty file has no header
         for key in wrong:
             count, end = (f"{header.count(key)} columns", "") if key in header else ("no column", hint)
-            problems.add(f"{path}:{line}: {count} {key!r}; the header names {format_names(header)}{end}")
+            problems.add(f"{count} {key!r}", file=path, line=line, hint=f"the header names {format_names(header)}{end}")
         if wrong:
             problems.raise_if_any()
         return ((line, dict(zip(header, columns, strict=True))) for line, columns in rows)
@@ -119,7 +121,7 @@ def open_file(
     """
     if isinstance(source, Rows):
         if "jsonl" not in expected:
-            raise DomainbertError(f"{source}: rows in memory; expected a file")
+            raise DomainbertError("rows in memory", where=source, expected="a file")
         return OpenFile(source, "rows", iter(()))
     if not may_be_stream:
         check_regular(source)
@@ -154,15 +156,15 @@ def json_rows(path: Path, lines: Iterable[Line], problems: Problems) -> Iterator
             row = json.loads(content, object_pairs_hook=object_with_unique_keys)
         except json.JSONDecodeError as error:
             found = f"{error.msg} at character {error.pos + 1} of {len(content):,}"
-            problems.add(f"{path}:{line}: not JSON ({found}); expected an object per line")
+            problems.add(f"not JSON ({found})", file=path, line=line, expected="an object per line")
             continue
         except (ValueError, RecursionError) as error:  # a duplicate key, a number too long for Python, too deep nesting
-            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected an object per line")
+            problems.add(f"JSON that cannot be read ({error})", file=path, line=line, expected="an object per line")
             continue
         if isinstance(row, dict):
             yield line, row
         else:
-            problems.add(f"{path}:{line}: a JSON {type(row).__name__}; expected an object per line")
+            problems.add(f"a JSON {type(row).__name__}", file=path, line=line, expected="an object per line")
 
 
 def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -170,7 +172,7 @@ def _array_objects(path: Path, text: str, problems: Problems) -> Iterator[tuple[
         if isinstance(value, dict):
             yield number, value
         else:
-            problems.add(f"{path}: row {number} of the list is a JSON {type(value).__name__}; expected an object")
+            problems.add(f"row {number} of the list is a JSON {type(value).__name__}", file=path, expected="an object")
 
 
 def array_rows(path: Path, problems: Problems, text: str | None = None) -> Iterator[tuple[int, Any]]:
@@ -180,7 +182,7 @@ def array_rows(path: Path, problems: Problems, text: str | None = None) -> Itera
     decoder = json.JSONDecoder(object_pairs_hook=object_with_unique_keys)
     position = _skip_white_space(text, 0)
     if not text.startswith("[", position):
-        problems.add(f"{path}:1: no JSON array; expected a list of objects")
+        problems.add("no JSON array", file=path, line=1, expected="a list of objects")
         return
     position = _skip_white_space(text, position + 1)
     line = 1  # line number of the character at the position `counted`
@@ -192,10 +194,10 @@ def array_rows(path: Path, problems: Problems, text: str | None = None) -> Itera
         try:
             value, position = decoder.raw_decode(text, position)
         except json.JSONDecodeError as error:
-            problems.add(f"{path}:{error.lineno}: not JSON ({error.msg}); expected a list of objects")
+            problems.add(f"not JSON ({error.msg})", file=path, line=error.lineno, expected="a list of objects")
             return
         except (ValueError, RecursionError) as error:
-            problems.add(f"{path}:{line}: JSON that cannot be read ({error}); expected a list of objects")
+            problems.add(f"JSON that cannot be read ({error})", file=path, line=line, expected="a list of objects")
             return
         yield line, value
         position = _skip_white_space(text, position)
@@ -204,10 +206,10 @@ def array_rows(path: Path, problems: Problems, text: str | None = None) -> Itera
             position = _skip_white_space(text, position + 1)
         elif not text.startswith("]", position):
             line += text.count("\n", counted, position)
-            problems.add(f"{path}:{line}: the list is not closed; expected , or ]")
+            problems.add("the list is not closed", file=path, line=line, expected=", or ]")
             return
     if rest := text[position + 1 :].strip():
-        problems.add(f"{path}: {reprlib.repr(rest)} after the list; expected the end of the file")
+        problems.add(f"{reprlib.repr(rest)} after the list", file=path, expected="the end of the file")
 
 
 def _skip_white_space(text: str, position: int) -> int:
@@ -257,12 +259,15 @@ def csv_rows(
             width = width or len(columns)
             if columns and len(columns) != width:
                 found = f"{len(columns)} column{'s' * (len(columns) > 1)}"
-                problems.add(f"{path}:{begin}: {found}; expected {width} as in the header")
+                problems.add(found, file=path, line=begin, expected=f"{width} as in the header")
             elif delimiter == "\t" and (joined := _num_joined_rows(lines, width)):
                 found = f"an unbalanced quote joins {joined} lines of {width} columns each, {reprlib.repr(lines[0])}"
                 problems.add(
-                    f"{path}:{begin}: {found}; expected doubled quotes inside quoted texts, or for a task whose "
-                    "files have quotes as ordinary characters, format.quoting: none"
+                    found,
+                    file=path,
+                    line=begin,
+                    expected="doubled quotes inside quoted texts, or for a task whose files have quotes as ordinary "
+                    "characters, format.quoting: none",
                 )
             elif columns:
                 yield begin, columns
@@ -270,7 +275,7 @@ def csv_rows(
             lines.clear()
     except csv.Error as error:
         reason = str(error).replace("\t", "\\t")
-        problems.add(f"{path}:{begin}: broken CSV ({reason}); expected columns separated by {delimiter!r}")
+        problems.add(f"broken CSV ({reason})", file=path, line=begin, expected=f"columns separated by {delimiter!r}")
 
 
 def _num_joined_rows(lines: list[str], width: int) -> int:

@@ -54,7 +54,9 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
     """
     target = count_buckets(text for text in like if words_of_text(text))
     if not target.any():
-        raise DomainbertError("corpus.select.like: found no words; expected files with texts like those to select")
+        raise DomainbertError(
+            where="corpus.select.like", found="no words", expected="files with texts like those to select"
+        )
     with Progress("select: count n-grams") as progress:
         ratio = log_ratio(target, count_buckets(_with_progress(texts(), progress)))
     weights = array("d")

@@ -53,11 +53,15 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     problems = Problems(key)
     for index, source in enumerate(sources):
         if source.hub_name is None and not any(_has_reader(file, source) for _, file in find_files(source.path)):
-            problems.add(f"{key}[{index}].path: {_why_no_files(source.path)}")
+            problems.add(_why_no_files(source.path), where=f"{key}[{index}].path")
         parallel_files = [] if source.translation is None else [Path(source.path), source.translation]
         for path in parallel_files:
             if not path.is_file():
-                problems.add(f"{key}[{index}].translation: {path} is not a file; path and translation must be files")
+                problems.add(
+                    f"{path} is not a file",
+                    where=f"{key}[{index}].translation",
+                    hint="path and translation must be files",
+                )
     problems.raise_if_any()
 
 
@@ -163,12 +167,12 @@ def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> I
     if source.translation is not None:
         if reader is not READERS[".txt"]:
             expected = "expected a text per line in both files (set format: text if it has them), or translation_key"
-            raise DomainbertError(f"{path}: found no plain text, but translation is set; {expected}")
+            raise DomainbertError(file=path, found="no plain text, but translation is set", hint=expected)
         documents: Iterator[RawDocument] = read_aligned(path, source.translation)
     elif source.translation_key is None:
         documents = reader(path, source)
     elif reader in (READERS[".txt"], READERS[".conll"]):
-        raise DomainbertError(f"{path}: has no keys, but translation_key is set; expected JSONL, CSV or Parquet")
+        raise DomainbertError("has no keys, but translation_key is set", file=path, expected="JSONL, CSV or Parquet")
     else:
         documents = _read_pairs(partial(reader, path), source)
     name = redact(name)  # the ids of documents are stored
@@ -191,7 +195,7 @@ def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
     lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
     if lines != other_lines:
         found = f"number of lines: found {lines:,}, but {other_lines:,} in {other}"
-        raise DomainbertError(f"{path}: {found}; expected the same number in both files")
+        raise DomainbertError(found, file=path, expected="the same number in both files")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation
 
@@ -211,11 +215,11 @@ def _read_hub(source: Source) -> Iterator[tuple[str, str]]:
     for row, values in enumerate(_hub_rows(source), 1):
         if source.text_key not in values:
             found = f"no column {source.text_key!r} (columns found: {format_names(values)})"
-            raise DomainbertError(f"{source.path}: {found}; set text_key (or translation_key) to its text column")
+            raise DomainbertError(found, file=source.path, hint="set text_key (or translation_key) to its text column")
         text = values[source.text_key]
         if text is not None and not isinstance(text, str):
             where = f"{source.path}, row {row}: the value of {source.text_key!r}"
-            raise DomainbertError(f"{where} is of type {type(text).__name__}; expected a string")
+            raise DomainbertError(f"{where} is of type {type(text).__name__}", expected="a string")
         if text is not None and len(text.encode(errors="surrogatepass")) > MAX_DOCUMENT_BYTES:
             raise too_long(f"{source.path}, row {row}", "document")
         yield f"{source.hub_name}:{row}", text or ""
@@ -229,4 +233,4 @@ def _hub_rows(source: Source) -> Iterator[dict[str, Any]]:
         yield from datasets.load_dataset(name, subset, split=source.hub_split, streaming=True)
     except Exception as error:  # the hub client raises many unrelated types when opening and when reading
         reason = " ".join(str(error).split())
-        raise DomainbertError(f"{source.path}: the dataset cannot be read: {reason}") from error
+        raise DomainbertError(f"the dataset cannot be read: {reason}", file=source.path) from error

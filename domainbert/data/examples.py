@@ -100,8 +100,9 @@ def pair_example(first: AlignedWords, second: AlignedWords, target: ArrayLike, m
     needs_windows = first_size + second_size > room
     if needs_windows and first_size > room / 2:
         raise DomainbertError(
-            f"the first text of this pair has {first_size:,} tokens, the second {second_size:,}; expected a first text "
-            f"of at most {room // 2:,} tokens, half of the room in a window (max_length), or a larger max_length"
+            f"the first text of this pair has {first_size:,} tokens, the second {second_size:,}",
+            expected=f"a first text of at most {room // 2:,} tokens, half of the room in a window "
+            "(max_length), or a larger max_length",
         )
     return _cls_example(second, target, room - first_size, extra, np.asarray(first.input_ids, dtype=np.int64))
 

@@ -155,7 +155,9 @@ def room_for_text(length: int, extra: int) -> int:
     """Return the room for text in a row or window of `length` tokens with `extra` special tokens. Raise
     `DomainbertError` if there is none."""
     if length <= extra:
-        raise DomainbertError(f"max_length: found {length}; expected more than the {extra} special tokens of a text")
+        raise DomainbertError(
+            where="max_length", found=length, expected=f"more than the {extra} special tokens of a text"
+        )
     return length - extra
 
 

@@ -109,8 +109,10 @@ def _encode_in_workers(
             yield EncodedBatch(documents, *future.result())
     except BrokenProcessPool as error:
         raise DomainbertError(
-            "prepare: a worker process died: it was killed (out of memory?), or the calling script has no "
-            '`if __name__ == "__main__":`; add this line, or set num_workers: 0 to use no worker processes'
+            "a worker process died: it was killed (out of memory?), or the calling script has no "
+            '`if __name__ == "__main__":`',
+            where="prepare",
+            hint="add this line, or set num_workers: 0 to use no worker processes",
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)

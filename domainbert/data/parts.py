@@ -121,7 +121,9 @@ class PartedSplit(PreparedSplit):
     def document_offsets(self) -> NoReturn:
         """Not available: raises `DomainbertError`."""
         raise DomainbertError(
-            "prepared: this objective reads no corpus with row_lengths; use MaskedLM, or `prepare` without row_lengths"
+            "this objective reads no corpus with row_lengths",
+            where="prepared",
+            hint="use MaskedLM, or `prepare` without row_lengths",
         )
 
     @override
@@ -155,8 +157,10 @@ class PartedSplit(PreparedSplit):
             return super().row_plan(tokenizer, length, pairs)  # raises `DomainbertError`: it needs a list of documents
         if length not in self.parts.row_lengths:
             raise DomainbertError(
-                f"max_length: found {length}; expected {' or '.join(map(str, self.parts.row_lengths))} (row_lengths of "
-                f"`prepare`); to use {length}, add it to row_lengths and run `prepare` again"
+                where="max_length",
+                found=length,
+                expected=f"{' or '.join(map(str, self.parts.row_lengths))} (row_lengths of `prepare`)",
+                hint=f"to use {length}, add it to row_lengths and run `prepare` again",
             )
         return PartedPlan(self.parts, length, tokenizer.template.num_special_tokens())
 
@@ -207,7 +211,7 @@ def read_plan(path: Path) -> dict[str, Ints]:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             batch = stream.read_next_batch()
     except (pa.ArrowException, OSError, StopIteration) as error:
-        raise DomainbertError(f"{path}: not a readable row plan ({error}); run `prepare` again") from error
+        raise DomainbertError(f"not a readable row plan ({error})", file=path, hint="run `prepare` again") from error
     columns = {name: batch.column(name).flatten() for name in _PER_PIECE}
     columns |= {name: batch.column(name) for name in _PER_ROW}
     arrays = {name: column.to_numpy(zero_copy_only=True) for name, column in columns.items()}

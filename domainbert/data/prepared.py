@@ -47,27 +47,32 @@ def open_prepared(
         DomainbertError: no folder, an unfinished folder, another tokenizer, or a missing or changed file.
     """
     if not folders:
-        raise DomainbertError("prepared: found an empty list; expected at least one folder")
+        raise DomainbertError(where="prepared", found="an empty list", expected="at least one folder")
     folders = [Path(folder) for folder in folders]
     facts = [read_facts(folder) for folder in folders]
     in_parts = [folder for folder, content in zip(folders, facts, strict=True) if "parts" in content]
     if in_parts and len(folders) > 1:
         raise DomainbertError(
-            f"prepared: found {len(folders)} folders, but {in_parts[0]} was prepared with row_lengths; expected one "
-            "folder: to combine several that have row_lengths, run `merge`"
+            where="prepared",
+            found=f"{len(folders)} folders, but {in_parts[0]} was prepared with row_lengths",
+            expected="one folder: to combine several that have row_lengths, run `merge`",
         )
     expected = tokenizer_fingerprint or facts[0]["tokenizer_fingerprint"]
     whose = "the model's tokenizer" if tokenizer_fingerprint else f"the tokenizer of {folders[0]}"
     problems = Problems("prepared")
     for folder, content in zip(folders, facts, strict=True):
         if content["tokenizer_fingerprint"] != expected:
-            problems.add(f"{folder}: prepared with another tokenizer; run `prepare` again with {whose}")
+            problems.add("prepared with another tokenizer", file=folder, hint=f"run `prepare` again with {whose}")
         alpha, first_alpha = (str(_language_alpha(part)).replace("None", "null") for part in (content, facts[0]))
         if alpha != first_alpha:
-            problems.add(f"{folder}: has corpus.languages.alpha {alpha}; expected {first_alpha}, as in {folders[0]}")
+            problems.add(
+                f"has corpus.languages.alpha {alpha}", file=folder, expected=f"{first_alpha}, as in {folders[0]}"
+            )
         check_files(folder, content, problems)
     if not in_parts and cache is not None and cache.url is not None:
-        problems.add(f"cache.url: found {cache.url}, but {folders[0]} has no row_lengths; expected no cache.url")
+        problems.add(
+            where="cache.url", found=f"{cache.url}, but {folders[0]} has no row_lengths", expected="no cache.url"
+        )
     problems.raise_if_any()
     splits = _parted_splits(folders[0], facts[0], cache) if in_parts else _whole_splits(folders, facts)
     return PreparedCorpus(folders[0] / TOKENIZER_FOLDER, expected, facts[0]["vocab_size"], *splits)
@@ -88,7 +93,9 @@ def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> S
 def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:
     """The parts are at `cache.url`, at the URL in `facts` (the content of `prepared.json`), or else below `folder`."""
     if cache is not None and cache.url is not None and facts["url"] is None:
-        raise DomainbertError(f"cache.url: found {cache.url}, but {folder} has local parts; expected no cache.url")
+        raise DomainbertError(
+            where="cache.url", found=f"{cache.url}, but {folder} has local parts", expected="no cache.url"
+        )
     root = facts["url"] if cache is None or cache.url is None else cache.url
     counts = np.load(folder / COUNTS_FILE, allow_pickle=False)
     return split_parts(facts["parts"], open_files(root or str(folder), cache), facts["window"], counts)

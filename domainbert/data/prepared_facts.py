@@ -22,18 +22,20 @@ def read_facts(folder: Path) -> dict[str, Any]:
     changed, or of another version of the format."""
     path = folder / PREPARED_FILE
     if not path.is_file():
-        raise DomainbertError(f"{folder}: no {PREPARED_FILE}; expected a folder written by `domainbert prepare`")
+        raise DomainbertError(f"no {PREPARED_FILE}", file=folder, expected="a folder written by `domainbert prepare`")
     try:
         facts: dict[str, Any] = dict(json.loads(path.read_bytes()))
         version = facts["format_version"]
         digest = facts.pop("sha256", None)  # of the other facts
         unchanged = hash_json(facts) == digest
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise DomainbertError(f"{path}: cannot be read ({error!r}); run `prepare` again") from error
+        raise DomainbertError(f"cannot be read ({error!r})", file=path, hint="run `prepare` again") from error
     if version != FORMAT_VERSION:
-        raise DomainbertError(f"{path}: format version {version!r}; expected {FORMAT_VERSION}: run `prepare` again")
+        raise DomainbertError(
+            f"format version {version!r}", file=path, expected=f"{FORMAT_VERSION}: run `prepare` again"
+        )
     if not unchanged:  # an unchanged file needs no further validation
-        raise DomainbertError(f"{path}: changed since `prepare` wrote it; expected no change: run `prepare` again")
+        raise DomainbertError("changed since `prepare` wrote it", file=path, expected="no change: run `prepare` again")
     return facts
 
 
@@ -45,7 +47,7 @@ def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None
     plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
     outputs |= {file["name"]: file for file in [*plans, *facts["other_files"]]}
     for damage in damaged_files(folder, outputs, FileHashes()):
-        problems.add(f"{folder}/{damage}; expected the file that `prepare` wrote: run `prepare` again")
+        problems.add(f"{folder}/{damage}", expected="the file that `prepare` wrote: run `prepare` again")
 
 
 def file_facts(path: Path, folder: Path) -> dict[str, Any]:

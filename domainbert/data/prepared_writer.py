@@ -120,9 +120,10 @@ class PreparedWriter:
             if counts[split] == 0:
                 dropped = f"{sum(report.dropped.values()) + self.empty_documents:,} dropped"
                 raise DomainbertError(
-                    f"corpus: found no document for {split} ({counts[other]:,} for {other}, {report.read:,} read, "
-                    f"{dropped}); expected some in each split: {advice} corpus.validation_fraction, or split text "
-                    "files into more documents with `documents: line` or `documents: blank_line` in corpus.sources"
+                    where="corpus",
+                    found=f"no document for {split} ({counts[other]:,} for {other}, {report.read:,} read, {dropped})",
+                    expected=f"some in each split: {advice} corpus.validation_fraction, or split text files into "
+                    "more documents with `documents: line` or `documents: blank_line` in corpus.sources",
                 )
 
 

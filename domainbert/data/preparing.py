@@ -117,7 +117,7 @@ def prepare_corpus(
     if not isinstance(tokenizer, DomainTokenizer):
         tokenizer = load_tokenizer(Path(tokenizer))
     if row_lengths is None and (out / PREPARED_FILE).exists():
-        raise DomainbertError(f"out: {out} contains a prepared corpus; expected a new folder")
+        raise DomainbertError(f"{out} contains a prepared corpus", where="out", expected="a new folder")
     out.mkdir(parents=True, exist_ok=True)
     with Progress("prepare", unit="tokens") as progress:
         if row_lengths is None:

@@ -77,7 +77,7 @@ class LocalFiles:
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
             actual = "is missing" if size is None else f"found {size:,} bytes"
-            raise DomainbertError(f"{path}: {actual}; expected {file.bytes:,} bytes: copy it again, or run `prepare`")
+            raise DomainbertError(actual, file=path, expected=f"{file.bytes:,} bytes: copy it again, or run `prepare`")
         return path
 
 
@@ -104,7 +104,7 @@ class RemoteFiles:
         """
         if not _SHA256.fullmatch(file.sha256):
             checksum = f"found the checksum {file.sha256!r} of {file.name} in prepared.json"
-            raise DomainbertError(f"{redact(self.url)}: {checksum}; expected a SHA-256: run `merge` again")
+            raise DomainbertError(checksum, file=redact(self.url), expected="a SHA-256: run `merge` again")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
         with suppress(OSError):  # another process may delete or write the copy
@@ -116,7 +116,7 @@ class RemoteFiles:
                 os.utime(copy, ns=(now, now))
         except OSError as error:
             reason = f"found {folder}, which cannot be written ({error.strerror or error})"
-            raise DomainbertError(f"cache.folder: {reason}; expected a writable folder on this machine") from error
+            raise DomainbertError(reason, where="cache.folder", expected="a writable folder on this machine") from error
         return copy
 
     def _verify(self, copy: Path, file: FileFacts) -> str:
@@ -149,7 +149,7 @@ class RemoteFiles:
                 return
             copy.unlink()
             if is_last_try:
-                raise DomainbertError(f"{redact(url)}: {difference}, as `prepare` wrote it: upload it again")
+                raise DomainbertError(f"{difference}, as `prepare` wrote it: upload it again", file=redact(url))
             print(f"{redact(url)}: {difference}; fetching it again", flush=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
@@ -158,7 +158,9 @@ class RemoteFiles:
         if size > max_bytes:
             sizes = f"{self.cache.gigabytes:g}, but one file of the corpus has {size / 1e9:g} gigabytes"
             raise DomainbertError(
-                f"cache.gigabytes: found {sizes}; expected room for twice as many files as the `window` of stage merge"
+                where="cache.gigabytes",
+                found=sizes,
+                expected="room for twice as many files as the `window` of stage merge",
             )
         copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes
@@ -189,10 +191,10 @@ def _check_readable(url: str) -> None:
     try:
         fsspec.get_filesystem_class(url.partition("://")[0])
     except ImportError as error:
-        raise DomainbertError(f"{redact(url)}: needs a package that is not installed: {error}") from error
+        raise DomainbertError(f"needs a package that is not installed: {error}", file=redact(url)) from error
     except ValueError as error:
         raise DomainbertError(
-            f"{redact(url)}: unknown protocol; expected a protocol of fsspec, such as s3://"
+            "unknown protocol", file=redact(url), expected="a protocol of fsspec, such as s3://"
         ) from error
 
 
@@ -221,7 +223,7 @@ def _fetch(url: str, copy: Path, size: int) -> None:
             refused = isinstance(status, int) and 400 <= status < 500 and status not in _TEMPORARY
             if refused or isinstance(error, _PERMANENT) or number == _TRIES:
                 failure = f"could not be read at try {number} of {_TRIES} ({reason})"
-                raise DomainbertError(f"{redact(url)}: {failure}; expected {size:,} bytes: {_HINT}") from None
+                raise DomainbertError(failure, file=redact(url), expected=f"{size:,} bytes: {_HINT}") from None
         wait = 2 ** (number - 1)
         print(f"{redact(url)}: {reason}; retrying in {wait} s", flush=True)
         time.sleep(wait)
@@ -236,6 +238,8 @@ def open_files(root: str, cache: CacheConfig | None) -> Files:
         return LocalFiles(Path(root))
     if cache is None:
         raise DomainbertError(
-            f"cache: missing, but the parts are at {redact(root)}; expected cache: {{folder: ..., gigabytes: ...}}"
+            f"missing, but the parts are at {redact(root)}",
+            where="cache",
+            expected="cache: {folder: ..., gigabytes: ...}",
         )
     return RemoteFiles(root, cache)

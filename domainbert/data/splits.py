@@ -171,7 +171,9 @@ def _read_batches(path: Path) -> list[pa.RecordBatch]:
         with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
             return list(stream)
     except (pa.ArrowException, OSError) as error:
-        raise DomainbertError(f"{path}: not a readable Arrow stream ({error}); run `prepare` again") from error
+        raise DomainbertError(
+            f"not a readable Arrow stream ({error})", file=path, hint="run `prepare` again"
+        ) from error
 
 
 def _bits(column: pa.ListArray) -> np.ndarray:

@@ -70,6 +70,6 @@ class Relations(LayerLossConfig):
         for name, sizes in (("student", student), ("teacher", teacher)):
             if sizes.hidden_size % heads:
                 expected = f"a divisor of the hidden_size of the {name}, {sizes.hidden_size}"
-                raise DomainbertError(f"found relation_heads: {heads}; expected {expected}")
+                raise DomainbertError(found=f"relation_heads: {heads}", expected=expected)
         pairs = self.pairs(student, teacher, default=[(student.num_layers, teacher.num_layers)], lowest=1)
         return RelationsLoss(pairs, self.relations, heads)

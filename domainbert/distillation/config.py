@@ -73,8 +73,8 @@ class LayerLossConfig(LossConfig):
         student_layers, teacher_layers = self.student_layers or (), self.teacher_layers or ()
         if len(student_layers) != len(teacher_layers) or not student_layers:
             raise DomainbertError(
-                f"student_layers has length {len(student_layers)} and teacher_layers length {len(teacher_layers)}; "
-                "expected lists of the same length"
+                f"student_layers has length {len(student_layers)} and teacher_layers length {len(teacher_layers)}",
+                expected="lists of the same length",
             )
         student_indices = [_layer_index("student_layers", layer, student, lowest) for layer in student_layers]
         teacher_indices = [_layer_index("teacher_layers", layer, teacher, lowest) for layer in teacher_layers]
@@ -84,11 +84,14 @@ class LayerLossConfig(LossConfig):
 def check_ensemble(num_teachers: int, losses: Sequence[LossConfig]) -> None:
     """Raise `DomainbertError` if there is no teacher, or if there are several and a loss on layers."""
     if not num_teachers:
-        raise DomainbertError("teachers: found none; expected at least one, even if no loss compares with a teacher")
+        raise DomainbertError(
+            where="teachers", found="none", expected="at least one, even if no loss compares with a teacher"
+        )
     if num_teachers > 1 and any(isinstance(loss, LayerLossConfig) for loss in losses):
         raise DomainbertError(
-            f"teachers: found {num_teachers} with losses on layers; expected one teacher, or only losses on "
-            "predictions, such as SoftTargets"
+            where="teachers",
+            found=f"{num_teachers} with losses on layers",
+            expected="one teacher, or only losses on predictions, such as SoftTargets",
         )
 
 
@@ -105,7 +108,7 @@ def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int,
 def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
     """Raise `DomainbertError`, ending in `advice`, if a size differs between student and teacher."""
     if student != teacher:
-        raise DomainbertError(f"the {name} is {student} in the student and {teacher} in the teacher; {advice}")
+        raise DomainbertError(f"the {name} is {student} in the student and {teacher} in the teacher", hint=advice)
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
@@ -115,7 +118,7 @@ def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
     """
     index = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= index <= sizes.num_layers:
-        raise DomainbertError(f"found {layer} in {name}; expected 0 to {sizes.num_layers}, or -1 for the last layer")
+        raise DomainbertError(found=f"{layer} in {name}", expected=f"0 to {sizes.num_layers}, or -1 for the last layer")
     if index < lowest:
-        raise DomainbertError(f"found layer 0 in {name}, the embeddings, without attention; expected layers from 1")
+        raise DomainbertError(found=f"layer 0 in {name}, the embeddings, without attention", expected="layers from 1")
     return index

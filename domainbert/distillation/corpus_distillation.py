@@ -146,7 +146,7 @@ class Distillation(DistillationModule, RowsModule):
         """Raise `DomainbertError` if the data is not for distillation, or if rows exceed the positions of a model."""
         if not isinstance(data, DistillationData):
             found = f"{type(data).__name__} with Distillation; expected DistillationData"
-            raise DomainbertError(f"trainer.{TrainerFn(self.trainer.state.fn).value}: found {found}")
+            raise DomainbertError(where=f"trainer.{TrainerFn(self.trainer.state.fn).value}", found=found)
         positions = {"the student": self.config.max_length}
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():
@@ -155,14 +155,14 @@ class Distillation(DistillationModule, RowsModule):
 
     def _build(self, settings: DistillationSettings) -> None:
         if not self.folders:
-            raise DomainbertError("teachers: found none; expected at least one model folder")
+            raise DomainbertError(where="teachers", found="none", expected="at least one model folder")
         folder = self.folders[0]
         self.tokenizer = folder.tokenizer()
         for other in self.folders[1:]:
             if other.tokenizer().fingerprint != self.tokenizer.fingerprint:
                 expected = "the same, as teachers are compared token by token; or distill-task, which compares words"
                 found = f"{other.path} has another vocabulary than {folder.path}"
-                raise DomainbertError(f"teachers: {found}; expected {expected}")
+                raise DomainbertError(found, where="teachers", expected=expected)
         teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
         student = settings.student
         self.config = student_config(student, folder.config)
@@ -216,8 +216,9 @@ class Distillation(DistillationModule, RowsModule):
         headless = [folder.path for folder in self.folders if not predicts_entries(folder.config, folder.head)]
         if weighted.reads & {"predicted", "all"} and headless:
             raise DomainbertError(
-                f"losses: found a loss on predictions, but the teacher {headless[0]} has no masked-LM head; expected "
-                "losses on layers, such as HiddenMSE"
+                where="losses",
+                found=f"a loss on predictions, but the teacher {headless[0]} has no masked-LM head",
+                expected="losses on layers, such as HiddenMSE",
             )
         return weighted
 

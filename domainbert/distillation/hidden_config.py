@@ -61,5 +61,5 @@ class PatientCLS(LayerLossConfig):
         check_equal("hidden_size", student.hidden_size, teacher.hidden_size, _SAME_WIDTH)
         pairs = self.pairs(student, teacher, default=uniform_pairs(student, teacher, first=1)[:-1])
         if not pairs:
-            raise DomainbertError("the student has only 1 layer; expected student_layers: [1] and one teacher layer")
+            raise DomainbertError("the student has only 1 layer", expected="student_layers: [1] and one teacher layer")
         return PatientCLSLoss(pairs)

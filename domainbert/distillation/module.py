@@ -53,7 +53,7 @@ class DistillationModule(TrainedModule):
         super().setup(stage)
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
             raise DomainbertError(
-                "trainer.strategy: found fsdp; expected ddp, because distillation reads hidden layers"
+                where="trainer.strategy", found="fsdp", expected="ddp, because distillation reads hidden layers"
             )
         # some losses give no gradient to some weights
         set_ddp_option(self.trainer.strategy, "find_unused_parameters", True)

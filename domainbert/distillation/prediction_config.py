@@ -76,17 +76,20 @@ def check_task_distillation(
     `has_model` is whether the user gives a model from which the student starts, `has_cache` a cache of teacher logits.
     """
     if has_model and student != StudentConfig():
-        raise DomainbertError("student: found next to model; expected only student or only model")
+        raise DomainbertError(where="student", found="next to model", expected="only student or only model")
     for number, loss in enumerate(losses):
         if isinstance(loss, LogitMSE) and not task.distillation.has_logits:
             raise DomainbertError(
-                f"losses[{number}]: LogitMSE compares a logit for each label, but {task.name} has none; "
-                "expected SoftTargets, HardTargets or losses on layers"
+                f"LogitMSE compares a logit for each label, but {task.name} has none",
+                where=f"losses[{number}]",
+                expected="SoftTargets, HardTargets or losses on layers",
             )
         if isinstance(loss, SoftTargets) and loss.positions == "all":
-            raise DomainbertError(f"losses[{number}].positions: found 'all', only for distill; expected predicted")
+            raise DomainbertError(
+                where=f"losses[{number}].positions", found="'all', only for distill", expected="predicted"
+            )
     if has_cache and not task.distillation.has_logits:
-        raise DomainbertError(f"cache: {task.name} has no logit for each label; expected cache: null")
+        raise DomainbertError(f"{task.name} has no logit for each label", where="cache", expected="cache: null")
 
 
 def check_one_vocabulary(
@@ -110,6 +113,8 @@ def check_one_vocabulary(
         if fingerprint != by_name[first_name]:
             setting, _, _ = first_name.partition("[")
             raise DomainbertError(
-                f"{setting}: found another vocabulary in {name} than in {first_name}; expected models with the same "
-                f"vocabulary, because the task {task.name} compares the outputs token by token"
+                where=setting,
+                found=f"another vocabulary in {name} than in {first_name}",
+                expected=f"models with the same vocabulary, because the task {task.name} compares the outputs "
+                "token by token",
             )

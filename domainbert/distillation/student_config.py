@@ -48,13 +48,19 @@ class StudentConfig:
         check_fields(self)
         selectors = [name for name in ("layers", "every_nth_layer", "first_layers") if getattr(self, name) is not None]
         if len(selectors) > 1:
-            raise DomainbertError(f"{selectors[1]}: found next to {selectors[0]!r}; expected only one of these keys")
+            raise DomainbertError(
+                where=selectors[1], found=f"next to {selectors[0]!r}", expected="only one of these keys"
+            )
         if self.encoder is not None and self.family is not None:
-            raise DomainbertError("family: found next to encoder, which sets the family; expected only one of the two")
+            raise DomainbertError(
+                where="family", found="next to encoder, which sets the family", expected="only one of the two"
+            )
         if self.layers is not None and len(set(self.layers)) < len(self.layers):
-            raise DomainbertError(f"layers: found {list(self.layers)}; expected each layer once")
+            raise DomainbertError(where="layers", found=list(self.layers), expected="each layer once")
         if self.family is not None and self.family not in family_names():
-            raise DomainbertError(f"family: found {self.family!r}; expected one of {', '.join(family_names())}")
+            raise DomainbertError(
+                where="family", found=repr(self.family), expected=f"one of {', '.join(family_names())}"
+            )
 
     def chosen_layers(self, num_layers: int) -> tuple[int, ...] | None:
         """Return the layers to take of a teacher with `num_layers` layers; None if no setting selects layers.
@@ -67,6 +73,8 @@ class StudentConfig:
         if chosen is not None and max(chosen) >= num_layers:
             if self.first_layers is not None:
                 found = f"student.first_layers: found {self.first_layers}"
-                raise DomainbertError(f"{found}; expected at most {num_layers}, the layers of the teacher")
-            raise DomainbertError(f"student.layers: found {max(chosen)}; expected layers from 0 to {num_layers - 1}")
+                raise DomainbertError(found, expected=f"at most {num_layers}, the layers of the teacher")
+            raise DomainbertError(
+                where="student.layers", found=max(chosen), expected=f"layers from 0 to {num_layers - 1}"
+            )
         return chosen

@@ -32,8 +32,9 @@ def student_config(settings: StudentConfig, teacher: EncoderConfig) -> EncoderCo
         config = settings.encoder
         if layers is not None and len(layers) != config.sizes.num_layers:
             raise DomainbertError(
-                f"student: the number of selected layers (layers, every_nth_layer or first_layers) is {len(layers)}; "
-                f"expected {config.sizes.num_layers}, as in student.encoder"
+                f"the number of selected layers (layers, every_nth_layer or first_layers) is {len(layers)}",
+                where="student",
+                expected=f"{config.sizes.num_layers}, as in student.encoder",
             )
     elif settings.family in (None, teacher.model_type):
         config = teacher if layers is None else teacher.with_layers(layers)
@@ -50,9 +51,10 @@ def _check_separate_weights(config: EncoderConfig, layers: Sequence[int]) -> Non
     weights = [config.layer_weights[number] for number in layers]
     if len(set(weights)) < len(weights):
         raise DomainbertError(
-            f"student: found {len(weights)} selected layers, but {config.model_type!r} has separate weights for only "
-            f"{len(set(weights))} of them; expected layers with separate weights, or neither layers, "
-            "every_nth_layer nor first_layers"
+            where="student",
+            found=f"{len(weights)} selected layers, but {config.model_type!r} has separate weights for "
+            f"only {len(set(weights))} of them",
+            expected="layers with separate weights, or neither layers, every_nth_layer nor first_layers",
         )
 
 

@@ -87,7 +87,7 @@ class TransferData(LabelledData):
         super().__init__(task, train, validation, test, predict, tokenizer=tokenizer, seed=seed, settings=settings)
         if isinstance(unlabelled, (str, Path)):
             found = f"{str(unlabelled)[:80]!r}; expected CorpusConfig([Source(...)]) or a list of texts"
-            raise DomainbertError(f"unlabelled: found {found}")
+            raise DomainbertError(where="unlabelled", found=found)
         self.unlabelled, self.max_unlabelled = unlabelled, settings.max_unlabelled
         self.unlabelled_batch_size = settings.unlabelled_batch_size
         if isinstance(teachers, Teachers):
@@ -237,7 +237,7 @@ class TaskDistillation(DistillationModule, FineTuning):
         data = getattr(self.trainer, "datamodule", None)
         if stage == "fit" and isinstance(data, LabelledData) and not isinstance(data, TransferData):
             name = type(data).__name__
-            raise DomainbertError(f"trainer.fit: found {name} with TaskDistillation; expected TransferData")
+            raise DomainbertError(where="trainer.fit", found=f"{name} with TaskDistillation", expected="TransferData")
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the student, so that `load_from_checkpoint` needs no teacher."""
@@ -302,8 +302,10 @@ class TaskDistillation(DistillationModule, FineTuning):
             return
         if self.ensemble is not None:
             expected = "expected TransferData(..., teachers=...) with the same teachers"
-            raise DomainbertError(f"cache: the batches have no logits of the teachers; {expected}")
-        raise DomainbertError("teachers: found none, as in a loaded checkpoint; expected TaskDistillation(teachers)")
+            raise DomainbertError("the batches have no logits of the teachers", where="cache", hint=expected)
+        raise DomainbertError(
+            where="teachers", found="none, as in a loaded checkpoint", expected="TaskDistillation(teachers)"
+        )
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Return logits of words or texts, or the log-marginals of a CRF; None if `positions` is None."""
@@ -319,7 +321,7 @@ def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, An
         return teachers
     paths = [Path(path) for path in teachers]
     if not paths:
-        raise DomainbertError("teachers: found none; expected at least one fine-tuned model folder")
+        raise DomainbertError(where="teachers", found="none", expected="at least one fine-tuned model folder")
     resolved = task if isinstance(task, Task) else task_of_settings(task, open_model(paths[0]))
     return load_teachers(paths, resolved, "auto", cache=None, top_k=1)
 
@@ -365,7 +367,9 @@ def check_losses(
         require_distillation_targets(task)
     if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
         reason = "a CRF has no such logits" if have_crf else "the cache holds only the top_k highest"
-        raise DomainbertError(f"losses: LogitMSE compares the logits of all labels, but {reason}; expected SoftTargets")
+        raise DomainbertError(
+            f"LogitMSE compares the logits of all labels, but {reason}", where="losses", expected="SoftTargets"
+        )
 
     # vocabularies
     fingerprints = [module.tokenizer.fingerprint] if has_model else []
@@ -374,12 +378,15 @@ def check_losses(
     if any(fingerprint != module.tokenizer.fingerprint for fingerprint in fingerprints):
         if weighted.needs_hidden:
             raise DomainbertError(
-                "losses: found losses on layers, but the student has another vocabulary than its teacher; "
-                "expected losses on predictions only (SoftTargets, LogitMSE, HardTargets)"
+                where="losses",
+                found="losses on layers, but the student has another vocabulary than its teacher",
+                expected="losses on predictions only (SoftTargets, LogitMSE, HardTargets)",
             )
         if weighted.needs_teacher and not has_cache:
             raise DomainbertError(
-                "cache: missing; expected a folder, because a teacher with another vocabulary runs before the training"
+                "missing",
+                where="cache",
+                expected="a folder, because a teacher with another vocabulary runs before the training",
             )
 
     # window
@@ -387,4 +394,4 @@ def check_losses(
     longest = min(teacher.config.max_length for teacher in teachers.predictors)
     if runs_teachers and window > longest:
         problem = max_length_problem(window, longest, "a teacher")
-        raise DomainbertError(f"{problem}; for a longer window, set cache and use only losses on predictions")
+        raise DomainbertError(problem, hint="for a longer window, set cache and use only losses on predictions")

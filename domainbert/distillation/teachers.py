@@ -187,18 +187,21 @@ def load_teachers(
         teacher.dtype = None if task.scaling.full_precision else autocast_dtype(precision)
         if teacher.exported is not None:
             raise DomainbertError(
-                f"teachers: {path} is exported for ONNX Runtime; expected a model folder with weights"
+                f"{path} is exported for ONNX Runtime", where="teachers", expected="a model folder with weights"
             )
         if predictor.task.name != task.name:
-            raise DomainbertError(f"teachers: {path} is for {predictor.task.name}; expected a model for {task.name}")
+            raise DomainbertError(
+                f"{path} is for {predictor.task.name}", where="teachers", expected=f"a model for {task.name}"
+            )
         if sorted(teacher.labels) != sorted(task.labels):
             raise DomainbertError(
-                f"teachers: {path} has the labels {', '.join(teacher.labels)}; expected the labels of the "
-                f"training set, {', '.join(task.labels)}"
+                f"{path} has the labels {', '.join(teacher.labels)}",
+                where="teachers",
+                expected=f"the labels of the training set, {', '.join(task.labels)}",
             )
         if not set(task.inputs.kinds(task)) <= set(predictor.task.inputs.kinds(predictor.task)):
             found, expected = (" and ".join(each.inputs.kinds(each)) for each in (predictor.task, task))
-            raise DomainbertError(f"teachers: {path} reads {found}; expected a model that reads {expected}")
+            raise DomainbertError(f"{path} reads {found}", where="teachers", expected=f"a model that reads {expected}")
         reorder_labels(teacher.model.head, teacher.labels, task.labels)
         teacher.labels = task.labels
         task.scaling.init_head(task, teacher.model.head)  # outputs get the units of the student's training
@@ -236,6 +239,8 @@ def _check_sizes(examples: Sequence[Example], sizes: Sequence[int], path: Path, 
     for number, (example, size) in enumerate(zip(examples, sizes, strict=True)):
         if example.num_outputs != size:
             raise DomainbertError(
-                f"teachers: {path} and the student split {text.describe(number)} into different numbers of words "
-                f"({example.num_outputs} and {size}); expected vocabularies that split words in the same way"
+                f"{path} and the student split {text.describe(number)} into different numbers of words "
+                f"({example.num_outputs} and {size})",
+                where="teachers",
+                expected="vocabularies that split words in the same way",
             )

@@ -50,7 +50,7 @@ class WeightedLosses(nn.Module):
         problems = Problems("losses")
         self.terms: list[DistillationLoss] = []
         for index, config in enumerate(configs):
-            with problems.collecting(f"losses[{index}]: "):
+            with problems.collecting(f"losses[{index}]"):
                 self.terms.append(config.build(student, teacher))
         problems.raise_if_any()
         self.losses = nn.ModuleList(self.terms)

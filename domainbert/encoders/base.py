@@ -114,13 +114,14 @@ class Encoder(nn.Module, ABC):
         """
         blocks = self.blocks()
         if num_layers > len(blocks):
-            raise DomainbertError(f"frozen_layers: {frozen_layers_problem(num_layers, len(blocks))}")
+            raise DomainbertError(frozen_layers_problem(num_layers, len(blocks)), where="frozen_layers")
         frozen = set(self.parameters_up_to(num_layers))  # without parameters that a block above shares
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):
                 raise DomainbertError(
-                    f"frozen_layers: found {num_layers}, but layer {number} shares its weights with a higher layer; "
-                    f"expected 0 (only the embeddings) or {len(blocks)} (all layers)"
+                    where="frozen_layers",
+                    found=f"{num_layers}, but layer {number} shares its weights with a higher layer",
+                    expected=f"0 (only the embeddings) or {len(blocks)} (all layers)",
                 )
         for parameter in frozen:
             parameter.requires_grad_(False)

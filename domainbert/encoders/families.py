@@ -54,8 +54,9 @@ def config_class(model_type: str) -> type[EncoderConfig]:
     registered = _registered()
     if model_type not in registered:
         raise DomainbertError(
-            f"model_type: found {model_type!r}; expected one of {', '.join(sorted(registered))} "
-            "(--allow-import PKG allows a family of your own package)"
+            where="model_type",
+            found=repr(model_type),
+            expected=f"one of {', '.join(sorted(registered))} (--allow-import PKG allows a family of your own package)",
         )
     return registered[model_type]
 
@@ -73,7 +74,7 @@ def config_class_of(fields: Mapping[str, Any]) -> type[EncoderConfig]:
             return cls
     reason = f"architectures is {sorted(names)}" if names else "no architectures from which to infer it"
     lines = ", ".join(f'"model_type": "{name}"' for name in family_names())
-    raise DomainbertError(f"model_type: missing, and {reason}; expected one of these lines: {lines}")
+    raise DomainbertError(f"missing, and {reason}", where="model_type", expected=f"one of these lines: {lines}")
 
 
 def family(config: EncoderConfig) -> Family[Any]:
@@ -87,8 +88,9 @@ def family(config: EncoderConfig) -> Family[Any]:
     module = type(config).__module__
     if not _in_own_folder(type(config)):
         raise DomainbertError(
-            f"{module}: model_type: found {config.model_type!r}; expected {module.split('.')[-2]!r}, the name of the "
-            "folder of config.py"
+            where=f"{module}: model_type",
+            found=repr(config.model_type),
+            expected=f"{module.split('.')[-2]!r}, the name of the folder of config.py",
         )
     package = module.rpartition(".")[0]
     try:
@@ -96,9 +98,13 @@ def family(config: EncoderConfig) -> Family[Any]:
     except ModuleNotFoundError as error:
         if error.name != f"{package}.model":
             raise
-        raise DomainbertError(f"{package}: no model.py beside config.py; expected the encoder in model.py") from error
+        raise DomainbertError(
+            "no model.py beside config.py", where=package, expected="the encoder in model.py"
+        ) from error
     if not isinstance(value, Family):
-        raise DomainbertError(f"{package}.model: FAMILY is {value!r}; expected a domainbert.encoders.family.Family()")
+        raise DomainbertError(
+            f"FAMILY is {value!r}", where=f"{package}.model", expected="a domainbert.encoders.family.Family()"
+        )
     return value
 
 
@@ -119,7 +125,7 @@ def build_model(
     encoder = builder.encoder(config, vocabulary)
     if kind not in head_kinds(config):
         kinds = ", ".join(head_kinds(config))
-        raise DomainbertError(f"{config.model_type}: no head of kind {kind!r}; expected one of {kinds}")
+        raise DomainbertError(f"no head of kind {kind!r}", where=config.model_type, expected=f"one of {kinds}")
     if kind == BIAFFINE:
         biaffine = Biaffine(encoder.hidden_size, num_labels, config.sizes.dropout, **head.sizes)
         head = replace(head, arc_size=biaffine.arc_size, label_size=biaffine.label_size)

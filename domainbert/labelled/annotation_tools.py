@@ -61,7 +61,7 @@ def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolR
     export = ToolRows("Label Studio's JSON" if is_label_studio else "JSON", [])
     for line, value in chain([] if first is None else [first], values):
         if is_label_studio:
-            with problems.collecting(f"{path}:{line}: "):
+            with problems.collecting(file=path, line=line):
                 entities = _entities_of_task(value, format, export.left_out)
                 if entities is not None:
                     export.rows.append((line, {format.text_key: value["data"][format.text_key], "entities": entities}))
@@ -71,7 +71,7 @@ def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolR
         if isinstance(value, dict):
             export.rows.append((line, value))
         else:
-            problems.add(f"{path}:{line}: found {shown(value)}; expected an object, or spaCy's pair [text, object]")
+            problems.add(file=path, line=line, found=shown(value), expected="an object, or spaCy's pair [text, object]")
     return export
 
 
@@ -79,7 +79,9 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     """None if the annotator has not annotated the text. Without `format.annotator`, all annotators count, and must
     agree."""
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
-        raise DomainbertError("no object under 'data'; expected Label Studio's export in the format JSON, not JSON-MIN")
+        raise DomainbertError(
+            "no object under 'data'", expected="Label Studio's export in the format JSON, not JSON-MIN"
+        )
     raise_problems(
         problem_with_text(task["data"], format.text_key, may_be_empty=True), problem_with_list(task, "annotations")
     )
@@ -95,7 +97,9 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     entities, left_out_results = results[0]  # the other annotations must have the same entities
     if any(_as_set(other) != _as_set(entities) for other, _ in results):
         people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)  # e-mail address, or id
-        raise DomainbertError(f"annotations by {people} differ; correct them, or set format.annotator to one name")
+        raise DomainbertError(
+            f"annotations by {people} differ", hint="correct them, or set format.annotator to one name"
+        )
     left_out.update(left_out_results)
     return entities
 
@@ -124,9 +128,11 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
         labels = value.get("labels")
         if not isinstance(labels, list) or len(labels) != 1:
             found = f"{len(labels)} labels" if isinstance(labels, list) else f"the labels {shown(labels)}"
-            raise DomainbertError(f"result[{index}]: found {found}; expected one label, because a word has one tag")
+            raise DomainbertError(
+                where=f"result[{index}]", found=found, expected="one label, because a word has one tag"
+            )
         if problem := _utf16_problem(text, value):
-            raise DomainbertError(f"result[{index}]: {problem}")
+            raise DomainbertError(problem, where=f"result[{index}]")
         entities.append({key: value.get(key) for key in ("start", "end", "text")} | {"label": labels[0]})
     return entities, left_out
 
@@ -151,15 +157,21 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     Invalid lines are added to `problems`; raise `DomainbertError` if files are missing.
     """
     if not path.is_dir():
-        raise DomainbertError(f"{path}: is a file; expected a folder with .txt and .ann files for format.kind: brat")
+        raise DomainbertError(
+            "is a file", file=path, expected="a folder with .txt and .ann files for format.kind: brat"
+        )
     files = [file for _, file in find_files(str(path)) if file.suffix in (".txt", ".ann")]
     annotation_files = [file for file in files if file.suffix == ".ann"]
     if not annotation_files:
-        raise DomainbertError(f"{path}: a folder without .ann files; expected a file, or brat's .txt and .ann files")
+        raise DomainbertError(
+            "a folder without .ann files", file=path, expected="a file, or brat's .txt and .ann files"
+        )
     for file in files:
         partner = file.with_suffix(".ann" if file.suffix == ".txt" else ".txt")
         if not partner.exists():
-            problems.add(f"{file}: no {partner.name} next to it; expected a .txt and an .ann file for each document")
+            problems.add(
+                f"no {partner.name} next to it", file=file, expected="a .txt and an .ann file for each document"
+            )
     problems.raise_if_any()
 
     lines: list[list[int]] = []  # line of each entity, by document
@@ -173,7 +185,7 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
         text = read_text(file.with_suffix(".txt"), skip_mark=False)  # brat's offsets count a byte order mark
         entities, entity_lines = [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
-            with problems.collecting(f"{file}:{line}: "):
+            with problems.collecting(file=file, line=line):
                 entity = _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)
                 if entity is not None:
                     entities.append(entity)
@@ -191,12 +203,12 @@ def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[
         return None
     match = _TEXT_BOUND.fullmatch(line)
     if not match:
-        raise DomainbertError(f"found {reprlib.repr(line)}; expected a line of brat such as T1<tab>TYPE 0 5<tab>text")
+        raise DomainbertError(found=reprlib.repr(line), expected="a line of brat such as T1<tab>TYPE 0 5<tab>text")
     label, start, end, more_ranges, quote = match[1], int(match[2]), int(match[3]), match[4], match[5]
     if more_ranges and format.keeps(label):  # an entity of another type is removed later
         raise DomainbertError(
-            f"{label!r} {start}-{end}{more_ranges.replace(' ', '-')} is discontinuous; expected one range of "
-            "characters: join the ranges, or list only other types in format.types"
+            f"{label!r} {start}-{end}{more_ranges.replace(' ', '-')} is discontinuous",
+            expected="one range of characters: join the ranges, or list only other types in format.types",
         )
     actual = text[start:end].replace("\n", " ").replace("\r", " ")  # an .ann file quotes line breaks as spaces
     if not more_ranges and quote != actual:

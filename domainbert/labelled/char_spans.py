@@ -23,10 +23,10 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
     start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
         expected = "expected character offsets under these keys (start_offset and end_offset in doccano)"
-        raise DomainbertError(f"found start {shown(start)} and end {shown(end)}; {expected}")
+        raise DomainbertError(found=f"start {shown(start)} and end {shown(end)}", hint=expected)
     if not 0 <= start < end <= len(text):
         found = f"start {start}, end {end} in a text of {len(text)} characters"
-        raise DomainbertError(f"{found}; expected 0 <= start < end <= {len(text)}")
+        raise DomainbertError(found, expected=f"0 <= start < end <= {len(text)}")
     quote = value.get("text")
     if isinstance(quote, str) and quote != text[start:end]:
         raise DomainbertError(text_mismatch(start, end, text[start:end], quote))
@@ -59,7 +59,7 @@ def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple
         return inside[0], inside[-1] + 1
     nearest = " to ".join(format_char_span(text, word) for word in first_and_last) or "at least one"
     found = f"{format_char_span(text, stretch)} is not at word boundaries"
-    raise DomainbertError(f"{found}; expected whole words: {nearest}")
+    raise DomainbertError(found, expected=f"whole words: {nearest}")
 
 
 def format_char_span(text: str, stretch: Stretch) -> str:

@@ -50,10 +50,10 @@ class Columns(NamedTuple):
             names = names or []
             if names.count(column) != 1:
                 count = f"{names.count(column) or 'no'} column{'s' if column in names else ''} {column!r}"
-                raise DomainbertError(f"{path}: {option}: {count}; the header names {format_names(names)}")
+                raise DomainbertError(count, file=path, where=option, hint=f"the header names {format_names(names)}")
             return names.index(column)
         if not -self.width <= column < self.width:
-            raise DomainbertError(f"{path}: {option}: no column {column}; expected 0 to {self.width - 1}")
+            raise DomainbertError(f"no column {column}", file=path, where=option, expected=f"0 to {self.width - 1}")
         return column % self.width
 
 
@@ -118,7 +118,9 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
     tag = columns.index_of(path, format.tag_column, names, "format.tag_column")
     separator, width, _ = columns
     if token == tag:
-        raise DomainbertError(f"{path}: format.tag_column: column {tag} of {width} has the words; expected tags")
+        raise DomainbertError(
+            f"column {tag} of {width} has the words", file=path, where="format.tag_column", expected="tags"
+        )
     _check_breaks(path, rows, token)
     left_out = sum(sentence.left_out for sentence in sentences)
     skipped = f", {left_out:,} lines of CoNLL-U without a word left out" if left_out else ""
@@ -152,7 +154,7 @@ def _split_sentences(
             words = strip_conllu_extras(block)  # never empty: a block of only comments is returned unchanged
             sentences.append(_Sentence(document, block[0][0], words, left_out=len(block) - len(words)))
     if not sentences:
-        raise DomainbertError(f"{path}: {_NO_WORDS}")
+        raise DomainbertError(_NO_WORDS, file=path)
     return names, marks, sentences
 
 
@@ -181,7 +183,7 @@ def split_blocks(
         sentence = list(islice(group, _MAX_LINES + 1))
         if len(sentence) > _MAX_LINES:
             found = f"{path}:{sentence[-1][0]}: the sentence has more than {_MAX_LINES:,} lines"
-            raise DomainbertError(f"{found}; expected a blank line after each sentence")
+            raise DomainbertError(found, expected="a blank line after each sentence")
         yield True, sentence
 
 
@@ -210,10 +212,10 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
             words = [row[column] for _, row in rows]
             if columns.width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
                 found = "column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
-                raise DomainbertError(f"{path}:{sentence[0][0]}: {found}")
+                raise DomainbertError(found, file=path, line=sentence[0][0])
             yield words
     if columns is None:
-        raise DomainbertError(f"{path}: {_NO_WORDS}")
+        raise DomainbertError(_NO_WORDS, file=path)
 
 
 def _column_names(header: str) -> list[str]:
@@ -249,7 +251,7 @@ def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Ro
         elif expected.separator == "spaces" and "\t" in line:
             problem = "a tab; expected spaces between columns, as in most lines"
         if problem:
-            problems.add(f"{path}:{line_number}: {problem}")
+            problems.add(problem, file=path, line=line_number)
         rows.append((line_number, columns))
     problems.raise_if_any()
     return rows
@@ -262,7 +264,7 @@ def _check_breaks(path: Path, rows: Sequence[Row], word_column: int) -> None:
     for line, columns in rows:
         for index, column in enumerate(columns):
             if (match := _BREAK.search(column)) and not _BREAK.search(columns[word_column]):
-                problems.add(f"{path}:{line}: U+{ord(match[0]):04X} in column {index}; {_LINE_ENDS}")
+                problems.add(f"U+{ord(match[0]):04X} in column {index}", file=path, line=line, hint=_LINE_ENDS)
     problems.raise_if_any()
 
 
@@ -270,5 +272,5 @@ def _check_marks(path: Path, lines: Iterable[Line]) -> None:
     problems = Problems(str(path))
     for line_number, line in lines:
         if _DOCSTART.match(line) and (match := _BREAK.search(line)):  # words after it would be ignored with this line
-            problems.add(f"{path}:{line_number}: U+{ord(match[0]):04X} after -DOCSTART-; {_LINE_ENDS}")
+            problems.add(f"U+{ord(match[0]):04X} after -DOCSTART-", file=path, line=line_number, hint=_LINE_ENDS)
     problems.raise_if_any()

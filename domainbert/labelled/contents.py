@@ -44,7 +44,9 @@ class TextPair:
 
     def __post_init__(self) -> None:
         if not (isinstance(self.first, str) and isinstance(self.second, str)):
-            raise DomainbertError(f"TextPair: found {self.first!r:.80} and {self.second!r:.80}; expected two strings")
+            raise DomainbertError(
+                where="TextPair", found=f"{self.first!r:.80} and {self.second!r:.80}", expected="two strings"
+            )
 
     @property
     def words(self) -> list[str]:
@@ -72,7 +74,7 @@ def text_in(content: Content) -> str:
 def text_of(row: Mapping[str, Any], text_key: str) -> str:
     """Return the text of a row to predict; raise `DomainbertError` if `text_key` holds no string."""
     if not isinstance(row.get(text_key), str):
-        raise DomainbertError(f"no string under {text_key!r}; expected the text there, or text_key set to its key")
+        raise DomainbertError(f"no string under {text_key!r}", expected="the text there, or text_key set to its key")
     text: str = row[text_key]
     return text
 
@@ -144,11 +146,11 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
     if isinstance(texts, (str, Composite)):
         texts = [texts]
     if not isinstance(texts, Iterable) or isinstance(texts, (Mapping, bytes)):
-        raise DomainbertError(f"texts: found {type(texts).__name__}; expected a list, each item {expected}")
+        raise DomainbertError(where="texts", found=type(texts).__name__, expected=f"a list, each item {expected}")
 
     def checked(content: Any) -> Any:
         if not _is_content(content, only_words):
-            raise DomainbertError(f"found {type(content).__name__}; expected {expected}")
+            raise DomainbertError(found=type(content).__name__, expected=expected)
         return content
 
     return map_contents(checked, texts)

@@ -76,8 +76,9 @@ class NerFile(TaggedFile[Sentence]):
         """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
             raise DomainbertError(
-                f"{self.path}: k_folds and init cannot split {self.export}; expected CoNLL or JSONL, or separate "
-                "training, validation and test files without k_folds"
+                f"k_folds and init cannot split {self.export}",
+                file=self.path,
+                expected="CoNLL or JSONL, or separate training, validation and test files without k_folds",
             )
         return super().units()
 
@@ -124,7 +125,7 @@ def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: Reader
     try:
         scheme: Scheme = detect_scheme(row.tags for row in rows) if choice == "auto" else choice
     except DomainbertError as error:
-        raise DomainbertError(f"{path}:{_line_of_rarer_scheme(rows)}: {error}") from error
+        raise error.within(file=path, line=_line_of_rarer_scheme(rows)) from error
 
     # convert the tags, and compare them with the scheme
     problems = Problems(str(path))
@@ -136,7 +137,7 @@ def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: Reader
             if format.repair:
                 repairs.append(f"{where}; read as {violation.expected}")
             else:
-                problems.add(f"{where}; expected {violation.expected} (format.repair: true rewrites it)")
+                problems.add(where, expected=f"{violation.expected} (format.repair: true rewrites it)")
     problems.raise_if_any()
     if format.types is not None:
         labels = (label for sentence in sentences for label in sentence.labels)
@@ -162,12 +163,12 @@ def _check_tags(path: Path, marks: Sequence[Mark], rows: Sequence[TaggedRows]) -
     problems = Problems(str(path))
     for mark in marks:
         if mark.tag is not None and _ENTITY_TAG.match(mark.tag):
-            problems.add(f"{path}:{mark.line}: -DOCSTART- has the tag {mark.tag[:40]!r}; expected O")
+            problems.add(f"-DOCSTART- has the tag {mark.tag[:40]!r}", file=path, line=mark.line, expected="O")
     problems.raise_if_any()
     for row in rows:
         for tag, line in zip(row.tags, row.lines, strict=True):
             try:
                 split_tag(tag)
             except DomainbertError as error:
-                problems.add(f"{path}:{line}: {error}")
+                problems.add(error.within(file=path, line=line))
     problems.raise_if_any()

@@ -69,7 +69,7 @@ def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
     with closing(file_lines):
         first = first_lines(file_lines)
         if not first:
-            raise DomainbertError(f"{path}: is empty; expected labelled texts")
+            raise DomainbertError("is empty", file=path, expected="labelled texts")
         lines: Iterator[Line] = chain(first, file_lines)
         content = [line for _, line in first]
         kind = evident_kind(content) or _TABLES.get(format_suffix(path))

@@ -62,7 +62,7 @@ def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -
     if (most := len(set(groups))) < num_folds:
         expected = f"at most {most}" if most > 1 else "no k_folds"
         size = _format_size(set_name(train), len(units), most)
-        raise DomainbertError(f"k_folds: found {num_folds}, but {size}; expected {expected}")
+        raise DomainbertError(where="k_folds", found=f"{num_folds}, but {size}", expected=expected)
     fold_of = _deal(units, groups, num_folds, seed)
     _check_labels(units, fold_of, set_name(train))
     return _build_folds(train, labelled, fold_of, num_folds)
@@ -82,14 +82,14 @@ def hold_out(labelled_set: LabelledSet, task: FileTask, num_parts: int, seed: in
     if (num_groups := len(set(groups))) < num_parts:
         size = _format_size(name, len(units), num_groups)
         expected = f"at least {num_parts} documents or groups, or --labelled FOLDER with train, dev and test files"
-        raise DomainbertError(f"{size}; expected {expected}")
+        raise DomainbertError(size, expected=expected)
     part_of = _deal(units, groups, num_parts, seed)  # part 0 is held out
     trained_labels = {label for unit, part in zip(units, part_of, strict=True) if part > 0 for label in unit.labels}
     with_other_labels = {group for unit, group in zip(units, groups, strict=True) if not unit.labels <= trained_labels}
     is_trained = [part > 0 or group in with_other_labels for part, group in zip(part_of, groups, strict=True)]
     if all(is_trained):
         found = "each document that was drawn for a held-out set has a label of no other document"
-        raise DomainbertError(f"{name}: {found}; expected more documents with each label")
+        raise DomainbertError(found, where=name, expected="more documents with each label")
     # two folds: fold 0 holds out the documents that are not trained on, and only fold 0 is used
     return _build_folds(labelled_set, labelled, fold_of=list(map(int, is_trained)), num_folds=2)[0]
 
@@ -215,8 +215,9 @@ def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> 
     ]
     if single:
         raise DomainbertError(
-            f"k_folds: {train} has {', '.join(single)}, so training without that fold would not learn it; "
-            "expected fewer folds, or labels that occur in more documents that are not copies"
+            f"{train} has {', '.join(single)}, so training without that fold would not learn it",
+            where="k_folds",
+            expected="fewer folds, or labels that occur in more documents that are not copies",
         )
 
 

@@ -44,7 +44,7 @@ class RowFormat:
             if self.keys.count(key) > 1:
                 names = ("text_key", "text_pair_key", "label_key")
                 others = [other for other in names if other != name and getattr(self, other) == key]
-                raise DomainbertError(f"{name}: found {key!r}, as for {others[0]}; expected different keys")
+                raise DomainbertError(where=name, found=f"{key!r}, as for {others[0]}", expected="different keys")
 
     @property
     def keys(self) -> list[str]:

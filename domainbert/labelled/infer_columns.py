@@ -121,7 +121,7 @@ def row_keys(sample: Sample) -> RowKeys | None:
         return None
     if len({key for row in sample.rows for key in row}) == 1:  # of a table, probably another delimiter
         expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
-        raise DomainbertError(f"{sample.path}: a single key, {format_names(sample.rows[0])}; {expected}")
+        raise DomainbertError(f"a single key, {format_names(sample.rows[0])}", file=sample.path, hint=expected)
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
     labels = LabelValues(key, _present_values(sample, key))
@@ -140,7 +140,7 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         key = sample.options.get(option)
         if key is not None and not any(key in row for row in sample.rows):
             expected = f"expected one of {format_names(sample.rows[0])}"
-            raise DomainbertError(f"{sample.path}: --{option} {key}: no row has this key; {expected}")
+            raise DomainbertError(f"--{option} {key}: no row has this key", file=sample.path, hint=expected)
     if text_key is not None:
         return text_key, pair_key
     unlabelled = [key for key in sample.rows[0] if key != sample.options.get("label_key")]
@@ -156,13 +156,14 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
     texts = [key for key, count in num_words.items() if count >= min_words]
     if len(texts) > 1:
         raise DomainbertError(
-            f"{sample.path}: the text may be under {format_names(texts)}; "
-            "expected --text_key KEY, and for pairs of texts --text_pair_key KEY"
+            f"the text may be under {format_names(texts)}",
+            file=sample.path,
+            expected="--text_key KEY, and for pairs of texts --text_pair_key KEY",
         )
     if not texts:
         keys = format_names(sample.rows[0])
         found = f"no key with texts (found {keys})"
-        raise DomainbertError(f"{sample.path}: {found}; choose one with --text_key KEY{_or_header(sample)}")
+        raise DomainbertError(found, file=sample.path, hint=f"choose one with --text_key KEY{_or_header(sample)}")
     return texts[0], pair_key
 
 
@@ -177,12 +178,12 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
         found = f"the label may be under {format_names(candidates)}"
         if not candidates:
             found = f"no key with labels (found {format_names(sample.rows[0])})"
-        raise DomainbertError(f"{sample.path}: {found}; choose one with --label_key KEY{_or_header(sample)}")
+        raise DomainbertError(found, file=sample.path, hint=f"choose one with --label_key KEY{_or_header(sample)}")
     (key,) = candidates
     has_text_in_header = any(len((text_key or "").split()) >= 3 for text_key in text_keys)
     if _or_header(sample) and has_text_in_header and key in _present_values(sample, key):
         found = f"the header names the column of the labels {key!r}, which is also one of its labels"
-        raise DomainbertError(f"{sample.path}:1: {found}; expected column names first, or --label_key {key}")
+        raise DomainbertError(found, file=sample.path, line=1, expected=f"column names first, or --label_key {key}")
     return key
 
 

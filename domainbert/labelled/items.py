@@ -237,7 +237,7 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other = by_nfc.get(normalize("NFC", label))
         expected = _same_unicode(label, other) if other else f"expected a training label: {', '.join(map(repr, known))}"
-        problems.add(f"{path}:{labels[label].first_line}: {seen} was not in training; {expected}")
+        problems.add(f"{seen} was not in training", file=path, line=labels[label].first_line, hint=expected)
     problems.raise_if_any()
 
 
@@ -250,7 +250,7 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
             other, earlier = first_form.setdefault(normalize("NFC", label), (label, where))
             if other != label:
                 expected = _same_unicode(label, other)
-                problems.add(f"{where}: label {label!r} differs in Unicode from {earlier}; {expected}")
+                problems.add(f"label {label!r} differs in Unicode from {earlier}", where=where, hint=expected)
     problems.raise_if_any()
 
 

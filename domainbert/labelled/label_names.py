@@ -65,7 +65,7 @@ def label_names(
         sources[where] = first_row[NAMES_KEY]
     if len(sources) > 1:
         places = " and in ".join("this row" if source == where else source for source in sources)
-        raise DomainbertError(f"{where}: label names in {places}; expected them in only one of these places")
+        raise DomainbertError(f"label names in {places}", where=where, expected="them in only one of these places")
     return next((_check_names(found, source) for source, found in sources.items()), None)  # of the only source
 
 
@@ -73,18 +73,22 @@ def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> 
     """Raise `DomainbertError` if a JSONL row has label names that differ from the first row's."""
     if NAMES_KEY in row and (names := row[NAMES_KEY]) != first_row.get(NAMES_KEY):
         expected = reprlib.repr(first_row[NAMES_KEY]) if NAMES_KEY in first_row else "no such key"
-        raise DomainbertError(f"{NAMES_KEY!r} is {reprlib.repr(names)}; expected {expected}, as in the first row")
+        raise DomainbertError(f"{NAMES_KEY!r} is {reprlib.repr(names)}", expected=f"{expected}, as in the first row")
 
 
 def _check_names(names: Any, source: str) -> list[str]:
     if not isinstance(names, list) or not names:
         found = "empty" if names in (None, [], {}) else shown(names)
-        raise DomainbertError(f"{source}: the label names are {found}; {_EXPECTED}")
+        raise DomainbertError(f"the label names are {found}", where=source, hint=_EXPECTED)
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
-            raise DomainbertError(f"{source}: found label name {shown(name)}; expected a string of visible characters")
+            raise DomainbertError(
+                where=source, found=f"label name {shown(name)}", expected="a string of visible characters"
+            )
     if duplicates := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise DomainbertError(f"{source}: duplicate label names {format_names(duplicates)}; expected different names")
+        raise DomainbertError(
+            f"duplicate label names {format_names(duplicates)}", where=source, expected="different names"
+        )
     return names
 
 
@@ -94,7 +98,7 @@ def _read_names(path: Path) -> Any:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DomainbertError(f"{path}: cannot be read as JSON ({error}); {_EXPECTED}") from error
+        raise DomainbertError(f"cannot be read as JSON ({error})", file=path, hint=_EXPECTED) from error
     if isinstance(value, dict):
         value = value.get("id2label", value)
     if not isinstance(value, dict):
@@ -104,10 +108,10 @@ def _read_names(path: Path) -> Any:
         name_of = {int(key): name for key, name in value.items()}
     else:  # {name: 0}
         if wrong := [number for number in value.values() if not is_whole_number(number)]:
-            raise DomainbertError(f"{path}: found {shown(wrong[0])} as the index of a label; {_EXPECTED}")
+            raise DomainbertError(file=path, found=f"{shown(wrong[0])} as the index of a label", hint=_EXPECTED)
         name_of = {number: name for name, number in value.items()}
     if set(name_of) != set(range(len(value))):
-        raise DomainbertError(f"{path}: the labels are not numbered from 0 to {len(value) - 1}; {_EXPECTED}")
+        raise DomainbertError(f"the labels are not numbered from 0 to {len(value) - 1}", file=path, hint=_EXPECTED)
     return [name_of[index] for index in range(len(value))]
 
 

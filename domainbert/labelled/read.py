@@ -58,7 +58,7 @@ def read_labelled(
     # iterating over a pandas table (`iloc`) would yield its column names
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
         advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
-        raise DomainbertError(f"{name}: found {type(source).__name__}; {_EXPECTED}{advice}")
+        raise DomainbertError(where=name, found=type(source).__name__, hint=f"{_EXPECTED}{advice}")
     files_or_rows: list[Any] = list(source)
     if files_or_rows and all(isinstance(file, (str, os.PathLike, LabelledFile)) for file in files_or_rows):
         return read_set(task, [file if isinstance(file, LabelledFile) else Path(file) for file in files_or_rows])

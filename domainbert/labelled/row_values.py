@@ -83,6 +83,6 @@ def parse_rows(
     `problems`, with path and line."""
     results = []
     for line, row in rows:
-        with problems.collecting(f"{problems.subject}:{line}: "):
+        with problems.collecting(file=problems.subject, line=line):
             results.append(parse(row, line))
     return results

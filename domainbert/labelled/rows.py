@@ -75,9 +75,9 @@ class TextRows:
         for line, row in without_rejected(rows, self.notes.left_out, keys=(*format.keys, *format.slice_keys)):
             if duplicates := [key for key in self.slices if key in row]:
                 found = f"{duplicates[0]!r} is a key of the row and of `slices` in the settings"
-                self.problems.add(f"{self.file}:{line}: {found}; expected it in only one of the two")
+                self.problems.add(found, file=self.file, line=line, expected="it in only one of the two")
             row.update(self.slices)
-            with self.problems.collecting(f"{self.file}:{line}: "):
+            with self.problems.collecting(file=self.file, line=line):
                 if isinstance(format, TextFormat):
                     self._convert_whole_labels(row, format.label_key)
                     first_row = row if first_row is None else first_row
@@ -131,7 +131,7 @@ class TextRows:
         self.problems.raise_if_any()
         if not items:
             expected = f"expected at least one row with {' and '.join(map(repr, self.format.keys))}"
-            raise DomainbertError(f"{self.file}: no texts; {expected}")
+            raise DomainbertError("no texts", file=self.file, hint=expected)
         return items
 
 
@@ -185,7 +185,9 @@ def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator
     for name, default in (("kind", "auto"), ("text_pair_key", None)):
         if getattr(format, name) != default:
             found = f"found {getattr(format, name)!r}, but the labels are in a separate file, {labels}"
-            raise DomainbertError(f"{texts}: format.{name}: {found}; expected one file for both, or no format.{name}")
+            raise DomainbertError(
+                f"format.{name}: {found}", where=texts, expected=f"one file for both, or no format.{name}"
+            )
     return parallel_rows(texts, labels, format.text_key, format.label_key)
 
 
@@ -200,7 +202,9 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
     if len(columns[0]) != len(columns[1]):
         (fewer, shorter), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
         expected = "expected the same number: each line has the label of the text in the same line"
-        raise DomainbertError(f"{longer}:{fewer + 1}: found {more:,} lines, but {shorter} has {fewer:,}; {expected}")
+        raise DomainbertError(
+            file=longer, line=fewer + 1, found=f"{more:,} lines, but {shorter} has {fewer:,}", hint=expected
+        )
     pairs = zip(*columns, strict=True)
     return ((line, {text_key: text, label_key: label}) for line, (text, label) in enumerate(pairs, 1))
 

@@ -48,9 +48,11 @@ class LabelledFile:
         fields = set(_path_fields(self))
         if fields not in ({"path"}, {"text", "label"}):
             found = " and ".join(map(repr, sorted(fields))) or "no 'path'"
-            raise DomainbertError(f"found {found}; expected only 'path', or 'text' and 'label' together")
+            raise DomainbertError(found=found, expected="only 'path', or 'text' and 'label' together")
         if self.hub_config is not None and not is_on_hub(self.texts):
-            raise DomainbertError(f"hub_config: found {self.hub_config!r} for {self.texts}; expected a path hub:NAME")
+            raise DomainbertError(
+                where="hub_config", found=f"{self.hub_config!r} for {self.texts}", expected="a path hub:NAME"
+            )
 
     @property
     def texts(self) -> Path:
@@ -140,7 +142,7 @@ def open_rows(file: Readable) -> Readable:
         return open_dataset(path, source.hub_config, source.hub_split, source.slices)
     if isinstance(file, LabelledFile) and file.hub_split is not None:
         expected = "expected it only for hub:NAME, or a folder written by save_to_disk"
-        raise DomainbertError(f"{file}: hub_split: found {file.hub_split!r} for a file; {expected}")
+        raise DomainbertError(file=file, where="hub_split", found=f"{file.hub_split!r} for a file", hint=expected)
     return file
 
 
@@ -151,10 +153,10 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
         return config.read(opened)
     has_slice_keys = bool(config.slice_keys) or hasattr(getattr(config, "format", None), "slice_keys")
     if not has_slice_keys and (isinstance(opened, LabelledFile) or opened.slices):
-        raise DomainbertError(f"{file}: task {config.name!r} reads no `label` or `slices`; expected only `path`")
+        raise DomainbertError(f"task {config.name!r} reads no `label` or `slices`", file=file, expected="only `path`")
     if unknown := sorted(set(opened.slices) - set(config.slice_keys)):
         expected = f"add it to format.slice_keys (now {format_names(config.slice_keys)}), or remove it from slices"
-        raise DomainbertError(f"{file}: slices: found {format_names(unknown)}; {expected}")
+        raise DomainbertError(file=file, where="slices", found=format_names(unknown), hint=expected)
     return config.read(opened)
 
 
@@ -193,7 +195,7 @@ def _check_names(files: Sequence[Labelled[Any]]) -> None:
     for file in files:
         if names := [label for label in find_labels(file.items) if not label.isdecimal()]:
             found = f"labels are numbers without names, but {file.path} has {names[0]!r}"
-            raise DomainbertError(f"{nameless[0].path}: {found}; expected names in both (set format.label_names)")
+            raise DomainbertError(found, file=nameless[0].path, expected="names in both (set format.label_names)")
 
 
 def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
@@ -244,7 +246,7 @@ def open_dataset(
         raise
     except Exception as error:  # the hub's client raises dozens of unrelated types
         reason = " ".join(str(error).split())
-        raise DomainbertError(f"{path}: the data set cannot be read: {reason}") from error
+        raise DomainbertError(f"the data set cannot be read: {reason}", file=path) from error
     return dataset_rows(dataset, str(path), split, slices)
 
 
@@ -263,10 +265,12 @@ def dataset_rows(
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
         if chosen not in dataset:
             found = "several splits" if split is None else f"no split {split!r}"
-            raise DomainbertError(f"{name}: found {found}; expected hub_split to be one of {format_names(dataset)}")
+            raise DomainbertError(where=name, found=found, expected=f"hub_split to be one of {format_names(dataset)}")
         dataset = dataset[chosen]
     elif split is not None and str(getattr(dataset, "split", None)) != split:
-        raise DomainbertError(f"{name}: hub_split: found {split!r} for a single split; expected no hub_split")
+        raise DomainbertError(
+            where=f"{name}: hub_split", found=f"{split!r} for a single split", expected="no hub_split"
+        )
     return Rows(name, _NamedRows(dataset), slices or {})
 
 

@@ -146,7 +146,7 @@ def detect_scheme(sentences: Iterable[Sequence[str]]) -> Scheme:
     bioes, bilou = prefixes & set("ES"), prefixes & set("LU")
     if bioes and bilou:
         mixed = ", ".join(f"{prefix}-" for prefix in sorted(bioes | bilou))
-        raise DomainbertError(f"tags with {mixed} in one file; expected E- and S- (BIOES), or L- and U- (BILOU)")
+        raise DomainbertError(f"tags with {mixed} in one file", expected="E- and S- (BIOES), or L- and U- (BILOU)")
     if bioes or bilou:
         return "BIOES" if bioes else "BILOU"
     return "IOB1" if starts["I"] > starts["B"] else "IOB2"

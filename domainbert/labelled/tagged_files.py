@@ -133,7 +133,7 @@ def sentence_rows(file: OpenFile, problems: Problems, left_out: Counter[str]) ->
     rows = list(without_rejected(file.rows(problems), left_out))
     if not rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{file.source}: no sentences; expected words with tags")
+        raise DomainbertError("no sentences", where=file.source, expected="words with tags")
     return rows
 
 
@@ -144,7 +144,9 @@ def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tupl
         return word_key, format.tag_column
     tag_keys = [key for key in _TAG_KEYS if key in first_row]
     if len(tag_keys) > 1:
-        raise DomainbertError(f"{where}: tags under {format_names(tag_keys)}; expected format.tag_column to name one")
+        raise DomainbertError(
+            f"tags under {format_names(tag_keys)}", where=where, expected="format.tag_column to name one"
+        )
     return word_key, tag_keys[0] if tag_keys else _TAG_KEYS[0]
 
 

@@ -56,10 +56,14 @@ class EntityF1(StoredRows):
             DomainbertError: different numbers of sentences or tags, or a tag of an unknown scheme.
         """
         if len(predicted) != len(gold):
-            raise DomainbertError(f"predicted: found length {len(predicted):,}; expected {len(gold):,}, as in gold")
+            raise DomainbertError(
+                where="predicted", found=f"length {len(predicted):,}", expected=f"{len(gold):,}, as in gold"
+            )
         for number, (tags, gold_tags) in enumerate(zip(predicted, gold, strict=True)):
             if len(tags) != len(gold_tags) and _are_tags(tags) and _are_tags(gold_tags):
-                raise DomainbertError(f"predicted[{number}]: length {len(tags)}; expected {len(gold_tags)}, as in gold")
+                raise DomainbertError(
+                    f"length {len(tags)}", where=f"predicted[{number}]", expected=f"{len(gold_tags)}, as in gold"
+                )
         spans, gold_spans = ([_as_spans(sentence) for sentence in side] for side in (predicted, gold))
         types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
         counts = count_entities(gold_spans, spans, types).sum(axis=0)

@@ -266,7 +266,9 @@ class RegressionScores(StoredRows):
 def _class_counts(predicted: Classes, gold: Classes, labels: Sequence[str]) -> IntArray:
     class_ids, gold_ids = (_class_ids(side, labels) for side in (predicted, gold))
     if len(class_ids) != len(gold_ids):
-        raise DomainbertError(f"predicted: found length {len(class_ids):,}; expected {len(gold_ids):,}, as in gold")
+        raise DomainbertError(
+            where="predicted", found=f"length {len(class_ids):,}", expected=f"{len(gold_ids):,}, as in gold"
+        )
     return count_class_ids(gold_ids, class_ids, len(labels)).sum(axis=0)
 
 
@@ -278,11 +280,11 @@ def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
         ids = values.astype(np.int64)
         if (invalid := (ids != values) | (ids < 0) | (ids >= len(labels))).any():
             expected = f"expected an index of the {len(labels)} labels, from 0"
-            raise DomainbertError(f"found the class id {values[invalid][0]}; {expected}")
+            raise DomainbertError(found=f"the class id {values[invalid][0]}", hint=expected)
         return ids
     index = {label: number for number, label in enumerate(labels)}
     if unknown := sorted(set(values.tolist()).difference(index)):
-        raise DomainbertError(f"found the class {unknown[0]!r}; expected one of the labels {', '.join(labels)}")
+        raise DomainbertError(found=f"the class {unknown[0]!r}", expected=f"one of the labels {', '.join(labels)}")
     return np.array([index[label] for label in values.tolist()], dtype=np.int64)
 
 

@@ -55,11 +55,11 @@ class CardConfig:
         """Raise `DomainbertError` for values that the hub does not accept."""
         if self.license is not None and not _LICENSE.fullmatch(self.license):
             raise DomainbertError(
-                f"license: found {self.license!r:.80}; expected a name such as apache-2.0, or 'other'"
+                where="license", found=f"{self.license!r:.80}", expected="a name such as apache-2.0, or 'other'"
             )
         for language in self.language:
             if not _LANGUAGE.fullmatch(language):
-                raise DomainbertError(f"language: found {language!r:.80}; expected ISO 639 codes such as en")
+                raise DomainbertError(where="language", found=f"{language!r:.80}", expected="ISO 639 codes such as en")
         for dataset in self.datasets:
             check_hub_name(dataset)
 
@@ -198,7 +198,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     except LimitError as error:
-        raise DomainbertError(f"{folder / CARD}: {error}") from error
+        raise DomainbertError(error, file=folder / CARD) from error
     text_keys = (*_LICENSE_KEYS, "pipeline_tag")
     text_or_list_keys = ("language", "base_model")
     values = {key: head[key] for key in (*text_keys, *text_or_list_keys) if isinstance(head.get(key), str)}

@@ -71,13 +71,17 @@ class ModelFolder:
         tokenizer = load_tokenizer(self.path)
         if tokenizer.vocab_size > self.vocab_size:
             raise DomainbertError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size:,} entries, but vocab_size in config.json is "
-                f"{self.vocab_size:,}; expected the tokenizer of this model"
+                f"the tokenizer has {tokenizer.vocab_size:,} entries, but vocab_size in config.json is "
+                f"{self.vocab_size:,}",
+                file=self.path,
+                expected="the tokenizer of this model",
             )
         if self.config.position_offset and tokenizer.pad_id != self.config.pad_token_id:
             raise DomainbertError(
-                f"{self.path}: the tokenizer's padding has id {tokenizer.pad_id}, but pad_token_id in config.json is "
-                f"{self.config.pad_token_id}; expected the tokenizer of this model, whose padding has the same id"
+                f"the tokenizer's padding has id {tokenizer.pad_id}, but pad_token_id in config.json is "
+                f"{self.config.pad_token_id}",
+                file=self.path,
+                expected="the tokenizer of this model, whose padding has the same id",
             )
         return tokenizer
 
@@ -104,15 +108,15 @@ def open_model(path: Path | ModelFolder) -> ModelFolder:
     if not file.is_file():
         models = sorted({*folder.glob("*/config.json"), *folder.glob("*/seeds.json")})
         inner = f", such as {models[0].parent}" if models else ""
-        raise DomainbertError(f"{folder}: no config.json; expected a model folder{inner}")
+        raise DomainbertError("no config.json", file=folder, expected=f"a model folder{inner}")
 
     try:
         fields: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return folder_of_fields(folder, fields, onnx or _onnx_without_weights(folder))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise DomainbertError(f"{file}: not the config.json of a model ({error!r})") from error
+        raise DomainbertError(f"not the config.json of a model ({error!r})", file=file) from error
     except DomainbertError as error:
-        raise DomainbertError(f"{file}: {error}") from error
+        raise error.within(file=file) from error
 
 
 def folder_of_fields(
@@ -132,9 +136,11 @@ def folder_of_fields(
         HeadConfig.from_json(head, fields)  # raises an error for an invalid value
     labels = {int(index): name for index, name in _id2label(fields, head).items()}
     if not all(isinstance(name, str) for name in labels.values()):
-        raise DomainbertError("id2label: found a label that is not text; expected text for every label")
+        raise DomainbertError(where="id2label", found="a label that is not text", expected="text for every label")
     if sorted(labels) != list(range(len(labels))):
-        raise DomainbertError(f"id2label: found keys {sorted(labels)!s:.80}; expected 0, 1, 2, ... without gaps")
+        raise DomainbertError(
+            where="id2label", found=f"keys {sorted(labels)!s:.80}", expected="0, 1, 2, ... without gaps"
+        )
     label_names = tuple(labels[index] for index in range(len(labels)))
     folder = ModelFolder(path, config, vocab_size, head, label_names, fields, onnx)
     if tokenizer is not None:
@@ -175,14 +181,18 @@ def find_weights(folder: Path) -> Path:
             if file.is_file():
                 return file
     raise DomainbertError(
-        f"{folder}: no {' and no '.join(_WEIGHTS)}; expected a model folder with its weights, in one file or in shards"
+        f"no {' and no '.join(_WEIGHTS)}",
+        file=folder,
+        expected="a model folder with its weights, in one file or in shards",
     )
 
 
 def need_weights(folder: ModelFolder) -> None:
     """Raise `DomainbertError` if a folder has no weights, or was exported to ONNX: it cannot be trained."""
     if folder.onnx is not None:
-        raise DomainbertError(f"{folder.onnx}: exported for ONNX Runtime; expected the model folder that was exported")
+        raise DomainbertError(
+            "exported for ONNX Runtime", where=folder.onnx, expected="the model folder that was exported"
+        )
     find_weights(folder.path)
 
 
@@ -213,7 +223,9 @@ def best_seed_folder(path: Path) -> Path:
         return path
     best = read_seeds(path).get("best")
     if best not in [child.name for child in path.iterdir() if child.is_dir()]:
-        raise DomainbertError(f"{seeds}: best is {str(best)[:80]!r}; expected the name of a folder next to this file")
+        raise DomainbertError(
+            f"best is {str(best)[:80]!r}", where=seeds, expected="the name of a folder next to this file"
+        )
     return path / best
 
 

@@ -55,7 +55,7 @@ def push_to_hub(
 
     name, revision = check_hub_name(repo_id)
     if revision is not None:
-        raise DomainbertError(f"{repo_id}: found the revision {revision}; expected a name without one")
+        raise DomainbertError(where=repo_id, found=f"the revision {revision}", expected="a name without one")
     files = model_files(Path(folder))
     if card is not None:
         check_regular(Path(card))
@@ -66,7 +66,7 @@ def push_to_hub(
         operations = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
         api.create_commit(url.repo_id, operations, commit_message=commit_message)
     except Exception as error:  # the hub's client raises dozens of unrelated types
-        raise DomainbertError(f"{repo_id}: the model cannot be uploaded to the hub: {_reason(error)}") from error
+        raise DomainbertError(f"the model cannot be uploaded to the hub: {_reason(error)}", where=repo_id) from error
     return str(url)
 
 

@@ -99,7 +99,7 @@ def _read_model(
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(f"{folder.path}: {_missing_weights(absent)}")
+        raise DomainbertError(_missing_weights(absent), file=folder.path)
     with shapes_only():  # the sizes in config.json may need more memory than there is
         _check_shapes(folder.path, build(), state)
     model = build()
@@ -140,8 +140,10 @@ def _check_shapes(path: Path, model: nn.Module, state: dict[str, Tensor]) -> Non
     for name, tensor in model.state_dict().items():
         if name in state and state[name].shape != tensor.shape:
             raise DomainbertError(
-                f"{path}: the parameter {name} has shape {tuple(state[name].shape)}; expected {tuple(tensor.shape)} "
-                "as config.json says: take config.json and the weights from the same model"
+                f"the parameter {name} has shape {tuple(state[name].shape)}",
+                file=path,
+                expected=f"{tuple(tensor.shape)} as config.json says: take config.json and the weights from the "
+                "same model",
             )
 
 
@@ -189,14 +191,16 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
     unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in valid_names]
     if unexpected:
         raise DomainbertError(
-            f"{path}: found unexpected weights, {', '.join(unexpected[:5])} ({len(unexpected)} in all); expected the "
-            f"weights of the {config.model_type} encoder that config.json describes"
+            file=path,
+            found=f"unexpected weights, {', '.join(unexpected[:5])} ({len(unexpected)} in all)",
+            expected=f"the weights of the {config.model_type} encoder that config.json describes",
         )
     for copy, source in model_family.tied(config).items():  # `load_tensors` has removed copies that are equal
         if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
-                f"{path}: {copy} differs from {source}; expected equal tensors: only output weights that are tied to "
-                "the word embeddings are supported"
+                f"{copy} differs from {source}",
+                file=path,
+                expected="equal tensors: only output weights that are tied to the word embeddings are supported",
             )
     return tuple(unused)
 
@@ -205,7 +209,7 @@ def check_types(path: Path, tensors: Mapping[str, Tensor], names: Iterable[str])
     """Raise `DomainbertError` if a tensor in `names` has no floating-point numbers, such as quantised weights."""
     for name in names:
         if name in tensors and tensors[name].dtype not in WEIGHT_TYPES:
-            raise DomainbertError(f"{path}: {name} holds {tensors[name].dtype}; expected floating-point weights")
+            raise DomainbertError(f"{name} holds {tensors[name].dtype}", file=path, expected="floating-point weights")
 
 
 def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderConfig, vocab_size: int) -> None:
@@ -218,11 +222,13 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     check_types(path, tensors, names)
     word_embeddings = names[0]
     if word_embeddings not in tensors:
-        raise DomainbertError(f"{path}: {_missing_weights([word_embeddings])}")
+        raise DomainbertError(_missing_weights([word_embeddings]), file=path)
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(
-                f"{path}: {name} has {len(tensors[name]):,} rows; expected {vocab_size:,}, vocab_size in config.json"
+                f"{name} has {len(tensors[name]):,} rows",
+                file=path,
+                expected=f"{vocab_size:,}, vocab_size in config.json",
             )
 
 
@@ -258,7 +264,7 @@ def non_finite_problem(tensors: Mapping[str, Tensor]) -> str | None:
 def _read_file(file: Path) -> dict[str, Tensor]:
     tensors = _load_file(file)
     if problem := non_finite_problem(tensors):
-        raise DomainbertError(f"{file}: {problem}; expected the weights of a model whose training did not diverge")
+        raise DomainbertError(problem, file=file, expected="the weights of a model whose training did not diverge")
     return tensors
 
 
@@ -267,14 +273,16 @@ def _load_file(file: Path) -> dict[str, Tensor]:
         try:
             return load_file(file)
         except (SafetensorError, OSError) as error:
-            raise DomainbertError(f"{file}: not a readable safetensors file ({error}); copy it again") from error
+            raise DomainbertError(
+                f"not a readable safetensors file ({error})", file=file, hint="copy it again"
+            ) from error
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
         expected = "expected only tensors: the state_dict() of a model, or model.safetensors"
-        raise DomainbertError(f"{file}: holds more than tensors, or is damaged; {expected}") from error
+        raise DomainbertError("holds more than tensors, or is damaged", file=file, hint=expected) from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
-        raise DomainbertError(f"{file}: is not a mapping of names to tensors; expected the state_dict() of a model")
+        raise DomainbertError("is not a mapping of names to tensors", file=file, expected="the state_dict() of a model")
     return content
 
 
@@ -284,17 +292,21 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         files = sorted(set(file_by_tensor.values()))
         outside = [name for name in files if Path(name).name != name]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DomainbertError(f"{index}: not an index of weight files ({error!r})") from error
+        raise DomainbertError(f"not an index of weight files ({error!r})", where=index) from error
     if outside:
-        raise DomainbertError(f"{index}: names the file {outside[0][:80]!r}; expected only files in its own folder")
+        raise DomainbertError(
+            f"names the file {outside[0][:80]!r}", where=index, expected="only files in its own folder"
+        )
     tensors: dict[str, Tensor] = {}
     for name in files:
         if not (index.parent / name).is_file():
-            raise DomainbertError(f"{index}: names {name!r}, which is missing; expected all {len(files)} weight files")
+            raise DomainbertError(
+                f"names {name!r}, which is missing", where=index, expected=f"all {len(files)} weight files"
+            )
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_by_tensor.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(f"{index}: {_missing_weights(missing)}")
+        raise DomainbertError(_missing_weights(missing), where=index)
     return tensors
 
 

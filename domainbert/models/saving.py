@@ -107,7 +107,9 @@ def save_with_vocabulary(
     from domainbert.models.loading import non_finite_problem
 
     if problem := non_finite_problem(tensors):
-        raise DomainbertError(f"{problem}, so nothing was saved to {path}; check {folder.path} for very large weights")
+        raise DomainbertError(
+            f"{problem}, so nothing was saved to {path}", hint=f"check {folder.path} for very large weights"
+        )
     config = folder.config
     family = families.family(config)
     tensors = family.with_pad_id(tensors, config, tokenizer.pad_id)

@@ -71,8 +71,9 @@ class PackedRowsReader:
         # usually the first block has maskable tokens, and `any` stops there
         if not any(self.plan.maskable_tokens[rows].any() for rows in blocks):
             raise DomainbertError(
-                f"prepared: all {self.split.num_tokens:,} tokens of a split are unknown to the vocabulary or special; "
-                "expected some tokens that can be masked: check `tokenizer` and `corpus` of `prepare`"
+                f"all {self.split.num_tokens:,} tokens of a split are unknown to the vocabulary or special",
+                where="prepared",
+                expected="some tokens that can be masked: check `tokenizer` and `corpus` of `prepare`",
             )
 
     def describe(self, key: Key) -> dict[str, list[int]]:

@@ -45,8 +45,10 @@ class MaskingConfig:
         check_fields(self)
         if self.mask_share + self.random_share > 1:
             raise DomainbertError(
-                f"random_share: found {self.random_share}; expected at most {1 - self.mask_share:g}, because the sum "
-                f"with mask_share={self.mask_share} is at most 1"
+                where="random_share",
+                found=self.random_share,
+                expected=f"at most {1 - self.mask_share:g}, because the sum with mask_share={self.mask_share} is "
+                "at most 1",
             )
 
     @property

@@ -113,9 +113,11 @@ class PretrainingData(TrainingData):
             DomainbertError: invalid corpus; a missing set; two metrics of validation with the same name.
         """
         if stage == "test" and self.test is None:
-            raise DomainbertError("trainer.test: found no test set; expected PretrainingData(..., test=...)")
+            raise DomainbertError(where="trainer.test", found="no test set", expected="PretrainingData(..., test=...)")
         if stage == "predict" and self.predict is None:
-            raise DomainbertError("trainer.predict: found no texts; expected PretrainingData(..., predict=[...])")
+            raise DomainbertError(
+                where="trainer.predict", found="no texts", expected="PretrainingData(..., predict=[...])"
+            )
         _ = self.corpus
         if stage in ("fit", "validate"):
             check_names(self.objective.for_validation(), self.validation_readers[1])
@@ -167,8 +169,9 @@ class PretrainingData(TrainingData):
         endless = self.trainer is not None and self.trainer.max_steps < 1
         if len(self.phases) > 1 and endless:
             raise DomainbertError(
-                f"trainer.max_steps: not set, with {len(self.phases)} phases of max_length; expected "
-                "Trainer(max_steps=...), of which each phase takes a share"
+                f"not set, with {len(self.phases)} phases of max_length",
+                where="trainer.max_steps",
+                expected="Trainer(max_steps=...), of which each phase takes a share",
             )
         return super().train_dataloader()
 
@@ -184,13 +187,15 @@ class PretrainingData(TrainingData):
         reader = validation_reader(self.corpus, self.objective, self.row_length)
         languages = reader.by_language()
         if duplicates := sorted(languages.keys() & held_out.keys()):
-            raise DomainbertError(f"held_out: a language of the corpus has the name {duplicates[0]!r}; rename the set")
+            raise DomainbertError(
+                f"a language of the corpus has the name {duplicates[0]!r}", where="held_out", hint="rename the set"
+            )
         readers = [*(languages.values() or [reader])]
         for name, other in held_out.items():
             try:
                 readers.append(validation_reader(other, self.objective, self.row_length))
             except DomainbertError as error:
-                raise DomainbertError(f"held_out.{name}: {str(error).removeprefix('prepared: ')}") from error
+                raise DomainbertError(str(error).removeprefix("prepared: "), where=f"held_out.{name}") from error
         # texts
         split = self.corpus.validation
         texts = [ValidationText("", split.tokens_per_character, self.objective.baselines(self.corpus))]
@@ -218,7 +223,7 @@ class PretrainingData(TrainingData):
         share = self._share
         if len(reader.rows) < share.world_size:
             found = f"fewer rows ({len(reader.rows)}) than devices ({share.world_size})"
-            raise DomainbertError(f"test: found {found}; use fewer devices")
+            raise DomainbertError(where="test", found=found, hint="use fewer devices")
         return self._batches(self._validation_rows(reader, RowSources(texts), share))
 
     def predict_dataloader(self) -> Batches:
@@ -227,7 +232,7 @@ class PretrainingData(TrainingData):
         share = self._share
         if len(self.predict) < share.world_size:
             found = f"fewer texts ({len(self.predict)}) than devices ({share.world_size})"
-            raise DomainbertError(f"predict: found {found}; use fewer devices")
+            raise DomainbertError(where="predict", found=found, hint="use fewer devices")
         batches = TextBatches(self.predict, self.tokenizer, self.row_length, self.batch_size, share)
         return self._batches(batches, batches.batches)
 
@@ -264,13 +269,15 @@ def check_names(objective: Objective[Any], texts: Sequence[ValidationText]) -> N
             if owners.setdefault(metric, text.name) != text.name:
                 held_out = text.name or owners[metric]
                 raise DomainbertError(
-                    f"held_out: found {held_out!r}, but the metric {metric} exists already; expected another name"
+                    where="held_out",
+                    found=f"{held_out!r}, but the metric {metric} exists already",
+                    expected="another name",
                 )
 
 
 def _check_texts(texts: Sequence[str] | None) -> None:
     if isinstance(texts, str):
-        raise DomainbertError("predict: found a single string; expected a list of texts")
+        raise DomainbertError(where="predict", found="a single string", expected="a list of texts")
     for index, text in enumerate(texts or ()):
         if not isinstance(text, str):
-            raise DomainbertError(f"predict[{index}]: found {type(text).__name__}; expected a string")
+            raise DomainbertError(where=f"predict[{index}]", found=type(text).__name__, expected="a string")

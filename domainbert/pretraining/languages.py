@@ -48,8 +48,9 @@ class RowLanguages:
         row_languages = piece_languages[plan.row_offsets[:-1]]  # of the first piece of each row
         if not np.array_equal(np.repeat(row_languages, np.diff(plan.row_offsets)), piece_languages):
             raise DomainbertError(
-                "prepared: found a corpus with languages; the objective would put several languages into the same row; "
-                "expected another objective, such as MaskedLM, or a corpus prepared without corpus.languages"
+                where="prepared",
+                found="a corpus with languages; the objective would put several languages into the same row",
+                expected="another objective, such as MaskedLM, or a corpus prepared without corpus.languages",
             )
         tokens = np.bincount(split.languages, weights=split.lengths, minlength=len(split.sampling.names))
         return cls(row_languages, tokens.astype(np.int64), split.sampling)

@@ -92,7 +92,7 @@ class Pretraining(RowsModule):
         super().__init__(settings.optim, settings.schedule, seed)
         check_one_given(encoder=encoder, init_from=init_from)
         if tokenizer is None and init_from is None:
-            raise DomainbertError("tokenizer: found none; expected Pretraining(encoder, tokenizer)")
+            raise DomainbertError(where="tokenizer", found="none", expected="Pretraining(encoder, tokenizer)")
         self.encoder: EncoderConfig | None = read_argument("encoder", EncoderConfig | None, encoder)
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         self.init_from = None if init_from is None else Path(init_from)
@@ -131,7 +131,7 @@ class Pretraining(RowsModule):
         if data.objective_config != self.objective_config:
             names = [type(config).__name__ for config in (data.objective_config, self.objective_config)]
             found = f"{names[0]} in the data and {names[1]} in the module, or other settings"
-            raise DomainbertError(f"objective: found {found}; expected the same")
+            raise DomainbertError(where="objective", found=found, expected="the same")
         for built in self.built.values():
             check_length(data.row_length, built.config)
 

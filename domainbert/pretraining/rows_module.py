@@ -36,11 +36,12 @@ class RowsModule(TrainedModule):
         """Raise `DomainbertError` if the module cannot train on the data; see `setup`."""
         if not isinstance(data, PretrainingData):
             found, expected = f"{type(data).__name__} with {type(self).__name__}", "expected PretrainingData"
-            raise DomainbertError(f"trainer.{TrainerFn(stage).value}: found {found}; {expected}")
+            raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, hint=expected)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
             raise DomainbertError(
-                f"prepared: {data.corpus.tokenizer_folder.parent} has another vocabulary than the model; expected a "
-                "corpus prepared with the tokenizer of the model"
+                f"{data.corpus.tokenizer_folder.parent} has another vocabulary than the model",
+                where="prepared",
+                expected="a corpus prepared with the tokenizer of the model",
             )
         self.check_rows(data)
 

@@ -34,9 +34,9 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
             pieces; the disk is full.
     """
     if len(folders) != 1:
-        raise DomainbertError(f"--attend: found {len(folders)} folders; expected one model folder")
+        raise DomainbertError(where="--attend", found=f"{len(folders)} folders", expected="one model folder")
     if not text.strip():
-        raise DomainbertError("--attend: found an empty text; expected a text")
+        raise DomainbertError(where="--attend", found="an empty text", expected="a text")
     path = Path(out or FILE)
     check_home_expanded("--out", path)
     path = path / FILE if path.is_dir() else path

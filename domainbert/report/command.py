@@ -45,17 +45,17 @@ def perform(typed: ParsedArguments) -> int:
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
         option = f"--{typed.options[0][0]}" if typed.options else "-c"
-        raise DomainbertError(f"{option}: no such option of report; expected --out FILE or --attend TEXT")
+        raise DomainbertError("no such option of report", where=option, expected="--out FILE or --attend TEXT")
     if "attend" in typed.flags:
         from domainbert.report.attention_page import write_attention_report
 
         print(write_attention_report(typed.words, typed.flags["attend"] or "", typed.flags.get("out")))
         return 0
     if not folders:
-        raise DomainbertError("report: expected the folder of a run: domainbert report RUN... [--out FILE]")
+        raise DomainbertError("expected the folder of a run: domainbert report RUN... [--out FILE]", where="report")
     out = typed.flags.get("out")
     if len(folders) > 1 and not out:
-        raise DomainbertError(f"report: found {len(folders)} runs without --out; expected --out FILE")
+        raise DomainbertError(where="report", found=f"{len(folders)} runs without --out", expected="--out FILE")
     check_home_expanded("--out", out or "")
     path = Path(out or folders[0] / FILE)
     path = path / FILE if path.is_dir() else path

@@ -134,21 +134,27 @@ def missing_messages(runs: Sequence[Run]) -> list[str]:
 
 def _read_run(folder: Path, name: str) -> Run:
     if not folder.is_dir():
-        raise DomainbertError(f"{folder}: no such folder; expected an output folder of domainbert run or of a stage")
+        raise DomainbertError(
+            "no such folder", file=folder, expected="an output folder of domainbert run or of a stage"
+        )
     run = Run(name, folder, [])
     recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True)
     run = replace(run, command=str(recipe.get("command", "")))
     recipe_stages = recipe.get("stages")
     paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
     if not recipe and not _is_stage(folder) and (runs := sorted(folder.glob(f"*/{_RECIPE}"))):
-        raise DomainbertError(f"{folder}: found a folder of runs; expected a single run, such as '{runs[0].parent}'")
+        raise DomainbertError(
+            file=folder, found="a folder of runs", expected=f"a single run, such as '{runs[0].parent}'"
+        )
     for path in paths:
         if recipe_stages and path.name not in recipe_stages:
             run.missing.append(f"{path}: not a stage of the last recipe of this run; it is left out")
         else:
             run.stages.append(_read_stage(run, path))
     if not run.stages:
-        raise DomainbertError(f"{folder}: contains no stage; expected an output folder of domainbert run or of a stage")
+        raise DomainbertError(
+            "contains no stage", file=folder, expected="an output folder of domainbert run or of a stage"
+        )
     # in the order of their start; stages that are not done come last
     run.stages.sort(key=lambda stage: (not stage.record.done, stage.record.started, stage.name))
     return run

@@ -127,8 +127,9 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
     is_emptied = not any((job.out / name).exists() for name in (LOCK, RUN))  # a running stage has both files
     if not is_same_folder or is_emptied:
         raise DomainbertError(
-            f"{job.out}: another process removed files while stage {job.stage.name} was writing this folder; delete "
-            "the folder if it still exists, and run the stage again"
+            f"another process removed files while stage {job.stage.name} was writing this folder",
+            where=job.out,
+            hint="delete the folder if it still exists, and run the stage again",
         )
 
 
@@ -150,8 +151,9 @@ def _disk_full_error(job: Job, error: Exception, resume_command: str) -> Domainb
             if not is_finished_output(job.out, name):
                 (job.out / name).unlink()
     return DomainbertError(
-        f"{path}: {reason} (stage {job.stage.name} had written {written:,} bytes and needed more; {free:,} were free); "
-        f"{advice}"
+        f"{reason} (stage {job.stage.name} had written {written:,} bytes and needed more",
+        file=path,
+        hint=f"{free:,} were free); {advice}",
     )
 
 
@@ -236,7 +238,7 @@ def read_state(out: Path) -> tuple[str, RunRecord | None]:
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return NEVER_RUN, None
     if not out.is_dir():
-        raise DomainbertError(f"{out}: is a file; expected a folder to write to, or a path that does not exist")
+        raise DomainbertError("is a file", where=out, expected="a folder to write to, or a path that does not exist")
     record, is_locked = read_record(out), (out / LOCK).exists()
     if record is None and not is_locked:
         record = read_record(out)  # again, because the stage may have finished since the first look
@@ -247,4 +249,4 @@ def read_state(out: Path) -> tuple[str, RunRecord | None]:
     if not (out / RUN).exists() and stage_of_config(out):
         return UNSEALED, None
     found = "is the folder of a recipe" if (out / RECIPE).is_file() else "holds files that domainbert did not write"
-    raise DomainbertError(f"{out}: {found}; expected an empty or a new folder, or the folder of a stage")
+    raise DomainbertError(found, where=out, expected="an empty or a new folder, or the folder of a stage")

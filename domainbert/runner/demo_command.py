@@ -24,5 +24,7 @@ interrupted demo continues with the same command.
 def perform(typed: ParsedArguments) -> int:
     """Run the recipe of the quickstart, as `run_command.run_recipe`."""
     if typed.words or typed.files:
-        raise DomainbertError("demo: expected options only; domainbert run RECIPE runs a recipe of your own")
+        raise DomainbertError(
+            "expected options only", where="demo", hint="domainbert run RECIPE runs a recipe of your own"
+        )
     return run_command.run_recipe(RECIPE, typed, "demo")

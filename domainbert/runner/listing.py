@@ -98,7 +98,9 @@ class Run:
 def perform(typed: ParsedArguments) -> int:
     """Print the list of runs and return exit code 0."""
     if unknown := [*typed.words[1:], *(f"--{name}" for name, _ in typed.options), *typed.files]:
-        raise DomainbertError(f"runs: found '{unknown[0]}'; expected at most one folder, and optionally --json")
+        raise DomainbertError(
+            where="runs", found=f"'{unknown[0]}'", expected="at most one folder, and optionally --json"
+        )
     folder = Path(typed.words[0] if typed.words else "runs")
     runs, unreadable = list_runs(folder)
     if "json" in typed.flags:
@@ -132,7 +134,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
         DomainbertError: the folder does not exist.
     """
     if not folder.is_dir():
-        raise DomainbertError(f"'{folder}': no such folder; expected a run, or a folder that contains runs")
+        raise DomainbertError(f"'{folder}': no such folder", expected="a run, or a folder that contains runs")
     runs, unreadable, visited = list[Run](), list[str](), set[str]()
 
     def record_error(error: OSError) -> None:

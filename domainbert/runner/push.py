@@ -30,9 +30,9 @@ def perform(typed: ParsedArguments) -> int:
     """
     if typed.options or typed.files:
         option = f"--{typed.options[0][0]}" if typed.options else "-c"
-        raise DomainbertError(f"{option}: no such option of push; expected --card, --private or --message")
+        raise DomainbertError("no such option of push", where=option, expected="--card, --private or --message")
     if len(typed.words) != 2:
-        raise DomainbertError("push: expected a folder and a repository: domainbert push FOLDER OWNER/NAME")
+        raise DomainbertError("expected a folder and a repository: domainbert push FOLDER OWNER/NAME", where="push")
     from domainbert.models.hub import push_to_hub  # here: slow to import
 
     folder, repo_id = typed.words

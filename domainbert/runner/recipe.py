@@ -80,7 +80,7 @@ def read_recipe(
     tree = with_options(substitute(tree, variables, problems), stage_options)
     tree = substitute(tree, variables, problems)
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
-        problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
+        problems.add(where=f"{out.where}: out", found=out.short_text(), hint=WHOLE_PATH)
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
@@ -112,16 +112,20 @@ def _check_keys(tree: Node, problems: Problems) -> None:
     for key, node in tree.value.items():
         if key not in _RECIPE_KEYS:
             hint = "; domainbert run --help lists all options" if node.where.startswith("--") else ""
-            problems.add(f"{node.location(key)}: unknown key; {suggest_name(key, _RECIPE_KEYS)}{hint}")
+            problems.add("unknown key", where=node.location(key), hint=f"{suggest_name(key, _RECIPE_KEYS)}{hint}")
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
         found = "missing" if out is None else f"found {out.short_text()}"
-        problems.add(f"{(out or tree).where}: out: {found}; expected a folder as text, such as 'runs/first'")
+        problems.add(found, where=f"{(out or tree).where}: out", expected="a folder as text, such as 'runs/first'")
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
-        problems.add(f"{check.where}: check: found {check.short_text()}; expected settings, or false for no checks")
+        problems.add(
+            where=f"{check.where}: check", found=check.short_text(), expected="settings, or false for no checks"
+        )
     if stages is None or not isinstance(stages.value, dict) or not stages.value:
-        problems.add(f"{(stages or tree).where}: stages: found no stage; expected a mapping of stage names to settings")
+        problems.add(
+            where=f"{(stages or tree).where}: stages", found="no stage", expected="a mapping of stage names to settings"
+        )
     else:
         _check_stages(stages, problems)
 
@@ -130,10 +134,12 @@ def _check_stages(stages: Node, problems: Problems) -> None:
     for name, node in stages.value.items():
         if not isinstance(node.value, (dict, type(None))):
             problems.add(
-                f"{node.location(f'stages.{name}')}: found {node.short_text()}; expected a mapping of settings"
+                where=node.location(f"stages.{name}"), found=node.short_text(), expected="a mapping of settings"
             )
         elif not _NAME.fullmatch(name):
-            problems.add(f"{node.where}: stages: found name {name!r}; expected letters, digits, _ and '-' (not first)")
+            problems.add(
+                where=f"{node.where}: stages", found=f"name {name!r}", expected="letters, digits, _ and '-' (not first)"
+            )
 
 
 def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problems: Problems) -> None:
@@ -145,9 +151,9 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
     for key, (name, *setting) in paths.items():
         missing = f"--{key}: the recipe has no stage '{name}'"
         if _CHECK_NAME.fullmatch(name) and name not in stages and setting:
-            problems.add(f"{missing}; to change the automatic checks, use --check.{'.'.join(setting)}")
+            problems.add(missing, hint=f"to change the automatic checks, use --check.{'.'.join(setting)}")
         elif name not in {*stages, *added, *STAGES}:
-            problems.add(f"{missing}; {suggest_name(name, list(stages))}")
+            problems.add(missing, hint=suggest_name(name, list(stages)))
 
 
 @dataclass
@@ -201,7 +207,7 @@ class _RecipeReader:
         if not isinstance(function.value, str) or function.value not in STAGES:
             hint = suggest_name(str(function.value), list(STAGES))
             found = "found" if "stage" in node.value else "missing, and domainbert has no stage"
-            problems.add(f"{function.location(f'{prefix}stage')}: {found} {function.short_text()}; {hint}")
+            problems.add(f"{found} {function.short_text()}", where=function.location(f"{prefix}stage"), hint=hint)
             return None
 
         stage = load_stage(function.value)
@@ -236,10 +242,12 @@ class _RecipeReader:
         stage = match[1]
         if stage not in earlier_names:
             hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first of the recipe"
-            self.problems.add(f"{node.where}: found '{node.value}', but no earlier stage is named '{stage}'; {hint}")
+            self.problems.add(
+                where=node.where, found=f"'{node.value}', but no earlier stage is named '{stage}'", hint=hint
+            )
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
-            self.problems.add(f"{node.where}: found {node.short_text()}; expected a path in @{stage}, without '..'")
+            self.problems.add(where=node.where, found=node.short_text(), expected=f"a path in @{stage}, without '..'")
         path = self.recipe.out / node.value.removeprefix("@")
         is_done = stage in self.recipe.jobs and stage not in self.pending
         return replace(node, value=str(path), text=None, reference=node.value, stage_finished=is_done)

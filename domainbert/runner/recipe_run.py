@@ -154,11 +154,14 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
                 reason = steps[other].state.reason
                 advice = f"add {other} to --only, or use --from {other}"
                 advice += ", or --check false to skip all checks" if step.name in recipe.checks else ""
-                problems.add(f"stage {step.name}: needs stage {other}, which is not up to date ({reason}); {advice}")
+                problems.add(
+                    f"needs stage {other}, which is not up to date ({reason})", where=f"stage {step.name}", hint=advice
+                )
         if step.state.changed and not step.forced:
             problems.add(
-                f"stage {step.name}: was interrupted, and its settings or inputs have changed ({step.state.changed}); "
-                f"undo the change to resume, or use --force {step.name} to start again"
+                f"was interrupted, and its settings or inputs have changed ({step.state.changed})",
+                where=f"stage {step.name}",
+                hint=f"undo the change to resume, or use --force {step.name} to start again",
             )
     problems.raise_if_any()
 
@@ -175,7 +178,7 @@ def follow_recipe(recipe: Recipe, selection: Selection) -> None:
         follow_job(job)
         record = read_record(job.out)
         if record is not None and record.metrics.get("errors"):
-            raise ErrorsFound(f"{job.out}: this stage found errors in the data; see the messages of rank 0")
+            raise ErrorsFound("this stage found errors in the data", where=job.out, hint="see the messages of rank 0")
 
 
 def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) -> dict[str, Any]:
@@ -236,8 +239,9 @@ def _check_not_refused(plan: Sequence[PlannedStage]) -> None:
     for step in plan:
         if step.refused:
             problems.add(
-                f"stage {step.name}: {step.job.out} was changed after the stage finished ({step.state.damaged}); "
-                f"restore the files, or use --force {step.name} to run this stage and its dependents again"
+                f"{step.job.out} was changed after the stage finished ({step.state.damaged})",
+                where=f"stage {step.name}",
+                hint=f"restore the files, or use --force {step.name} to run this stage and its dependents again",
             )
     problems.raise_if_any()
 
@@ -282,16 +286,22 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     for option, names in options.items():
         for name in names:
             if name not in recipe.jobs:
-                problems.add(f"{option}: no stage '{name}' in the recipe; {suggest_name(name, list(recipe.jobs))}")
+                problems.add(
+                    f"no stage '{name}' in the recipe", where=option, hint=suggest_name(name, list(recipe.jobs))
+                )
     problems.raise_if_any()
     for name in selection.force or ():
         if name not in _selected_stages(recipe, selection):
-            problems.add(f"--force: the stage '{name}' is not selected by --only or --from; select it too, or omit it")
+            problems.add(
+                f"the stage '{name}' is not selected by --only or --from",
+                where="--force",
+                hint="select it too, or omit it",
+            )
     problems.raise_if_any()
     if not _selected_stages(recipe, selection):
         only = ",".join(selection.only)
         raise DomainbertError(
-            f"--only: found '{only}'; expected at least one stage from '{selection.first}' on (--from)"
+            where="--only", found=f"'{only}'", expected=f"at least one stage from '{selection.first}' on (--from)"
         )
 
 

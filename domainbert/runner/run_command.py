@@ -48,7 +48,7 @@ Relative paths are relative to the current folder. "@name" is the folder of an e
 def perform(typed: ParsedArguments) -> int:
     """Run the recipe that the command line names, as `run_recipe`."""
     if len(typed.words) != 1 or typed.files:
-        raise DomainbertError("run: expected exactly one recipe, without -c: domainbert run recipe.yaml")
+        raise DomainbertError("expected exactly one recipe, without -c: domainbert run recipe.yaml", where="run")
     return run_recipe(Path(typed.words[0]), typed, "run")
 
 
@@ -71,7 +71,9 @@ def run_recipe(path: Path, typed: ParsedArguments, command: str) -> int:
     for name in ("force", "verify"):
         if name in flags and launched_world_size() > 1:
             raise DomainbertError(
-                f"--{name}: cannot be used in a launch of several processes; run this command without torchrun or srun"
+                "cannot be used in a launch of several processes",
+                where=f"--{name}",
+                hint="run this command without torchrun or srun",
             )
     if process_rank() > 0:
         if "dry_run" not in flags:
@@ -103,5 +105,5 @@ def _names_of_option(flags: Mapping[str, str | None], option: str) -> tuple[str,
     text = flags.get(option)
     names = tuple(name for name in (text or "").split(",") if name)
     if text is not None and not names:  # such as an unset shell variable
-        raise DomainbertError(f"--{option}: found '{text}'; expected names of stages: NAME,NAME")
+        raise DomainbertError(where=f"--{option}", found=f"'{text}'", expected="names of stages: NAME,NAME")
     return names

@@ -79,14 +79,16 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
     """
     cls = _class_at(stage, key)
     if cls is None:
-        raise DomainbertError(f"--{key}.help: no settings below the key '{key}'; see domainbert {stage.name} --help")
+        raise DomainbertError(
+            f"no settings below the key '{key}'", where=f"--{key}.help", hint=f"see domainbert {stage.name} --help"
+        )
     if is_choice(cls):
         choices = choices_of(cls)
         if name is None:
             return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
         cls = find_choice(cls, name)
         if cls is None:
-            raise DomainbertError(f"--{key}.help: no choice '{name}'; {suggest_name(name, list(choices))}")
+            raise DomainbertError(f"no choice '{name}'", where=f"--{key}.help", hint=suggest_name(name, list(choices)))
     parser = ArgumentParser(usage=f"settings of {class_path(cls)}", add_help=False)
     add_fields(parser, cls, f"{key}.", _default_at(stage, key))
     return format_help(parser)
@@ -123,10 +125,12 @@ def show_examples(stage: Stage, typed: ParsedArguments) -> str:
         DomainbertError: lists all problems of the settings and their input files, or the stage has no examples.
     """
     if stage.show is None:
-        raise DomainbertError(f"--show: the stage {stage.name} has no examples; use prepare, pretrain or finetune")
+        raise DomainbertError(
+            f"the stage {stage.name} has no examples", where="--show", hint="use prepare, pretrain or finetune"
+        )
     problems, count = Problems(stage.name), typed.flags["show"] or ""
     if not (count.isascii() and count.isdecimal() and 0 < int(count) <= _MAX_EXAMPLES):
-        problems.add(f"--show: found '{count}'; expected a number of examples from 1 to {_MAX_EXAMPLES:,}")
+        problems.add(where="--show", found=f"'{count}'", expected=f"a number of examples from 1 to {_MAX_EXAMPLES:,}")
     _, settings, tree = _read_stage_settings(stage, typed, problems, template=False)
     problems.raise_if_any()
     inputs = Inputs()
@@ -152,12 +156,12 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     problems = Problems(stage.name)
     out, settings, tree = _read_stage_settings(stage, typed, problems, template=False)
     if out is None:
-        problems.add("--out: missing; expected the folder to write")
+        problems.add("missing", where="--out", expected="the folder to write")
     elif starts_at_home(str(out)):
-        problems.add(f"--out: found '{out}'; {WHOLE_PATH}")
+        problems.add(where="--out", found=f"'{out}'", hint=WHOLE_PATH)
     resume = typed.flags.get("resume", "auto")
     if resume not in ("auto", "or-replace"):
-        problems.add(f"--resume: found '{resume}'; expected 'auto' or 'or-replace'")
+        problems.add(where="--resume", found=f"'{resume}'", expected="'auto' or 'or-replace'")
     problems.raise_if_any()
 
     folder, force = Path(str(out)), "force" in typed.flags
@@ -177,7 +181,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     earlier = record.stage if record is not None else stage_of_config(folder) or stage.name
     if earlier != stage.name and (state.reason != NOT_RESUMABLE or _has_failed(folder)):
         expected = f"expected a new folder, or one of the stage {stage.name}"
-        raise DomainbertError(f"{folder}: holds output of the stage {earlier}; {expected}")
+        raise DomainbertError(f"holds output of the stage {earlier}", file=folder, hint=expected)
     replace = force or (resume == "or-replace" and not state.resumable)
     if not replace and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)
@@ -206,13 +210,15 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
     out = job.out
     if state.changed:
         raise DomainbertError(
-            f"{out}: was interrupted, and its settings or inputs have changed ({state.changed}); undo the change to "
-            "resume, or use --force to start again"
+            f"was interrupted, and its settings or inputs have changed ({state.changed})",
+            where=out,
+            hint="undo the change to resume, or use --force to start again",
         )
     if state.damaged:
         raise DomainbertError(
-            f"{out}: was changed after the stage {job.stage.name} finished ({state.damaged}); restore the files, or "
-            "use --force to run the stage again"
+            f"was changed after the stage {job.stage.name} finished ({state.damaged})",
+            where=out,
+            hint="restore the files, or use --force to run the stage again",
         )
     if state.empty or (state.resumable and (may_remove or not state.removes_outputs)):
         return
@@ -221,7 +227,9 @@ def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
         return
     resume = "--resume auto to keep what still fits, " if state.resumable else ""
     raise DomainbertError(
-        f"{out}: holds output of an earlier run ({state.reason}); use another --out, {resume}or --force to replace it"
+        f"holds output of an earlier run ({state.reason})",
+        where=out,
+        hint=f"use another --out, {resume}or --force to replace it",
     )
 
 
@@ -232,9 +240,11 @@ def _read_stage_settings(
     tree = read_config([Path(file) for file in typed.files], typed.options)
     out: Node | None = tree.value.get("out")
     if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
-        problems.add(f"{out.where}: out: found {out.short_text()}; expected a folder as text, such as 'runs/first'")
+        problems.add(
+            where=f"{out.where}: out", found=out.short_text(), expected="a folder as text, such as 'runs/first'"
+        )
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
-        problems.add("--out: found ''; expected a folder")
+        problems.add(where="--out", found="''", expected="a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)
     out_in_file = None if out is None else out.value
     return typed.flags.get("out", out_in_file), settings, tree

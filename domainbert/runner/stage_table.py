@@ -81,7 +81,7 @@ class Stage:
 def load_stage(name: str) -> Stage:
     """Return a stage, whose module is imported; raise `DomainbertError` for an unknown name."""
     if name not in STAGES:
-        raise DomainbertError(f"no stage '{name}'; {suggest_name(name, list(STAGES))}")
+        raise DomainbertError(f"no stage '{name}'", hint=suggest_name(name, list(STAGES)))
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
     return Stage(

@@ -54,7 +54,7 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     ids, _ = tokenizer.template.frame(text_ids)
     longest = max_length if longest is None else min(longest, max_length)
     if len(ids) > longest:
-        raise DomainbertError(f"attention maps: the text has {len(ids):,} tokens; expected at most {longest:,}")
+        raise DomainbertError(f"attention maps: the text has {len(ids):,} tokens", expected=f"at most {longest:,}")
     device = encoder.input_embeddings.weight.device
     row = torch.from_numpy(ids).unsqueeze(0).to(device)  # (1, S)
     positions = torch.arange(len(ids), device=device).unsqueeze(0)

@@ -54,11 +54,13 @@ class FineTuned:
         positions = folder.config.max_length
         if max_length is not None and not _MIN_LENGTH <= max_length <= positions:
             raise DomainbertError(
-                f"max_length: found {max_length}; expected {_MIN_LENGTH} to {positions}, the positions of the model"
+                where="max_length",
+                found=max_length,
+                expected=f"{_MIN_LENGTH} to {positions}, the positions of the model",
             )
         if folder.onnx is not None and precision not in ("32-true", "auto"):
             raise DomainbertError(
-                f"precision: found {precision}; expected 32-true or auto: {folder.onnx} has a fixed precision"
+                where="precision", found=precision, expected=f"32-true or auto: {folder.onnx} has a fixed precision"
             )
         if folder.onnx is None:
             self.model, _, new_weights = load_model(folder, task.head)
@@ -67,7 +69,7 @@ class FineTuned:
             self.model = _model_without_weights(folder, task.head)
             has_head = folder.head == task.head
         if not has_head or not folder.labels:
-            raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
+            raise DomainbertError(NO_TASK_HEAD, file=folder.path)
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)
@@ -87,7 +89,9 @@ class FineTuned:
         """Raise `DomainbertError` if the model is exported or has 16 bits."""
         if self.exported is not None or self.dtype is not None:
             state = "exported for ONNX Runtime" if self.exported else "loaded with 16 bits"
-            raise DomainbertError(f"{self.file}: {state}; attention maps need load_predictor(MODEL_FOLDER, '32-true')")
+            raise DomainbertError(
+                state, file=self.file, hint="attention maps need load_predictor(MODEL_FOLDER, '32-true')"
+            )
 
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions; batches are not in order.
@@ -103,7 +107,7 @@ class FineTuned:
             if not logits.isfinite().all():
                 remedy = "train or export the model again" if self.dtype is None else "try precision: 32-true"
                 cause = f"the weights are damaged or too large: {remedy}"
-                raise DomainbertError(f"{self.file}: the logits of the model are NaN or infinite; {cause}")
+                raise DomainbertError("the logits of the model are NaN or infinite", file=self.file, hint=cause)
             yield batch, logits
 
 
@@ -164,7 +168,9 @@ def load_as(
     if not issubclass(task.predictor, cls):
         labels = ", ".join(folder.labels[:_MAX_LABELS])
         labels += ", ..." if len(folder.labels) > _MAX_LABELS else ""
-        raise DomainbertError(f"{folder.path}: is {task.predictor.kind} {labels}; load it with {task.predictor.loader}")
+        raise DomainbertError(
+            f"is {task.predictor.kind} {labels}", file=folder.path, hint=f"load it with {task.predictor.loader}"
+        )
     model = FineTuned(folder, task, precision, max_length)
     task.attach_head(model.model.head)
     return task.predictor(task, model)

@@ -98,10 +98,10 @@ def _row_items(
             # only tries it: predictions are written with all keys of the row
             json.dumps(row, ensure_ascii=False).encode()
         except DomainbertError as error:
-            problems.add(f"{path}:{number}: {error}")
+            problems.add(error.within(file=path, line=number))
         except UnicodeEncodeError:
-            problems.add(f"{path}:{number}: {HALF_SURROGATE}")
+            problems.add(HALF_SURROGATE, file=path, line=number)
         except RecursionError:
-            problems.add(f"{path}:{number}: the object is nested too deeply; expected fewer levels")
+            problems.add("the object is nested too deeply", file=path, line=number, expected="fewer levels")
         else:
             yield row, content

@@ -53,7 +53,7 @@ def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], type
     name = name.replace("-", "_") if name.replace("-", "_") in flags else name
     num_values = "optional" if name.endswith(".help") else flags.get(name)  # None: a setting, which has one value
     if num_values == "none" and equals:
-        raise DomainbertError(f"--{name}: found '{inline_value}'; expected no value")
+        raise DomainbertError(where=f"--{name}", found=f"'{inline_value}'", expected="no value")
     value: str | None = inline_value
     if not equals:
         no_value_follows = not remaining or remaining[0].startswith("--")
@@ -69,5 +69,5 @@ def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], type
 
 def _pop_value(option: str, remaining: list[str]) -> str:
     if not remaining or remaining[0].startswith("--"):
-        raise DomainbertError(f"{option}: expected a value after it")
+        raise DomainbertError("expected a value after it", where=option)
     return remaining.pop(0)

@@ -132,7 +132,7 @@ class _Reader:
 
     def wrong_type(self, node: Node, hint: Any, key: str) -> Any:
         """Add the problem that a value does not match its type, and return `WRONG`."""
-        return self.add_problem(node, key, f"found {node.short_text()}; expected {describe(hint)}")
+        return self.add_problem(node, key, found=node.short_text(), expected=describe(hint))
 
     def with_current_names(self, node: Node, cls: type, key_prefix: str) -> Node:
         """Return the node with the current names of renamed settings; warn of each old name. Add a problem if the old
@@ -142,7 +142,7 @@ class _Reader:
             if child is None:
                 continue
             if new in others.value:
-                self.add_problem(child, key_prefix + old, f"found next to {new}, its new name; expected only {new}")
+                self.add_problem(child, key_prefix + old, found=f"next to {new}, its new name", expected=f"only {new}")
                 node = others
             else:
                 text = f"renamed to {key_prefix}{new}; the old name will be removed in the next version"
@@ -165,7 +165,7 @@ class _Reader:
             if name in node.value:
                 values[name] = self.read_value(node.value[name], hints[name], key_prefix + name, default)
             elif default is dataclasses.MISSING and not self.template:
-                self.add_problem(node, key_prefix + name, f"missing; expected {describe(hints[name])}")
+                self.add_problem(node, key_prefix + name, "missing", expected=describe(hints[name]))
                 values[name] = WRONG
         any_wrong = any(value is WRONG for value in values.values())
         return None if any_wrong or set(node.value) - set(defaults) else values
@@ -221,7 +221,7 @@ class _Reader:
         elif isinstance(default, base):
             cls = type(default)
         else:
-            return self.add_problem(node, f"{key}.class_path", f"missing; {suggest_name('', [*choices_of(base)])}")
+            return self.add_problem(node, f"{key}.class_path", "missing", hint=suggest_name("", [*choices_of(base)]))
         if cls is WRONG:
             return WRONG
         if not isinstance(arguments.value, dict):
@@ -241,7 +241,7 @@ class _Reader:
             choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
             hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
             hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
-            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed; {hint}")
+            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", hint=hint)
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
@@ -303,7 +303,7 @@ class _Reader:
         elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
             if not is_group(item_hints[0]) and _parse(node, item_hints[0]) is WRONG:
                 expected = f"{describe(item_hints[0])}, or a list: [A, B]"
-                return self.add_problem(node, key, f"found {node.short_text()}; expected {expected}")
+                return self.add_problem(node, key, found=node.short_text(), expected=expected)
             nodes, keys = [node], [key]
         else:
             return self.wrong_type(node, hint, key)
@@ -316,7 +316,7 @@ class _Reader:
             return WRONG
         if len(nodes) != len(item_hints) or type_mismatches(items, hint):
             found = str(node.plain())[:_MAX_LIST_CHARACTERS]
-            return self.add_problem(node, key, f"found {found}; expected {describe(hint)}")
+            return self.add_problem(node, key, found=found, expected=describe(hint))
         return tuple(items) if list_type is tuple else items
 
     def read_mapping(self, node: Node, hint: Any, key: str) -> Any:
@@ -354,18 +354,18 @@ class _Reader:
             self.original_paths[str(path)] = str(value)
         if node.stage_finished and not path.exists():
             expected = "expected a file or folder that the stage has written"
-            return self.add_missing(node, key, f"{node.reference} does not exist, but its stage is done; {expected}")
+            return self.add_missing(node, key, f"{node.reference} does not exist, but its stage is done", hint=expected)
         if self.template or node.reference is not None:
             return path
         if stream := stream_kind(path):
             if key not in self.streams:
-                return self.add_problem(node, key, f"'{value}' is {stream}; expected a regular file or folder")
+                return self.add_problem(node, key, f"'{value}' is {stream}", expected="a regular file or folder")
             self.settings.streams.append(path)
             return path
         if not path.exists():
             hub_name = "" if on_hub is None else suggest_hub_name(value, on_hub.repo_type)
             expected = "a file" if key in self.streams else f"a file or folder{hub_name}"
-            return self.add_missing(node, key, f"'{value}' does not exist; expected {expected}")
+            return self.add_missing(node, key, f"'{value}' does not exist", expected=expected)
         self.settings.inputs.append(path)
         return path
 

@@ -74,7 +74,7 @@ def as_mapping(node: Node) -> Node:
         return _as_class_path(node)
     file = yaml_file(node)
     if file is None:
-        raise DomainbertError(f"{node.where}: file {Path(node.value)} does not exist; expected a YAML file")
+        raise DomainbertError(f"file {Path(node.value)} does not exist", where=node.where, expected="a YAML file")
     return load_yaml(file)
 
 
@@ -155,7 +155,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     variables: dict[str, Node] = {}
     node = tree.value.get("vars", Node({}, tree.where))
     if not isinstance(node.value, dict):
-        problems.add(f"{node.where}: vars: found {node.short_text()}; expected a mapping such as {{data: law/raw}}")
+        problems.add(where=f"{node.where}: vars", found=node.short_text(), expected="a mapping such as {data: law/raw}")
         return {}
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
@@ -163,7 +163,7 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         text = typed if value.where.startswith("--") else environment.get(environment_name, typed)  # `--`: an option
         if text is None:
             expected = f"expected text here, or --vars.{name}, or the environment variable {environment_name}"
-            problems.add(f"{value.where}: vars.{name}: found {value.short_text()}; {expected}")
+            problems.add(where=f"{value.where}: vars.{name}", found=value.short_text(), hint=expected)
         variables[name] = replace(value, value=text or "")
 
     for _ in range(len(variables)):  # enough passes for a chain through all variables
@@ -171,7 +171,11 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         variables = substitute(replace(node, value=variables), values, problems, "vars").value
     for name, item in variables.items():
         if match := _VARIABLE.search(item.value):
-            problems.add(f"{item.where}: vars.{name}: leads to {match[0]}, which refers to itself; expected plain text")
+            problems.add(
+                f"leads to {match[0]}, which refers to itself",
+                where=f"{item.where}: vars.{name}",
+                expected="plain text",
+            )
     return {name: item.value for name, item in variables.items()}
 
 
@@ -201,7 +205,7 @@ def check_variables_read(
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in valid:
-            problems.add(f"--{key}: ${{{name}}} is not used; {suggest_name(name, sorted(valid))}")
+            problems.add(f"${{{name}}} is not used", where=f"--{key}", hint=suggest_name(name, sorted(valid)))
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key: str = "stages") -> Node:
@@ -220,15 +224,16 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
             size += len(node.value) + sum(len(variables.get(name, "")) for name in names)
         if size > _MAX_CHARACTERS:
             raise DomainbertError(
-                f"{node.where}: {key}: the variables make the texts {size:,} characters long by this line; "
-                f"expected at most {_MAX_CHARACTERS:,}"
+                f"the variables make the texts {size:,} characters long by this line",
+                where=f"{node.where}: {key}",
+                expected=f"at most {_MAX_CHARACTERS:,}",
             )
 
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:
                 hint = suggest_name(name, list(variables)) if variables else f"set --vars.{name}, or {name} under vars"
-                problems.add(f"{node.where}: ${{{name}}} is not defined in vars; {hint}")
+                problems.add(f"${{{name}}} is not defined in vars", where=node.where, hint=hint)
             return variables.get(name, "")
 
         return replace(node, value=_VARIABLE.sub(value_of, node.value))

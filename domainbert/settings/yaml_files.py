@@ -128,17 +128,19 @@ def load_yaml(path: Path) -> Node:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise DomainbertError(f"{path}: more than {MAX_BYTES:,} bytes; expected a far smaller configuration file")
+            raise DomainbertError(
+                f"more than {MAX_BYTES:,} bytes", file=path, expected="a far smaller configuration file"
+            )
         text = content.decode("utf-8-sig")
     except OSError as error:
-        raise DomainbertError(f"{path}: cannot be read ({error.strerror}); expected a YAML file") from error
+        raise DomainbertError(f"cannot be read ({error.strerror})", file=path, expected="a YAML file") from error
     except UnicodeDecodeError as error:
-        raise DomainbertError(f"{path}: byte {error.start} is not UTF-8; expected a YAML file in UTF-8") from error
+        raise DomainbertError(f"byte {error.start} is not UTF-8", file=path, expected="a YAML file in UTF-8") from error
     node = _parse(text, str(path), path.parent)
     if node is None:
         return Node({}, f"{path}:1", folder=path.parent)
     if not isinstance(node.value, dict):
-        raise DomainbertError(f"{node.where}: found {node.short_text()}; expected keys and values")
+        raise DomainbertError(where=node.where, found=node.short_text(), expected="keys and values")
     return node
 
 
@@ -173,15 +175,15 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
         return _Builder(loader, name, folder).build(root)
     except LimitError as error:
         line = "" if error.line is None or folder is None else f":{error.line}"
-        raise DomainbertError(f"{name}{line}: {error}") from error
+        raise DomainbertError(error, where=f"{name}{line}") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and folder is not None else ""
         is_tab = r"'\t'" in str(error.problem)
         hint = "indent with spaces, not tabs" if is_tab else "check the indentation, or put quotes around the value"
-        raise DomainbertError(f"{name}{line}: not valid YAML: {error.problem} ({hint})") from error
+        raise DomainbertError(f"not valid YAML: {error.problem} ({hint})", where=f"{name}{line}") from error
     except yaml.YAMLError as error:
-        raise DomainbertError(f"{name}: not valid YAML: {error}") from error
+        raise DomainbertError(f"not valid YAML: {error}", where=name) from error
 
 
 class _Builder:
@@ -193,7 +195,7 @@ class _Builder:
         where = self._where(node)
         if node.tag not in PLAIN_TAGS:
             expected = "text (in quotes), a number, true, false or null"
-            raise DomainbertError(f"{where}: not valid YAML here: the tag {node.tag}; expected {expected}")
+            raise DomainbertError(f"not valid YAML here: the tag {node.tag}", where=where, expected=expected)
         if isinstance(node, yaml.MappingNode):
             value: Any = self._mapping(node)
         elif isinstance(node, yaml.SequenceNode):
@@ -206,9 +208,11 @@ class _Builder:
         try:
             value = self.loader.construct_object(node)
         except (ValueError, LookupError) as error:  # an explicit tag with a wrong value: !!int abc, !!bool 5
-            raise DomainbertError(f"{self._where(node)}: not valid YAML: {error}") from error
+            raise DomainbertError(f"not valid YAML: {error}", where=self._where(node)) from error
         if isinstance(value, str) and (match := _NOT_TEXT.search(value)):
-            raise DomainbertError(f"{self._where(node)}: contains the character {match[0]!r}; expected text without it")
+            raise DomainbertError(
+                f"contains the character {match[0]!r}", where=self._where(node), expected="text without it"
+            )
         return value
 
     def _mapping(self, node: yaml.MappingNode) -> dict[str, Node]:
@@ -222,9 +226,11 @@ class _Builder:
             key = self._scalar(key_node) if is_plain else None
             where = self._where(key_node)
             if not isinstance(key, str):
-                raise DomainbertError(f"{where}: found a key that is not text; expected text: put the key in quotes")
+                raise DomainbertError(
+                    where=where, found="a key that is not text", expected="text: put the key in quotes"
+                )
             if key in children:
-                raise DomainbertError(f"{where}: duplicate key '{key}'; expected it once")
+                raise DomainbertError(f"duplicate key '{key}'", where=where, expected="it once")
             children[key] = replace(self.build(value_node), where=where)
         return {**merged, **children}
 
@@ -233,7 +239,9 @@ class _Builder:
         merged: dict[str, Node] = {}
         for part in node.value if isinstance(node, yaml.SequenceNode) else [node]:
             if not isinstance(part, yaml.MappingNode):
-                raise DomainbertError(f"{self._where(part)}: the value of '<<' is not a mapping; expected a mapping")
+                raise DomainbertError(
+                    "the value of '<<' is not a mapping", where=self._where(part), expected="a mapping"
+                )
             merged = {**self._mapping(part), **merged}
         return merged
 

@@ -86,9 +86,11 @@ class Check:
 
     def __post_init__(self) -> None:
         if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
-            raise DomainbertError("labelled: found no set and no corpus; expected at least labelled.train or corpus")
+            raise DomainbertError(
+                where="labelled", found="no set and no corpus", expected="at least labelled.train or corpus"
+            )
         if self.labelled is not None and self.task is None:
-            raise DomainbertError("task: missing; expected the task of the labelled sets, such as Ner")
+            raise DomainbertError("missing", where="task", expected="the task of the labelled sets, such as Ner")
         if self.ignore or self.thresholds:
             _check_rules(self)
 
@@ -106,13 +108,15 @@ def _check_rules(settings: Check) -> None:
                 raise DomainbertError(f"{key}: {problem}" + ("" if hint else f"; {suggest_name(name, list(rules))}"))
     for name, reason in settings.ignore.items():
         if not reason.strip():
-            raise DomainbertError(f"ignore: the rule '{name}' has no reason; expected ignore: {{{name}: your reason}}")
+            raise DomainbertError(
+                f"the rule '{name}' has no reason", where="ignore", expected=f"ignore: {{{name}: your reason}}"
+            )
     for name, value in settings.thresholds.items():
         if value < 0:
-            raise DomainbertError(f"thresholds: found {value:g} for the rule '{name}'; expected 0 or more")
+            raise DomainbertError(where="thresholds", found=f"{value:g} for the rule '{name}'", expected="0 or more")
         if rules[name].threshold is None:
             advice = f"remove it here; to switch the rule off, set ignore: {{{name}: your reason}}"
-            raise DomainbertError(f"thresholds: the rule '{name}' has no threshold; {advice}")
+            raise DomainbertError(f"the rule '{name}' has no threshold", where="thresholds", hint=advice)
 
 
 @stage

@@ -54,13 +54,13 @@ class DistillTask(TaskDistillationSettings, TransferDataSettings, LabelledTraini
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
-            raise DomainbertError(f"unlabelled: {reason}")
+            raise DomainbertError(reason, where="unlabelled")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         if self.cache is not None:
             check_home_expanded("cache", self.cache)
         if self.unlabelled is not None and self.task.reads_pairs:
-            raise DomainbertError("unlabelled: found single texts, but the task reads pairs; expected null")
+            raise DomainbertError(where="unlabelled", found="single texts, but the task reads pairs", expected="null")
 
 
 @stage

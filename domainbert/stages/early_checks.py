@@ -134,7 +134,7 @@ class StageArguments:
             if task == "":  # None, if the task is not known yet, is no problem
                 raise DomainbertError(f"'{path}' has {NO_TASK_HEAD}")
             if task is not None and expected is not None and task != expected:
-                raise DomainbertError(f"'{path}' is for {task}; expected a model for {expected}")
+                raise DomainbertError(f"'{path}' is for {task}", expected=f"a model for {expected}")
 
     def task_of_model(self, path: Path) -> str | None:
         """Return the task of a model, "" for a model without a task head, or None if the task is not known yet."""

@@ -57,13 +57,15 @@ class Evaluate:
     def __post_init__(self) -> None:
         problems = Problems("evaluate")
         if not self.models:
-            problems.add("models: empty; expected at least one model folder with a name, as in {small: runs/finetune}")
+            problems.add(
+                "empty", where="models", expected="at least one model folder with a name, as in {small: runs/finetune}"
+            )
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name) or redact(name) != name:
                 expected = "expected a folder name of letters, digits and ._+-, and no secret"
-                problems.add(f"models: found the name {name!r}; {expected}")
+                problems.add(where="models", found=f"the name {name!r}", hint=expected)
         if self.train is not None and not self.task.evaluation.uses_training_set:
-            problems.add(f"train: the scores of {self.task.name} do not use the training set; expected null")
+            problems.add(f"the scores of {self.task.name} do not use the training set", where="train", expected="null")
         problems.raise_if_any()
 
 
@@ -193,7 +195,9 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
         training = pending.get("task")
         if isinstance(training, TaskConfig) and training.reads_pairs != task.reads_pairs:
             found, step = ("pairs", "remove") if task.reads_pairs else ("single texts", "set")
-            raise DomainbertError(f"task: reads {found}, unlike models.{name}; {step} format.text_pair_key")
+            raise DomainbertError(
+                f"reads {found}, unlike models.{name}", where="task", hint=f"{step} format.text_pair_key"
+            )
         if isinstance(training, type(task)):
             _check_settings(name, vars(training), task)
         training_labels = pending.training_labels()
@@ -210,7 +214,7 @@ def _labels_of_model(arguments: StageArguments, name: str, path: Path) -> tuple[
 def _check_task_name(system: str, folder: Path, task_name: str | None, task: TaskConfig) -> None:
     if task_name != task.name:
         found = f"is for {task_name}" if task_name else "has no trained task head"
-        raise DomainbertError(f"models.{system}: '{folder}' {found}; expected a model for {task.name}")
+        raise DomainbertError(f"'{folder}' {found}", where=f"models.{system}", expected=f"a model for {task.name}")
 
 
 def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
@@ -222,8 +226,9 @@ def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) 
             continue  # not set by the user: the saved value of the model counts
         if setting in training and training[setting] != value:
             raise DomainbertError(
-                f"task.{setting}: found {value!r}, but models.{system} was trained with {training[setting]!r}; "
-                "expected the same value, because the scores depend on it"
+                where=f"task.{setting}",
+                found=f"{value!r}, but models.{system} was trained with {training[setting]!r}",
+                expected="the same value, because the scores depend on it",
             )
 
 
@@ -248,13 +253,16 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
         seeds = [seed for scores in by_metric for seed in scores]
         if missing := [seed for seed in seeds if not (folder / seed / "config.json").is_file()]:
             raise DomainbertError(
-                f"models.{name}: {folder / 'seeds.json'} lists {', '.join(missing)}, but these folders have no "
-                f"config.json; restore them, or run the stage that wrote {folder} again"
+                f"{folder / 'seeds.json'} lists {', '.join(missing)}, but these folders have no config.json",
+                where=f"models.{name}",
+                hint=f"restore them, or run the stage that wrote {folder} again",
             )
     seed_folders = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
     if not seed_folders:
         found = "is not a folder" if not folder.is_dir() else "has no config.json, and no seed-* with one"
-        raise DomainbertError(f"models.{name}: '{folder}' {found}; expected a model folder or the output of finetune")
+        raise DomainbertError(
+            f"'{folder}' {found}", where=f"models.{name}", expected="a model folder or the output of finetune"
+        )
     return {path.name: path for path in seed_folders}
 
 

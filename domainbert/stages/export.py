@@ -63,7 +63,9 @@ class Export:
 
     def __post_init__(self) -> None:
         if self.check is None and self.task is not None:
-            raise DomainbertError("task: only used with a labelled set in 'check'; set check, or remove task")
+            raise DomainbertError(
+                "only used with a labelled set in 'check'", where="task", hint="set check, or remove task"
+            )
 
 
 @stage
@@ -121,7 +123,7 @@ def _load_with_head(folder: ModelFolder) -> tuple[EncoderWithHead, ModelFolder]:
         model, folder, missing = load_model(folder, folder.head)
     if missing:
         names = ", ".join(missing)
-        raise DomainbertError(f"{folder.path}: the head has no weights for {names}; expected a trained model")
+        raise DomainbertError(f"the head has no weights for {names}", file=folder.path, expected="a trained model")
     return model.eval(), folder
 
 
@@ -144,12 +146,14 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"check: {folder.path} has {NO_TASK_HEAD}, or check: null")
+        raise DomainbertError(f"{folder.path} has {NO_TASK_HEAD}, or check: null", where="check")
     if task is not None and task.name != folder_name(kind):
-        raise DomainbertError(f"task: found {task.name}; expected {folder_name(kind)}, the task of {folder.path}")
+        raise DomainbertError(where="task", found=task.name, expected=f"{folder_name(kind)}, the task of {folder.path}")
     task = task or config_from_fields(kind, folder.fields)
     if task is None:
-        raise DomainbertError(f"task: missing; expected {folder_name(kind)}, with the format of the files in 'check'")
+        raise DomainbertError(
+            "missing", where="task", expected=f"{folder_name(kind)}, with the format of the files in 'check'"
+        )
     return read_test_set(task, settings.check, None, inputs.labelled)
 
 
@@ -206,9 +210,10 @@ def _compare_logits(
         gap = largest_difference(expected, (logits_by_item(exported.logits(examples, budget)) for budget in BUDGETS))
         if file == files[0] and not gap.tolerable:
             raise DomainbertError(
-                f"{file.name}: its logits differ from torch's by up to {gap.largest:.2g}; expected at most "
-                f"{TOLERANCE:g} of the largest logit, {gap.scale:.3g}; try other versions of torch, onnx and "
-                "onnxruntime"
+                f"its logits differ from torch's by up to {gap.largest:.2g}",
+                where=file.name,
+                expected=f"at most {TOLERANCE:g} of the largest logit, {gap.scale:.3g}",
+                hint="try other versions of torch, onnx and onnxruntime",
             )
         size = file.stat().st_size
         facts[file.name] = {"bytes": size, "max_logit_difference": gap.largest, "largest_logit": gap.scale}

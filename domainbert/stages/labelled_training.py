@@ -67,11 +67,15 @@ class LabelledTraining(LabelledDataSettings, LabelledModuleSettings, Training):
         _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
         if self.averaging is not None and self.is_sharded:
-            raise DomainbertError("averaging: found with trainer.strategy: fsdp; expected trainer.strategy: ddp")
+            raise DomainbertError(
+                where="averaging", found="with trainer.strategy: fsdp", expected="trainer.strategy: ddp"
+            )
         if self.averaging is not None and self.averaging.name == "last" and self.patience is not None:
             raise DomainbertError(
-                f"averaging.name: found 'last' with patience: {self.patience}; expected name: ema, or patience: null, "
-                "because a training that stops early does not reach its last steps"
+                where="averaging.name",
+                found=f"'last' with patience: {self.patience}",
+                expected="name: ema, or patience: null, because a training that stops early does not reach its "
+                "last steps",
             )
 
     @property

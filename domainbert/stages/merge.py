@@ -52,20 +52,24 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     for folder in settings.prepared:
         corpus = read_facts(folder)
         if "parts" not in corpus:
-            problems.add(f"{folder}: prepared without row_lengths; run prepare again with row_lengths")
+            problems.add("prepared without row_lengths", file=folder, hint="run prepare again with row_lengths")
             continue
         lengths = sorted(map(int, corpus["parts"][0]["splits"]["train"]["plans"]))
         if first_fingerprint is None:
             first_folder, first_fingerprint, first_lengths = folder, corpus["tokenizer_fingerprint"], lengths
         if corpus["tokenizer_fingerprint"] != first_fingerprint:
-            problems.add(f"{folder}: prepared with another tokenizer than {first_folder}; expected the same tokenizer")
+            problems.add(
+                f"prepared with another tokenizer than {first_folder}", file=folder, expected="the same tokenizer"
+            )
         if lengths != first_lengths:
-            problems.add(f"{folder}: found row_lengths {lengths}; expected {first_lengths}, as in {first_folder}")
+            problems.add(file=folder, found=f"row_lengths {lengths}", expected=f"{first_lengths}, as in {first_folder}")
         for part in corpus["parts"]:
             path = folder / part["folder"]
             earlier_path = part_paths.setdefault(path.resolve(), path)  # `path` itself if the part is new
             if earlier_path is not path:
-                problems.add(f"{path}: the same part as {earlier_path}; remove one of the folders from prepared")
+                problems.add(
+                    f"the same part as {earlier_path}", file=path, hint="remove one of the folders from prepared"
+                )
     problems.raise_if_any()
 
     tokenizer = load_tokenizer(settings.prepared[0] / TOKENIZER_FOLDER)

@@ -104,9 +104,9 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
             if not count:
                 raise
             kept = f"earlier predictions ({count:,}) are kept in {writer.path}"
-            raise TrainingFailed(f"{error}; {kept}") from error
+            raise TrainingFailed(error, hint=kept) from error
     if not count:
-        raise DomainbertError(f"{input}: nothing to predict; expected at least one text")
+        raise DomainbertError("nothing to predict", file=input, expected="at least one text")
     for (key, name), rows in sorted(writer.renamed.items()):
         print(f"texts with a key {key!r}, which is kept: {rows:,}; the prediction is under {name!r}")
     if blank:

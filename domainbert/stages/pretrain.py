@@ -61,9 +61,13 @@ class Pretrain(PretrainingSettings, CorpusTraining):
     def __post_init__(self) -> None:
         check_one_given(encoder=self.encoder, init_from=self.init_from)
         if self.static_embeddings and self.encoder is None:
-            raise DomainbertError("static_embeddings: found true next to init_from; expected static_embeddings: false")
+            raise DomainbertError(
+                where="static_embeddings", found="true next to init_from", expected="static_embeddings: false"
+            )
         if self.objective is not None and self.masking != MaskingConfig():
-            raise DomainbertError("masking: found next to objective; expected masking inside it (see --objective.help)")
+            raise DomainbertError(
+                where="masking", found="next to objective", expected="masking inside it (see --objective.help)"
+            )
         super().__post_init__()
         check_length(self.row_length, self.encoder)
 

@@ -65,7 +65,7 @@ def stage(function: Callable[..., Result]) -> Callable[..., Result]:
             arguments = keyword_signature.bind(*args, **kwargs).arguments
         out = arguments.pop("out")
         if not isinstance(out, (str, Path)) or not str(out).strip():
-            raise DomainbertError(f"out: found {out!r}; expected a folder")
+            raise DomainbertError(where="out", found=repr(out), expected="a folder")
         check_home_expanded("out", out)
         problems = Problems(function.__name__)
         settings = read_settings(function, to_node(arguments, function.__name__), problems)
@@ -98,7 +98,9 @@ def _as_keywords(function: Callable[..., Any], arguments: Mapping[str, Any]) -> 
     """Convert a call with `out` and a settings object to keywords, one for each field."""
     expected, settings = settings_class(function), arguments["settings"]
     if not isinstance(settings, expected):
-        raise DomainbertError(f"settings: found {settings!r:.80}; expected {expected.__name__}(...), or keywords")
+        raise DomainbertError(
+            where="settings", found=f"{settings!r:.80}", expected=f"{expected.__name__}(...), or keywords"
+        )
     return {"out": arguments["out"], **{name: getattr(settings, name) for name in defaults_of(expected)}}
 
 

@@ -137,8 +137,9 @@ def _old_vocabulary(path: Path, vocab_size: int) -> Vocabulary:
     old = load_vocabulary(path)
     if len(old.tokens) > vocab_size:
         raise DomainbertError(
-            f"{path}: the tokenizer has {len(old.tokens):,} entries, but vocab_size in config.json is only "
-            f"{vocab_size:,}; expected the tokenizer of this model"
+            f"the tokenizer has {len(old.tokens):,} entries, but vocab_size in config.json is only {vocab_size:,}",
+            file=path,
+            expected="the tokenizer of this model",
         )
     if len(old.tokens) < vocab_size:
         print(f"{path}: embeddings without a vocabulary entry: {vocab_size - len(old.tokens):,}, which are left out")

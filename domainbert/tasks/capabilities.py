@@ -105,7 +105,9 @@ def require_distillation_targets(task: Task[Any, Any]) -> DistillationTargets[An
     """Return `task.distillation_targets`; raise `DomainbertError` if it is None."""
     if task.distillation_targets is None:
         raise DomainbertError(
-            f"losses: {type(task).__name__} has no `distillation_targets`; expected HardTargets or losses on layers"
+            f"{type(task).__name__} has no `distillation_targets`",
+            where="losses",
+            expected="HardTargets or losses on layers",
         )
     return task.distillation_targets
 

@@ -143,9 +143,11 @@ class TaskConfig(ABC):
     def _check_given_labels(self, labels: tuple[str, ...]) -> None:
         """Check `labels` and store them as a tuple."""
         if self.fixed_outputs:
-            raise DomainbertError(f"labels: found {format_names(labels)}; expected null, as the task has no labels")
+            raise DomainbertError(
+                where="labels", found=format_names(labels), expected="null, as the task has no labels"
+            )
         if not labels or len(set(labels)) < len(labels) or not all(isinstance(label, str) for label in labels):
-            raise DomainbertError(f"labels: found {labels!r:.80}; expected at least one name, each once")
+            raise DomainbertError(where="labels", found=f"{labels!r:.80}", expected="at least one name, each once")
         object.__setattr__(self, "labels", labels)
 
     @property
@@ -157,7 +159,7 @@ class TaskConfig(ABC):
         """Return the validation metric with this key, or the loss; raise `DomainbertError` for an unknown key."""
         metrics = {metric.key: metric for metric in (self.headline, *self.further, LOSS)}
         if key not in metrics:
-            raise DomainbertError(f"select_by: found {key!r}; expected one of {', '.join(metrics)}")
+            raise DomainbertError(where="select_by", found=repr(key), expected=f"one of {', '.join(metrics)}")
         return metrics[key]
 
     @property
@@ -228,7 +230,7 @@ class TextTaskConfig(TaskConfig):
         if self.mean_over is None or self.mean_over in self.slice_keys:
             return
         expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}; add it there"
-        raise DomainbertError(f"mean_over: found {self.mean_over!r}; {expected}")
+        raise DomainbertError(where="mean_over", found=repr(self.mean_over), hint=expected)
 
     @property
     @abstractmethod
@@ -270,6 +272,8 @@ def folder_name(kind: type) -> str:
     name = package.rpartition(".")[2]
     if not name:
         raise DomainbertError(
-            f"{kind.__module__}.{kind.__name__}: found outside a package; expected it in TASK/config.py with task.py"
+            where=f"{kind.__module__}.{kind.__name__}",
+            found="outside a package",
+            expected="it in TASK/config.py with task.py",
         )
     return name

@@ -24,15 +24,17 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
         return
     if not isinstance(data, LabelledData):
         found, expected = f"{type(data).__name__} with {type(module).__name__}", "expected LabelledData"
-        raise DomainbertError(f"trainer.{TrainerFn(stage).value}: found {found}; {expected}")
+        raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, hint=expected)
     assert module.task.config is not None
     _check_same_settings(data.config, module.task.config, type(module).__name__)
     if data.task.labels != module.task.labels:
         expected = f"expected {format_names(module.task.labels)}, as in the module"
-        raise DomainbertError(f"task: found the labels {format_names(data.task.labels)} in the data; {expected}")
+        raise DomainbertError(
+            where="task", found=f"the labels {format_names(data.task.labels)} in the data", hint=expected
+        )
     if data.tokenizer.fingerprint != module.tokenizer.fingerprint:  # of vocabulary and normalisation
         expected = "expected LabelledData(..., tokenizer=module.tokenizer)"
-        raise DomainbertError(f"tokenizer: the data has another vocabulary than the model; {expected}")
+        raise DomainbertError("the data has another vocabulary than the model", where="tokenizer", hint=expected)
     if stage in ("fit", "validate"):
         check_length(data.window, module.config)
 
@@ -45,4 +47,4 @@ def _check_same_settings(ours: TaskConfig, theirs: TaskConfig, module: str) -> N
         key, values = f"task.{different[0]}", [repr(getattr(task, different[0])) for task in (ours, theirs)]
     else:
         return
-    raise DomainbertError(f"{key}: found {values[0]} in the data and {values[1]} in {module}; expected the same")
+    raise DomainbertError(where=key, found=f"{values[0]} in the data and {values[1]} in {module}", expected="the same")

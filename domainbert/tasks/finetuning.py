@@ -281,7 +281,9 @@ class FineTuning(TrainedModule):
         """Restore the scores. Raise `DomainbertError` if labels or tokenizer of the checkpoint differ."""
         saved = checkpoint.get(_CHECKPOINT_KEY)
         if saved is None:
-            raise DomainbertError(f"ckpt_path: the file has no labels; expected a checkpoint of {type(self).__name__}")
+            raise DomainbertError(
+                "the file has no labels", where="ckpt_path", expected=f"a checkpoint of {type(self).__name__}"
+            )
         check_same_labels(saved["labels"], self.task.labels, "ckpt_path")
         super().on_load_checkpoint(checkpoint)
         self.scores, self.validation_name, self.has_new_head = dict(saved["scores"]), saved["validation"], False

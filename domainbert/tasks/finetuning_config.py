@@ -56,7 +56,9 @@ class FineTuningSettings(LabelledModuleSettings):
 
     def __post_init__(self) -> None:
         if self.init == "pretrained" and self.encoder is not None:
-            raise DomainbertError("encoder: found with init: pretrained; remove it, or set init: random")
+            raise DomainbertError(where="encoder", found="with init: pretrained", hint="remove it, or set init: random")
         if self.init == "random" and self.frozen_layers is not None:
-            raise DomainbertError("frozen_layers: found with init: random; remove it, or set init: pretrained")
+            raise DomainbertError(
+                where="frozen_layers", found="with init: random", hint="remove it, or set init: pretrained"
+            )
         check_length(self.max_length, self.encoder)

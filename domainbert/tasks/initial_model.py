@@ -137,7 +137,7 @@ def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any
     if folder is None or task_kind(folder.head, folder.fields) is not type(config):
         where = "" if folder is None else f", and {folder.path} has no head for {config.name}"
         expected = f"expected {name}(labels=[...]), or the task of LabelledData(..., train=...)"
-        raise DomainbertError(f"task: found {name}() without labels{where}; {expected}")
+        raise DomainbertError(where="task", found=f"{name}() without labels{where}", hint=expected)
     return task_from_labels(config, config.known_labels(folder.labels))
 
 
@@ -154,4 +154,4 @@ def _trained_fields(task: Task[Any, Any], folder: ModelFolder, new_weights: Sequ
 def check_same_labels(labels: Sequence[str], expected: Sequence[str], source: str) -> None:
     """Raise `DomainbertError` if the labels of a checkpoint, named `source`, are not the expected ones, in order."""
     if list(labels) != list(expected):
-        raise DomainbertError(f"{source}: found {format_names(labels)}; expected {format_names(expected)}")
+        raise DomainbertError(where=source, found=format_names(labels), expected=format_names(expected))

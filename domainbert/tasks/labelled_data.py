@@ -118,14 +118,16 @@ class LabelledData(TrainingData):
         if self.config.labels is None and not has_fixed_outputs(self.config):
             name = type(self.config).__name__
             expected = f"expected {name}(labels=[...]), the task of a module, or LabelledData(..., train=...)"
-            raise DomainbertError(f"task: found {name}() without labels and no train set; {expected}")
+            raise DomainbertError(where="task", found=f"{name}() without labels and no train set", hint=expected)
         return task_from_labels(self.config, self.config.labels or ())
 
     @cached_property
     def tokenizer(self) -> DomainTokenizer:
         """The tokenizer, with the tokens that the task adds. Raise `DomainbertError` if none is given."""
         if self._tokenizer is None:
-            raise DomainbertError("tokenizer: found none; expected LabelledData(..., tokenizer=module.tokenizer)")
+            raise DomainbertError(
+                where="tokenizer", found="none", expected="LabelledData(..., tokenizer=module.tokenizer)"
+            )
         tokenizer = self._tokenizer
         if not isinstance(tokenizer, DomainTokenizer):
             tokenizer = load_tokenizer(tokenizer)
@@ -137,7 +139,9 @@ class LabelledData(TrainingData):
         """Window length in tokens. Raise `DomainbertError` if neither the data nor the tokenizer has a length."""
         window = self.max_length or self.tokenizer.model_max_length
         if window is None:
-            raise DomainbertError("max_length: found none in the tokenizer; expected LabelledData(..., max_length=...)")
+            raise DomainbertError(
+                where="max_length", found="none in the tokenizer", expected="LabelledData(..., max_length=...)"
+            )
         return window
 
     def open(self, stage: str) -> None:
@@ -148,9 +152,13 @@ class LabelledData(TrainingData):
         """
         for name in _NEEDED_SETS[stage]:
             if self._sources[name] is None:
-                raise DomainbertError(f"trainer.{stage}: found no {name} set; expected LabelledData(..., {name}=...)")
+                raise DomainbertError(
+                    where=f"trainer.{stage}", found=f"no {name} set", expected=f"LabelledData(..., {name}=...)"
+                )
         if stage == "predict" and self._sources["predict"] is None and self._sources["test"] is None:
-            raise DomainbertError("trainer.predict: found nothing to predict; expected LabelledData(..., predict=...)")
+            raise DomainbertError(
+                where="trainer.predict", found="nothing to predict", expected="LabelledData(..., predict=...)"
+            )
         known = self.config.known_labels(self.task.labels)
         self.config.check_labels(known)
         sets_of_stage = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
@@ -201,7 +209,9 @@ class LabelledData(TrainingData):
         if isinstance(source, Labelled):
             return source.contents
         if isinstance(source, list) and not source:
-            raise DomainbertError("predict: found LabelledData(predict=[]); expected texts, lists of words or rows")
+            raise DomainbertError(
+                where="predict", found="LabelledData(predict=[])", expected="texts, lists of words or rows"
+            )
         if not isinstance(source, list) or all(isinstance(item, (Path, LabelledFile)) for item in source):
             return read_labelled(self.config, source, name="predict").contents
         if all(isinstance(row, Mapping) for row in source):
@@ -267,6 +277,6 @@ class LabelledData(TrainingData):
         share = self._share
         if len(items) < share.world_size:
             found = f"fewer items ({len(items)}) than devices ({share.world_size})"
-            raise DomainbertError(f"{name}: {found}; use fewer devices")
+            raise DomainbertError(found, where=name, hint="use fewer devices")
         batches = ItemBatches(items, encode, self.tokenizer, self.batch_size, share, scoring)
         return self._batches(batches, batches.indices)

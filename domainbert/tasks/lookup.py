@@ -27,7 +27,9 @@ def prediction_writer(task: str, format: str) -> type[PredictionWriter]:
             writers |= import_sibling(config_class, "writers", "task").WRITERS
     if format not in writers:
         raise DomainbertError(
-            f"output_format: found {format[:80]!r}; expected {' or '.join(writers)}, as the model is for {task}"
+            where="output_format",
+            found=repr(format[:80]),
+            expected=f"{' or '.join(writers)}, as the model is for {task}",
         )
     return writers[format]
 
@@ -51,8 +53,9 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
         return next(matches, None)
     if not isinstance(name, str) or name not in tasks:
         raise DomainbertError(
-            f"{TASK_KEY}: found {str(name)[:80]!r}; expected one of {', '.join(sorted(tasks))} "
-            "(--allow-import PKG imports the package of your own task)"
+            where=TASK_KEY,
+            found=repr(str(name)[:80]),
+            expected=f"one of {', '.join(sorted(tasks))} (--allow-import PKG imports the package of your own task)",
         )
     return tasks[name]
 
@@ -81,8 +84,9 @@ def _tasks_by_name() -> dict[str, type[TaskConfig]]:
         other = tasks.get(name)
         if other is not None and other.__module__ != task.__module__:
             raise DomainbertError(
-                f"{other.__module__}: found the folder name {name!r}, which {task.__module__} also has; "
-                "rename one of the two folders: a model folder names its task by this name"
+                where=other.__module__,
+                found=f"the folder name {name!r}, which {task.__module__} also has",
+                hint="rename one of the two folders: a model folder names its task by this name",
             )
         tasks[name] = task
     return tasks

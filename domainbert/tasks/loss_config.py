@@ -24,7 +24,7 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
     unknown = sorted(set(weights) - set(labels))
     if unknown:
         expected = f"expected labels of the training set: {format_names(sorted(labels))}"
-        raise DomainbertError(f"{setting}: found {format_names(unknown)}; {expected}")
+        raise DomainbertError(where=setting, found=format_names(unknown), hint=expected)
 
 
 def resolve_weights(

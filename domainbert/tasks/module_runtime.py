@@ -76,4 +76,4 @@ def predictor_of(module: FineTuning, runtime: ModuleRuntime) -> Any:
 def check_finite(logits: Tensor) -> None:
     """Raise `DomainbertError` if logits are not finite."""
     if not logits.isfinite().all():
-        raise DomainbertError("the logits are NaN or infinite; train again with a lower optim.lr")
+        raise DomainbertError("the logits are NaN or infinite", hint="train again with a lower optim.lr")

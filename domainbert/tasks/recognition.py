@@ -31,8 +31,10 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
         problems.raise_if_any()
         names = [task_class.__name__ for task_class in task_classes]
         raise DomainbertError(
-            f"{sample.path}: does not look like a labelled file of {', '.join(names)}; expected a format of "
-            f"docs/reference/labelled-files.md (--text_key and --label_key set other keys){_first_row(sample)}"
+            f"does not look like a labelled file of {', '.join(names)}",
+            file=sample.path,
+            expected="a format of docs/reference/labelled-files.md (--text_key and --label_key set other "
+            f"keys){_first_row(sample)}",
         )
     matches.sort(key=lambda match: -match.specificity)
     best = matches[0]
@@ -40,7 +42,7 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     if len(matches) > 1 and matches[1].specificity == best.specificity:
         reasons = "; ".join(f"{name}: {match.reason}" for name, match in zip(names[:2], matches, strict=False))
         found = f"may be for {names[0]} or {names[1]} ({reasons})"
-        raise DomainbertError(f"{sample.path}: {found}; expected --task {names[0]} or --task {names[1]}")
+        raise DomainbertError(found, file=sample.path, expected=f"--task {names[0]} or --task {names[1]}")
     return DetectedTask(best.task, best.reason, best.specificity, tuple(names[1:]))
 
 
@@ -59,5 +61,5 @@ def _task_classes(name: str | None) -> list[type[TaskConfig]]:
     if name is None:
         return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)
     if (task_class := find_choice(TaskConfig, name)) is None:
-        raise DomainbertError(f"--task: no task {name!r}; {suggest_name(name, choices)}")
+        raise DomainbertError(f"no task {name!r}", where="--task", hint=suggest_name(name, choices))
     return [task_class]

@@ -79,7 +79,7 @@ class Scoring(ABC):
         num_items = len(self.test.items)
         if len(predictions) != num_items:
             found = f"found {len(predictions):,} predictions"
-            raise DomainbertError(f"{self.test.path}: {found}; expected one for each of {num_items:,} texts")
+            raise DomainbertError(found, file=self.test.path, expected=f"one for each of {num_items:,} texts")
         self.store(system, seed, predictor, predictions)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.write(path, predictions)

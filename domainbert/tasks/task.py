@@ -165,7 +165,9 @@ def build_scoring(config: TaskConfig, test: Labelled[Any], train: Labelled[Any] 
     """
     scoring = task_class(type(config)).scoring
     if scoring is None:
-        raise DomainbertError(f"task: {type(config).__name__}Task has no `scoring`; expected a class that defines it")
+        raise DomainbertError(
+            f"{type(config).__name__}Task has no `scoring`", where="task", expected="a class that defines it"
+        )
     return scoring(config, test, train)
 
 
@@ -213,7 +215,7 @@ def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any
     labels = config.labels or tuple(label_set(train.items))
     config.check_labels(labels)
     if not labels and not has_fixed_outputs(config):
-        raise DomainbertError(f"{train.path}: {config.no_labels}")
+        raise DomainbertError(config.no_labels, file=train.path)
     task = task_from_labels(config, labels)
     if config.labels is not None:
         check_set_known(train, config.labels)
@@ -284,5 +286,5 @@ def task_from_model_folder(folder: ModelFolder) -> Task[Any, Any]:
         if config_class := task_kind(folder.head, folder.fields):
             return task_from_fields(config_class, folder.labels, folder.fields)
     except DomainbertError as error:
-        raise DomainbertError(f"{folder.path / 'config.json'}: {error}") from error
-    raise DomainbertError(f"{folder.path}: {NO_TASK_HEAD}")
+        raise error.within(file=folder.path / "config.json") from error
+    raise DomainbertError(NO_TASK_HEAD, file=folder.path)

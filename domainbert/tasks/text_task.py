@@ -54,7 +54,9 @@ class TextInputs(Inputs["TextTask[Any, Any]"]):
         readable = self.kinds(task)
         if (_PAIRS if is_pair else _SINGLE) not in readable:
             found, expected = ("a second text", "none") if is_pair else ("no string", "the second text")
-            raise DomainbertError(f"{found} under {pair_key!r}; expected {expected}, as the model reads {readable[0]}")
+            raise DomainbertError(
+                f"{found} under {pair_key!r}", expected=f"{expected}, as the model reads {readable[0]}"
+            )
         return TextPair(first, str(second)) if is_pair else first
 
     @override

@@ -199,7 +199,7 @@ class TaggedScoring(Scoring):
         for sentence, (tags, _) in zip(sentences, tagged, strict=True):
             if len(sentence.words) != len(tags):
                 found = f"{self.test.path}:{sentence.line}: found {len(tags)} predicted tags"
-                raise DomainbertError(f"{found}; expected {len(sentence.words)}, one for each word")
+                raise DomainbertError(found, expected=f"{len(sentence.words)}, one for each word")
         return tagged
 
     @override

@@ -38,7 +38,7 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
             saved[word] = (len(ids) - 1) * words[word]
     if len(saved) < count:
         limit = f"{len(saved):,}, the number of words of the corpus that are cut into several pieces"
-        raise DomainbertError(f"extend: found {count:,}; expected at most {limit} (or more text)")
+        raise DomainbertError(where="extend", found=f"{count:,}", expected=f"at most {limit} (or more text)")
     return sorted(saved, key=lambda word: (-saved[word], word))[:count]
 
 
@@ -54,7 +54,7 @@ def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> Domain
     """
     entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + index for index, word in enumerate(words)}
     if existing := sorted(entries.keys() & set(tokenizer.tokens)):
-        raise DomainbertError(f"{existing[0]!r} is in the vocabulary already; expected only new words")
+        raise DomainbertError(f"{existing[0]!r} is in the vocabulary already", expected="only new words")
     state = json.loads(tokenizer.copy_backend().to_str())
     tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
     return _checked_extension(tokenizer, Tokenizer.from_str(json.dumps(state)))
@@ -90,8 +90,8 @@ def _checked_extension(tokenizer: DomainTokenizer, backend: Tokenizer) -> Domain
         if old_token != new_token:
             if not old_token:
                 raise DomainbertError(
-                    f"extend: the ids of the vocabulary have a gap at {token_id}; expected ids without gaps"
+                    f"the ids of the vocabulary have a gap at {token_id}", where="extend", expected="ids without gaps"
                 )
             found = f"the new vocabulary has {new_token!r} as id {token_id}"
-            raise DomainbertError(f"extend: {found}; expected {old_token!r}")
+            raise DomainbertError(found, where="extend", expected=repr(old_token))
     return DomainTokenizer(backend, tokenizer.special_tokens, tokenizer.model_max_length)

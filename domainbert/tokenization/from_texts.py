@@ -52,7 +52,9 @@ def train_tokenizer(
     elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:
         config = config_class()
     else:
-        raise DomainbertError(f"kind: found {kind!r}; {suggest_name(kind, list(choices_of(TokenizerKindConfig)))}")
+        raise DomainbertError(
+            where="kind", found=repr(kind), hint=suggest_name(kind, list(choices_of(TokenizerKindConfig)))
+        )
     vocabulary_kind = config.build()
     counter = texts if isinstance(texts, WordCounter) else _count_words(texts, sample_bytes)
     uncased = vocabulary_kind.lowercases if lowercase is None else lowercase
@@ -64,10 +66,12 @@ def train_tokenizer(
 
 def _count_words(texts: Iterable[str], sample_bytes: int) -> WordCounter:
     if isinstance(texts, str):
-        raise DomainbertError("texts: found a single string; expected an iterable of documents, such as a list")
+        raise DomainbertError(
+            where="texts", found="a single string", expected="an iterable of documents, such as a list"
+        )
     counter = WordCounter(sample_bytes)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DomainbertError(f"texts[{index}]: found {type(text).__name__}; expected a string")
+            raise DomainbertError(where=f"texts[{index}]", found=type(text).__name__, expected="a string")
         counter.add(text)
     return counter

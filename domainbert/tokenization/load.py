@@ -63,14 +63,14 @@ class DomainTokenizer:
         kind = kind_of(backend)
         if kind is None:
             found = f"the tokenizer is a {type(backend.model).__name__} model"
-            raise DomainbertError(f"{found}; expected {expected_kinds()}")
+            raise DomainbertError(found, expected=expected_kinds())
         special_tokens = kind.special_tokens_of(backend) if special_tokens is None else special_tokens
 
         vocab = backend.get_vocab(with_added_tokens=True)
         missing = [f"{token} ({role})" for role, token in special_tokens.items() if token not in vocab]
         if missing:
             raise DomainbertError(
-                f"the vocabulary has no {', '.join(missing)}; expected an entry for every special token"
+                f"the vocabulary has no {', '.join(missing)}", expected="an entry for every special token"
             )
         ids = {role: vocab[token] for role, token in special_tokens.items()}
 
@@ -218,7 +218,7 @@ def load_tokenizer(path: str | Path) -> DomainTokenizer:
     try:
         return DomainTokenizer(backend, special_tokens, length)
     except DomainbertError as error:
-        raise DomainbertError(f"{folder}: {error}") from error
+        raise error.within(file=folder) from error
 
 
 def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
@@ -233,7 +233,7 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DomainbertError(f"{folder}: no such folder; expected one with a tokenizer.json or a vocab.txt")
+        raise DomainbertError("no such folder", file=folder, expected="one with a tokenizer.json or a vocab.txt")
     check_regular(*folder.glob("*"))
     check_outputs_unchanged(folder, *TOKENIZER_FILES)
     paths = [folder / name for name in ("tokenizer_config.json", "special_tokens_map.json")]
@@ -261,7 +261,7 @@ def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[st
         if (backend := kind.read(folder, config, named)) is not None:
             return backend
     expected = "tokenizer.json, vocab.txt of a BERT, or vocab.json and merges.txt of a RoBERTa"
-    raise DomainbertError(f"{folder}: no tokenizer; expected {expected}")
+    raise DomainbertError("no tokenizer", file=folder, expected=expected)
 
 
 def _add_tokens(
@@ -286,13 +286,15 @@ def _add_tokens(
     try:
         tokens = {int(token_id): AddedToken(**fields) for token_id, fields in (listed or {}).items()}
     except (TypeError, ValueError, AttributeError) as error:
-        raise DomainbertError(f"{where}: cannot be read ({error}); expected ids and their tokens") from error
+        raise DomainbertError(f"cannot be read ({error})", where=where, expected="ids and their tokens") from error
     existing = {token.content for token in backend.get_added_tokens_decoder().values()}
     for token_id, token in sorted(tokens.items()):
         if token.content not in existing:
             backend.add_tokens([token])
         if (new_id := backend.token_to_id(token.content)) != token_id:
-            raise DomainbertError(f"{where}: {token.content!r} has id {token_id}, but the vocabulary gives it {new_id}")
+            raise DomainbertError(
+                f"{token.content!r} has id {token_id}, but the vocabulary gives it {new_id}", where=where
+            )
 
 
 def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str, str]:
@@ -304,7 +306,7 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
             found = f"{role} in tokenizer_config.json or special_tokens_map.json: found {str(value)[:80]}"
-            raise DomainbertError(f"{folder}: {found}; expected a string or an object with `content`")
+            raise DomainbertError(found, file=folder, expected="a string or an object with `content`")
         special_tokens[role] = token
     return special_tokens
 
@@ -315,4 +317,6 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
     except (KeyboardInterrupt, SystemExit):  # no errors of the file, but caught by the next line
         raise
     except BaseException as error:  # the Rust side raises a plain Exception, or a panic, which is not an Exception
-        raise DomainbertError(f"{path}: the package `tokenizers` cannot read it ({error}); copy it again") from error
+        raise DomainbertError(
+            f"the package `tokenizers` cannot read it ({error})", file=path, hint="copy it again"
+        ) from error

@@ -42,8 +42,10 @@ def special_roles(tokens: Sequence[str]) -> dict[str, str]:
     if sorted(roles) != sorted(TOKEN_NAMES) or tokens.count(OTHER_ENTRIES) > 1:
         expected = ", ".join(" or ".join(names) for names in TOKEN_NAMES.values())
         raise DomainbertError(
-            f"special_tokens: found {', '.join(tokens) or 'none'}; expected five tokens in the order of their ids: "
-            f"{expected}. One `{OTHER_ENTRIES}` may mark the place of all other entries (default: at the end)"
+            where="special_tokens",
+            found=", ".join(tokens) or "none",
+            expected=f"five tokens in the order of their ids: {expected}. One `{OTHER_ENTRIES}` may mark the "
+            "place of all other entries (default: at the end)",
         )
     return dict(zip(roles, (token for token in tokens if token != OTHER_ENTRIES), strict=True))
 
@@ -93,7 +95,7 @@ class Template:
             tokens = [part.token for part in parts]  # ids of special tokens are int
             if [token for token in tokens if isinstance(token, str)] != texts or tokens.index("A") != 1:
                 found = f"the tokenizer's post-processor turns {' and '.join(texts)} into {' '.join(map(str, tokens))}"
-                raise DomainbertError(f"{found}; expected one special token, then text A, and each text once")
+                raise DomainbertError(found, expected="one special token, then text A, and each text once")
 
     def num_special_tokens(self, pair: bool = False) -> int:
         """Return the number of special tokens added to a text or a pair of texts."""
@@ -110,7 +112,7 @@ class Template:
         if the tokenizer has no template for pairs."""
         if pair and not self.pair:
             raise DomainbertError(
-                "the tokenizer's post-processor has no template for pairs; expected another tokenizer"
+                "the tokenizer's post-processor has no template for pairs", expected="another tokenizer"
             )
         return self.pair if pair else self.single
 
@@ -143,7 +145,7 @@ class Template:
         missing = [n for n in sorted(self.special_ids) if not 0 <= n < len(tokens) or not tokens[n]]
         if missing:
             raise DomainbertError(
-                f"the post-processor adds id {missing[0]}; expected an id of the tokenizer's {len(tokens):,} entries"
+                f"the post-processor adds id {missing[0]}", expected=f"an id of the tokenizer's {len(tokens):,} entries"
             )
         names = {token_id: tokens[token_id] for token_id in sorted(self.special_ids)}
         state = {

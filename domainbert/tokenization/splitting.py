@@ -39,7 +39,7 @@ def check_splitting(value: object) -> WordSplitting:
     if not (is_marks or value in ("punctuation", "whitespace")):
         marks = f"an object with text under some of the keys {', '.join(PLACES)}"
         found = f"{SPLITTING_KEY}: found {value!r:.80}"
-        raise DomainbertError(f'{found}; expected "punctuation", "whitespace" or {marks}')
+        raise DomainbertError(found, expected=f'"punctuation", "whitespace" or {marks}')
     return value  # type: ignore[return-value]
 
 

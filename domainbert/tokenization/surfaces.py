@@ -98,7 +98,7 @@ def _pieces_of_marked_bpe(backend: Tokenizer, ids: Mapping[str, int]) -> Pieces:
     if isinstance(backend.model, BPE) and META_SPACE in ids:
         return MarkedPieces(backend)
     model = type(backend.model).__name__
-    raise DomainbertError(f"the tokenizer is a {model} model; expected {expected_kinds('BPE with ▁ before words')}")
+    raise DomainbertError(f"the tokenizer is a {model} model", expected=expected_kinds("BPE with ▁ before words"))
 
 
 def load_vocabulary(folder: Path) -> Vocabulary:
@@ -111,7 +111,7 @@ def load_vocabulary(folder: Path) -> Vocabulary:
     try:
         return Vocabulary(backend, special_tokens)
     except DomainbertError as error:
-        raise DomainbertError(f"{folder}: {error}") from error
+        raise error.within(file=folder) from error
 
 
 def vocabulary_of(tokenizer: DomainTokenizer) -> Vocabulary:

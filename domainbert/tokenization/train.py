@@ -100,11 +100,12 @@ class VocabularySize:
 
     def __post_init__(self) -> None:
         if not self.words.counts:
-            raise DomainbertError("the corpus has no words; expected text to train a vocabulary on")
+            raise DomainbertError("the corpus has no words", expected="text to train a vocabulary on")
         if self.num_seeds > self.size:
             raise DomainbertError(
-                f"{self._description} is too small: the special tokens and the {len(self.words.alphabet):,} characters "
-                f"of the corpus need {self.num_seeds:,} pieces; expected at least {round_vocab_size(self.num_seeds):,}"
+                f"{self._description} is too small: the special tokens and the "
+                f"{len(self.words.alphabet):,} characters of the corpus need {self.num_seeds:,} pieces",
+                expected=f"at least {round_vocab_size(self.num_seeds):,}",
             )
 
     @property
@@ -119,8 +120,9 @@ class VocabularySize:
         possible = num_entries // SIZE_MULTIPLE * SIZE_MULTIPLE
         advice = f"a vocab_size of at most {possible:,}, or more text" if possible >= self.num_seeds else "more text"
         raise DomainbertError(
-            f"the corpus is too small for {self._description}: with min_frequency {self.min_frequency} it supports "
-            f"{num_entries:,} pieces; expected {advice}"
+            f"the corpus is too small for {self._description}: with min_frequency "
+            f"{self.min_frequency} it supports {num_entries:,} pieces",
+            expected=advice,
         )
 
     @property

@@ -211,10 +211,12 @@ def check_size(folder: Path, backend: Tokenizer) -> None:
     """Raise `DomainbertError` for ids far beyond the number of entries, or a normalizer that multiplies texts."""
     ids, normalizer = backend.get_vocab(with_added_tokens=True).values(), backend.normalizer
     if (highest := max(ids, default=0)) > len(ids) + _MAX_UNUSED_IDS:
-        raise DomainbertError(f"{folder}: found the id {highest:,}; expected ids up to about {len(ids):,}, the entries")
+        raise DomainbertError(
+            file=folder, found=f"the id {highest:,}", expected=f"ids up to about {len(ids):,}, the entries"
+        )
     if normalizer and (growth := _growth(json.loads(normalizer.__getstate__()))) > _MAX_GROWTH:
         found = f"found a normalizer that may write {growth:,} characters for one"
-        raise DomainbertError(f"{folder}: {found}; expected at most {_MAX_GROWTH:,}")
+        raise DomainbertError(found, file=folder, expected=f"at most {_MAX_GROWTH:,}")
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:

@@ -213,7 +213,9 @@ class KeepBest(StatefulCallback):
         """
         if self.monitor not in trainer.callback_metrics:
             names = ", ".join(name for name in trainer.callback_metrics if name.startswith("validation/"))
-            raise DomainbertError(f"{self.monitor}: not logged by the validation; expected one of {names or '(none)'}")
+            raise DomainbertError(
+                "not logged by the validation", where=self.monitor, expected=f"one of {names or '(none)'}"
+            )
         value = float(trainer.callback_metrics[self.monitor])
         if self.headline.is_better(value, self.best):
             self.best, self.best_step, self.since_best = value, trainer.global_step, 0

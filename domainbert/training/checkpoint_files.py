@@ -73,7 +73,9 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
         raise DomainbertError(
-            f"{target}: the checkpoint could not be written ({error}); it needs {num_bytes:,} bytes, {free:,} are free"
+            f"the checkpoint could not be written ({error})",
+            file=target,
+            hint=f"it needs {num_bytes:,} bytes, {free:,} are free",
         ) from error
     _delete_old_checkpoints(folder)
 
@@ -100,7 +102,9 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None], deletes: bool =
         damages[path] = damage
     if damages:
         reasons = "; ".join(f"{path.name}: {damage}" for path, damage in damages.items())
-        raise DomainbertError(f"{folder}: all checkpoints are damaged ({reasons}); delete this folder to start again")
+        raise DomainbertError(
+            f"all checkpoints are damaged ({reasons})", file=folder, hint="delete this folder to start again"
+        )
     return None
 
 
@@ -120,8 +124,10 @@ def check_same_training(out: Path, facts: Freshness) -> None:
     _, change = facts.read_if_current(folder / MADE_FROM)
     if change and any(folder.glob("step-*")):
         raise DomainbertError(
-            f"{folder}: holds checkpoints of another training ({change}); expected the same settings, or another "
-            f"`out`; to start again in this `out`, delete {folder}"
+            f"holds checkpoints of another training ({change})",
+            file=folder,
+            expected="the same settings, or another `out`",
+            hint=f"to start again in this `out`, delete {folder}",
         )
     record_facts(out, facts)
 
@@ -159,7 +165,9 @@ def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None
     needed, free = num_checkpoints * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
-            f"{out}: the disk has {free:,} bytes free; expected at least {needed:,} for the checkpoints and the model"
+            f"the disk has {free:,} bytes free",
+            where=out,
+            expected=f"at least {needed:,} for the checkpoints and the model",
         )
 
 

@@ -67,7 +67,7 @@ class Checkpoints(Checkpoint):
         step = trainer.global_step
         if all_reduce_max(step) != -all_reduce_max(-step):
             found = "the processes found different checkpoints"
-            raise DomainbertError(f"{self.folder}: {found}; expected a folder that all nodes share")
+            raise DomainbertError(found, file=self.folder, expected="a folder that all nodes share")
         for logger in trainer.loggers:
             if isinstance(logger, MetricsFile):
                 logger.truncate_after(step)

@@ -112,7 +112,7 @@ class ScheduleConfig:
         warmup = self.warmup_fraction if self.warmup_steps is None else 0.0
         if self.name == "wsd" and warmup + self.decay_fraction > 1:
             found = f"{self.decay_fraction:g} with warmup_fraction: {warmup:g}"
-            raise DomainbertError(f"decay_fraction: found {found}; expected a sum of at most 1")
+            raise DomainbertError(where="decay_fraction", found=found, expected="a sum of at most 1")
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ _EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 def check_logger_installed(name: LoggerName) -> None:
     """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
-        raise DomainbertError(f"loggers: {needs_package(name, name)}")
+        raise DomainbertError(needs_package(name, name), where="loggers")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,9 @@ class Training:
         """Raise `DomainbertError` if `micro_batch_size` does not divide the batch size."""
         size = self.micro_batch_size
         if isinstance(size, int) and batch_size % size:
-            raise DomainbertError(f"micro_batch_size: found {size}; expected a divisor of batch_size, {batch_size}")
+            raise DomainbertError(
+                where="micro_batch_size", found=size, expected=f"a divisor of batch_size, {batch_size}"
+            )
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ class Budget:
         check_fields(self)
         count = sum(value is not None for value in (self.max_steps, self.max_tokens, self.max_epochs))
         if count != 1:
-            raise DomainbertError(f"found {count} of max_steps, max_tokens and max_epochs; expected exactly one")
+            raise DomainbertError(found=f"{count} of max_steps, max_tokens and max_epochs", expected="exactly one")
 
     def num_steps(self, num_rows: float, num_tokens: float, batch_size: int) -> int:
         """Return the number of optimiser steps of `batch_size` rows, at least 1.

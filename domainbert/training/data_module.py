@@ -93,8 +93,10 @@ class TrainingData(lightning.LightningDataModule):
         num_micro_batches = share.world_size * share.accumulation
         if self.batch_size % num_micro_batches:
             raise DomainbertError(
-                f"batch_size: found {self.batch_size}; expected a multiple of {num_micro_batches}, the number of "
-                f"devices ({share.world_size}) times accumulate_grad_batches ({share.accumulation})"
+                where="batch_size",
+                found=self.batch_size,
+                expected=f"a multiple of {num_micro_batches}, the number of devices ({share.world_size}) times "
+                f"accumulate_grad_batches ({share.accumulation})",
             )
 
         def length() -> int:  # callbacks may change the accumulation
@@ -113,7 +115,9 @@ class TrainingData(lightning.LightningDataModule):
         )
         # the last rank has the fewest items; all processes raise, so none waits for another
         if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
-            raise DomainbertError(f"validation: found fewer items than devices ({share.world_size}); use fewer devices")
+            raise DomainbertError(
+                where="validation", found=f"fewer items than devices ({share.world_size})", hint="use fewer devices"
+            )
         sets = zip(of_this_rank, of_first_rank, strict=True)
         return [self._batches(EqualLengthBatches(local, longest)) for local, longest in sets]
 

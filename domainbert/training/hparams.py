@@ -24,7 +24,7 @@ def read_argument(name: str, hint: Any, value: Any) -> Any:
     base = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
     if base is not None and not isinstance(value, base) and (value is not None or hint is base):
         choices = f": {', '.join(choices_of(base))}" if is_choice(base) else ""
-        raise DomainbertError(f"{name}: found {value!r:.80}; expected an instance of {base.__name__}{choices}")
+        raise DomainbertError(where=name, found=f"{value!r:.80}", expected=f"an instance of {base.__name__}{choices}")
     return value
 
 
@@ -81,7 +81,9 @@ def from_plain(hint: Any, value: Any) -> Any:
     hints, new_names = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
     fields = {new_names.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):
-        raise DomainbertError(f"{cls.__name__}: found the key {unknown[0]!r}; expected one of {', '.join(hints)}")
+        raise DomainbertError(
+            where=cls.__name__, found=f"the key {unknown[0]!r}", expected=f"one of {', '.join(hints)}"
+        )
     return cls(**{name: from_plain(hints[name], field) for name, field in fields.items()})
 
 
@@ -91,5 +93,7 @@ def _subclass(base: type, name: str) -> type:
     matches: list[type] = [cls for cls in concrete_subclasses(base) if name in (cls.__name__, class_path(cls))]
     if not matches:
         names = ", ".join(sorted(cls.__name__ for cls in concrete_subclasses(base)))
-        raise DomainbertError(f"class_path: found {name[:80]!r}; expected a subclass of {base.__name__}: {names}")
+        raise DomainbertError(
+            where="class_path", found=repr(name[:80]), expected=f"a subclass of {base.__name__}: {names}"
+        )
     return matches[0]

@@ -42,19 +42,19 @@ def check_phases(phases: Sequence[LengthPhase], subject: str) -> None:
     for number, phase in enumerate(earlier):
         if phase.until is None:
             expected = "a share of the steps, such as 0.9, after which the next phase begins"
-            problems.add(f"max_length[{number}].until: missing; expected {expected}")
+            problems.add("missing", where=f"max_length[{number}].until", expected=expected)
         if last.length % phase.length:
             expected = f"a divisor of the last length, {last.length}, so that all steps have equally many tokens"
-            problems.add(f"max_length[{number}].length: found {phase.length}; expected {expected}")
+            problems.add(where=f"max_length[{number}].length", found=phase.length, expected=expected)
     if last.until is not None:
         expected = "no `until` in the last phase, which lasts to the end of the training"
-        problems.add(f"max_length[{len(earlier)}].until: found {last.until}; expected {expected}")
+        problems.add(where=f"max_length[{len(earlier)}].until", found=last.until, expected=expected)
     expected = "expected more than in the previous phase"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
         if phase.length <= before.length:
-            problems.add(f"max_length[{number}].length: found {phase.length}; {expected}, {before.length}")
+            problems.add(where=f"max_length[{number}].length", found=phase.length, hint=f"{expected}, {before.length}")
         if phase.until is not None and before.until is not None and phase.until <= before.until:
-            problems.add(f"max_length[{number}].until: found {phase.until}; {expected}, {before.until}")
+            problems.add(where=f"max_length[{number}].until", found=phase.until, hint=f"{expected}, {before.until}")
     problems.raise_if_any()
 
 
@@ -76,7 +76,8 @@ def steps_of_phases(phases: Sequence[LengthPhase], num_steps: int) -> list[range
     for number, (phase, steps) in enumerate(zip(phases, ranges, strict=True)):
         if not steps:
             raise DomainbertError(
-                f"max_length[{number}]: found 0 steps (of {num_steps:,}) for rows of {phase.length} tokens; expected "
-                "values of `until` that differ more, or a longer `budget`"
+                where=f"max_length[{number}]",
+                found=f"0 steps (of {num_steps:,}) for rows of {phase.length} tokens",
+                expected="values of `until` that differ more, or a longer `budget`",
             )
     return ranges

@@ -48,8 +48,9 @@ class LargestMicroBatch(Callback):
         num_micro_batches = all_reduce_max(share // largest if largest else does_not_fit)
         if num_micro_batches == does_not_fit:
             raise DomainbertError(
-                "micro_batch_size: found auto, but a single row does not fit in memory; expected shorter rows "
-                "(max_length) or activation_checkpointing: true"
+                where="micro_batch_size",
+                found="auto, but a single row does not fit in memory",
+                expected="shorter rows (max_length) or activation_checkpointing: true",
             )
         before, trainer.accumulate_grad_batches = trainer.accumulate_grad_batches, num_micro_batches
         convert_loaded_progress(trainer, before)

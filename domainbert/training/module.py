@@ -80,11 +80,13 @@ class TrainedModule(lightning.LightningModule):
         self._all_parameters = []
         if self.trainer.precision not in _PRECISIONS:
             expected = ", ".join(_PRECISIONS)
-            raise DomainbertError(f"trainer.precision: found {self.trainer.precision}; expected one of {expected}")
+            raise DomainbertError(
+                where="trainer.precision", found=self.trainer.precision, expected=f"one of {expected}"
+            )
         strategy = self.trainer.strategy
         if not isinstance(strategy, (SingleDeviceStrategy, DDPStrategy, ModelParallelStrategy)):
             found = type(strategy).__name__
-            raise DomainbertError(f"trainer.strategy: found {found}; expected auto, ddp or fsdp (FullySharded())")
+            raise DomainbertError(where="trainer.strategy", found=found, expected="auto, ddp or fsdp (FullySharded())")
 
     @property
     def precision(self) -> Precision:
@@ -136,7 +138,9 @@ class TrainedModule(lightning.LightningModule):
         """Resume at the same optimizer step with any number of micro-batches per step. Raise `DomainbertError` if the
         checkpoint has another tokenizer than the built models."""
         if checkpoint.get(_FINGERPRINT_KEY) not in (None, self.tokenizer.fingerprint):
-            raise DomainbertError("ckpt_path: the tokenizer of the module has changed since the checkpoint was written")
+            raise DomainbertError(
+                "the tokenizer of the module has changed since the checkpoint was written", where="ckpt_path"
+            )
         if self._trainer is not None and "loops" in checkpoint:
             saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
             convert_progress(self.trainer, checkpoint["loops"], saved)
@@ -179,7 +183,7 @@ class TrainedModule(lightning.LightningModule):
         """
         algorithm = getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm)  # Lightning passes an enum
         if gradient_clip_val is not None and algorithm not in (None, "norm"):
-            raise DomainbertError(f"trainer.gradient_clip_algorithm: found {algorithm!r}; expected 'norm'")
+            raise DomainbertError(where="trainer.gradient_clip_algorithm", found=repr(algorithm), expected="'norm'")
         self._all_parameters = self._all_parameters or [*self.parameters()]
         max_norm = self.optim.max_grad_norm if gradient_clip_val is None else gradient_clip_val
         norm = clip_gradient(optimizer, self._all_parameters, max_norm)
@@ -255,8 +259,9 @@ def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:
     steps = trainer.estimated_stepping_batches
     if not math.isfinite(steps):
         raise DomainbertError(
-            "trainer.max_epochs: found -1 and no max_steps; expected max_epochs or max_steps, because the learning "
-            "rate depends on the number of steps"
+            where="trainer.max_epochs",
+            found="-1 and no max_steps",
+            expected="max_epochs or max_steps, because the learning rate depends on the number of steps",
         )
     # fast_dev_run may be shorter than the warm-up; limit_train_batches=0 or max_steps=0 trains nothing
     if getattr(trainer, "fast_dev_run", False) or steps < 1:

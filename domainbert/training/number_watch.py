@@ -105,9 +105,10 @@ class NumberWatch(StatefulCallback):
             self.file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
         distinct = ", ".join(dict.fromkeys(name for names_of_step in skipped.values() for name in names_of_step))
         raise TrainingFailed(
-            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} times in a row "
-            f"({distinct}); {self.file} lists the texts of these steps; try a lower optim.lr, more "
-            "schedule.warmup_steps or precision: 32-true"
+            f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} "
+            f"times in a row ({distinct})",
+            hint=f"{self.file} lists the texts of these steps; try a lower optim.lr, more "
+            "schedule.warmup_steps or precision: 32-true",
         )
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:

@@ -169,7 +169,9 @@ def warmup_steps(config: ScheduleConfig, num_steps: int) -> int:
     if steps >= num_steps:
         key = "warmup_fraction" if config.warmup_steps is None else "warmup_steps"
         raise DomainbertError(
-            f"schedule.{key}: found {steps:,} warm-up steps; expected fewer than the {num_steps:,} training steps"
+            where=f"schedule.{key}",
+            found=f"{steps:,} warm-up steps",
+            expected=f"fewer than the {num_steps:,} training steps",
         )
     return steps
 

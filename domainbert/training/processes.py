@@ -91,7 +91,7 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
             return prefix
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
-        f"rank {rank} of {size} processes has waited {seconds:,.0f} s for others; read their output, restart all"
+        f"rank {rank} of {size} processes has waited {seconds:,.0f} s for others", hint="read their output, restart all"
     )
 
 
@@ -124,8 +124,8 @@ def report_lost_rank() -> Iterator[None]:
             raise
         cause = _SOURCE_LOCATION.sub("", reason).partition(". ")[0][:_MAX_CHARACTERS]
         raise TrainingFailed(
-            f"another process of the training ended early ({cause}); its own messages give the reason; run the same "
-            "command again to resume from the last checkpoint"
+            f"another process of the training ended early ({cause})",
+            hint="its own messages give the reason; run the same command again to resume from the last checkpoint",
         ) from error
 
 

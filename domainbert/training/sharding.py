@@ -76,7 +76,9 @@ def shard_models(models: Sequence[EncoderWithHead], mesh: DeviceMesh) -> None:
     which cannot be sharded twice."""
     parameters = [parameter for model in models for parameter in (*model.parameters(), *model.shared_parameters)]
     if len(set(parameters)) < len(parameters):
-        raise DomainbertError("trainer.strategy: found fsdp; expected ddp, because the models share parameters")
+        raise DomainbertError(
+            where="trainer.strategy", found="fsdp", expected="ddp, because the models share parameters"
+        )
     for model in models:
         for block in dict.fromkeys(model.encoder.blocks()):  # a repeated block is sharded once
             fully_shard(block, mesh=mesh)

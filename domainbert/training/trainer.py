@@ -52,7 +52,9 @@ def build_trainer(
     automatic: list[lightning.Callback] = []  # callbacks that set the micro-batch size
     if micro_batch_size == "auto":
         if sharded:
-            raise DomainbertError("micro_batch_size: found auto with trainer.strategy: fsdp; expected a number of rows")
+            raise DomainbertError(
+                where="micro_batch_size", found="auto with trainer.strategy: fsdp", expected="a number of rows"
+            )
         micro_batch_size = None  # until the callback sets it
         automatic = [LargestMicroBatch(batch_size, validate_every)]
     silence_lightning()
@@ -79,7 +81,7 @@ def build_trainer(
             enable_autolog_hparams=False,
         )
     except (ValueError, TypeError, MisconfigurationException) as error:
-        raise DomainbertError(f"trainer: {error}") from error
+        raise DomainbertError(error, where="trainer") from error
     # Gradients are views of the communication buffers, which saves copies.
     set_ddp_option(trainer.strategy, "gradient_as_bucket_view", True)
     # Lightning counts micro-batches in both attributes; their number depends on the number of devices.
@@ -118,7 +120,7 @@ def _accumulation(batch_size: int, micro_batch_size: int | None, world_size: int
         product = f"the number of devices ({world_size})"
         product += f" times micro_batch_size ({micro_batch_size})" if micro_batch_size else ""
         multiple = (micro_batch_size or 1) * world_size
-        raise DomainbertError(f"batch_size: found {batch_size}; expected a multiple of {multiple}, {product}")
+        raise DomainbertError(where="batch_size", found=batch_size, expected=f"a multiple of {multiple}, {product}")
     return per_device // size
 
 

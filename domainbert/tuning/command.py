@@ -38,7 +38,7 @@ def perform(typed: ParsedArguments) -> int:
         TrainingStopped: a signal stopped the worker; the running trial is queued again.
     """
     if typed.words or not typed.files:
-        raise DomainbertError("tune: expected a YAML file after -c: domainbert tune -c FILE")
+        raise DomainbertError("expected a YAML file after -c: domainbert tune -c FILE", where="tune")
     search = limit_to_grid(read_search([Path(file) for file in typed.files], typed.options))
     warn_unfair_comparison(search)
 
@@ -86,4 +86,6 @@ def _add_resume_command(search: Search, typed: ParsedArguments) -> Iterator[None
     except TrainingStopped as stop:
         raise TrainingStopped(f"study '{search.config.study}': {stop}; to resume: {command}") from stop
     except StorageInternalError as error:
-        raise DomainbertError(f"storage: connection lost ({failure_reason(error)}); to resume: {command}") from error
+        raise DomainbertError(
+            f"connection lost ({failure_reason(error)})", where="storage", hint=f"to resume: {command}"
+        ) from error

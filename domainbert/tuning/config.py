@@ -52,17 +52,21 @@ class Parameter:
         if self.choices is not None:
             if self.low is not None or self.high is not None or self.step is not None or self.log:
                 raise DomainbertError(
-                    "choices: found together with low, high, step or log; remove choices, or the other keys"
+                    where="choices",
+                    found="together with low, high, step or log",
+                    hint="remove choices, or the other keys",
                 )
             has_duplicates = any(value in self.choices[:number] for number, value in enumerate(self.choices))
             if not self.choices or has_duplicates:
-                raise DomainbertError(f"choices: found {list(self.choices)}; expected one or more values, each once")
+                raise DomainbertError(
+                    where="choices", found=list(self.choices), expected="one or more values, each once"
+                )
         elif self.low is None or self.high is None:
-            raise DomainbertError("found neither choices nor both low and high; expected a range or choices")
+            raise DomainbertError(found="neither choices nor both low and high", expected="a range or choices")
         elif not self.low < self.high:
-            raise DomainbertError(f"high: found {self.high}; expected more than {self.low}, the value of low")
+            raise DomainbertError(where="high", found=self.high, expected=f"more than {self.low}, the value of low")
         elif self.log and (self.low <= 0 or self.step is not None):
-            raise DomainbertError(f"log: found low {self.low:g}; expected low above 0 and no step")
+            raise DomainbertError(where="log", found=f"low {self.low:g}", expected="low above 0 and no step")
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,15 @@ class StorageConfig:
         check_fields(self)
         if self.url is not None and redact(self.url) != self.url:
             raise DomainbertError(
-                "url: contains a password; move the password to PGPASSWORD or ~/.pgpass, or the whole URL to the "
-                "environment variable DOMAINBERT_STORAGE_URL"
+                "contains a password",
+                where="url",
+                hint="move the password to PGPASSWORD or ~/.pgpass, or the whole URL to the environment "
+                "variable DOMAINBERT_STORAGE_URL",
             )
         if not self.heartbeat < self.grace:
-            raise DomainbertError(f"grace: found {self.grace}; expected more than the heartbeat, {self.heartbeat}")
+            raise DomainbertError(
+                where="grace", found=self.grace, expected=f"more than the heartbeat, {self.heartbeat}"
+            )
 
 
 @dataclass(frozen=True)
@@ -163,7 +171,9 @@ class TuneConfig:
         check_fields(self)
         self._check_objectives()
         if not self.space:
-            raise DomainbertError("space: no settings; expected one or more, such as optim.lr: {low: 1e-5, high: 1e-3}")
+            raise DomainbertError(
+                "no settings", where="space", expected="one or more, such as optim.lr: {low: 1e-5, high: 1e-3}"
+            )
 
     def _check_objectives(self) -> None:
         prefixes = (VALIDATION, COST)
@@ -171,19 +181,26 @@ class TuneConfig:
         invalid = [name for name in self.objective if not name.startswith(prefixes) or name in prefixes]
         if invalid or len(set(self.objective)) != len(self.objective):
             raise DomainbertError(
-                f"objective: found {list(self.objective)}; expected names that begin with validation/ or cost/, "
-                "such as validation/f1, and each name only once"
+                where="objective",
+                found=list(self.objective),
+                expected="names that begin with validation/ or cost/, such as validation/f1, and each name only once",
             )
         cost_names = [COST + cost for cost in COSTS]
         for name in self.objective:
             if name.startswith(COST) and name not in cost_names:
-                raise DomainbertError(f"objective: {name!r} is not measured; {suggest_name(name, cost_names)}")
+                raise DomainbertError(
+                    f"{name!r} is not measured", where="objective", hint=suggest_name(name, cost_names)
+                )
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
-            raise DomainbertError("objective: has no validation metric; expected at least one, such as validation/f1")
+            raise DomainbertError(
+                "has no validation metric", where="objective", expected="at least one, such as validation/f1"
+            )
         num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
         if self.direction is not None and len(self.direction) != num_objectives:
             found = f"found {list(self.direction)}"
-            raise DomainbertError(f"direction: {found}; expected one for each objective, in total {num_objectives}")
+            raise DomainbertError(
+                found, where="direction", expected=f"one for each objective, in total {num_objectives}"
+            )
 
     @property
     def directions(self) -> tuple[Direction, ...]:

@@ -90,7 +90,9 @@ def check_folder(config: TuneConfig, out: Path) -> None:
         return
     existing = read_json(out / _SUMMARY, "the summary of a search").get("study", config.study)
     if existing != config.study:
-        raise DomainbertError(f"out: {out} holds the study '{existing}'; use another out for '{config.study}'")
+        raise DomainbertError(
+            f"{out} holds the study '{existing}'", where="out", hint=f"use another out for '{config.study}'"
+        )
 
 
 def write_results(study: Study, search: Search) -> dict[str, Any]:

@@ -90,9 +90,11 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
     out, config_tree = tree.value.get("out"), tree.without("out", "vars")
     settings = read_settings(TuneConfig, config_tree, problems)
     if out is None or not isinstance(out.value, str) or not out.value.strip():
-        problems.add(f"{(out or tree).where}: out: missing, or no text; expected a folder, such as 'runs/search'")
+        problems.add(
+            "missing, or no text", where=f"{(out or tree).where}: out", expected="a folder, such as 'runs/search'"
+        )
     elif starts_at_home(out.value):
-        problems.add(f"{out.where}: out: found {out.short_text()}; {WHOLE_PATH}")
+        problems.add(where=f"{out.where}: out", found=out.short_text(), hint=WHOLE_PATH)
     problems.raise_if_any()
     assert out is not None
     folder = Path(out.value)
@@ -104,13 +106,19 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
     location = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
-        raise DomainbertError(f"{location}: no stage '{config.stage}'; {suggest_name(config.stage, list(STAGES))}")
+        raise DomainbertError(
+            f"no stage '{config.stage}'", where=location, hint=suggest_name(config.stage, list(STAGES))
+        )
     stage = load_stage(config.stage)
     if "test" in defaults_of(stage.settings):
-        raise DomainbertError(f"{location}: {stage.name} reads the test set; use another stage, such as finetune")
+        raise DomainbertError(
+            f"{stage.name} reads the test set", where=location, hint="use another stage, such as finetune"
+        )
     base = tree.value["settings"]
     if "out" in base.value:
-        problems.add(f"{base.value['out'].where}: settings.out: remove this key; each trial has its own folder")
+        problems.add(
+            "remove this key", where=f"{base.value['out'].where}: settings.out", hint="each trial has its own folder"
+        )
     if config.k_folds and "train" in base.value:  # `validation` may be omitted: each fold replaces both sets
         base = replace(base, value={"validation": base.value["train"], **base.value})
     space = read_space(stage, base, config.space, tree.value["space"], problems)
@@ -131,8 +139,9 @@ def _with_objective(search: Search) -> Search:
         search = replace(search, config=config)
     if headline not in (None, LOSS) and LOSS.monitor in config.objective:
         raise DomainbertError(
-            f"objective: {config.stage} measures {LOSS.monitor} only with select_by: loss; add this to settings, or "
-            f"use the objective {headline.monitor}"
+            f"{config.stage} measures {LOSS.monitor} only with select_by: loss",
+            where="objective",
+            hint=f"add this to settings, or use the objective {headline.monitor}",
         )
     if config.direction is not None or headline is None:
         return search
@@ -171,21 +180,29 @@ def _check_stage(config: TuneConfig, settings: Settings, tree: Node) -> None:
     costs = [name for name in config.objective if name.startswith(COST)]
     if costs and config.stage != "finetune":
         raise DomainbertError(
-            f"{tree.at(['objective']).where}: objective: only finetune measures {costs[0]}; use validation/NAME"
+            f"only finetune measures {costs[0]}",
+            where=f"{tree.at(['objective']).where}: objective",
+            hint="use validation/NAME",
         )
     if config.prunes and "jsonl" not in settings.plain.get("loggers", ["jsonl"]):
         raise DomainbertError(
-            f"{tree.where}: pruner: {config.pruner} needs jsonl in settings.loggers; add it, or set pruner: none"
+            f"{config.pruner} needs jsonl in settings.loggers",
+            where=f"{tree.where}: pruner",
+            hint="add it, or set pruner: none",
         )
     if config.k_folds and config.stage != "finetune":  # the teachers of distill-task were trained on held-out folds
         raise DomainbertError(
-            f"{tree.at(['k_folds']).where}: k_folds: found with stage {config.stage}; remove it, or set stage: finetune"
+            where=f"{tree.at(['k_folds']).where}: k_folds",
+            found=f"with stage {config.stage}",
+            hint="remove it, or set stage: finetune",
         )
     for key in tree.value["space"].value:
         if config.k_folds and key.partition(".")[0] in _FOLD_SETTINGS:
             where = tree.at(["space", key]).where
             raise DomainbertError(
-                f"{where}: space.{key}: found together with k_folds, which sets {key}; remove one of these keys"
+                where=f"{where}: space.{key}",
+                found=f"together with k_folds, which sets {key}",
+                hint="remove one of these keys",
             )
 
 
@@ -195,12 +212,12 @@ def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: N
         for key, value in point.items():
             location = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
             if key not in dimensions:
-                problems.add(f"{location}: '{key}' is not in the space; {suggest_name(key, list(dimensions))}")
+                problems.add(f"'{key}' is not in the space", where=location, hint=suggest_name(key, list(dimensions)))
             elif (message := dimensions[key].problem_of(value)) is not None:
-                problems.add(f"{location}.{key}: {message}")
+                problems.add(message, where=f"{location}.{key}")
             elif (condition_key := dimensions[key].excluded_by(point)) is not None:
                 excluded = f"{condition_key} {point[condition_key]!r}, which space.{key}.when excludes"
-                problems.add(f"{location}.{key}: found together with {excluded}; remove {key} here")
+                problems.add(where=f"{location}.{key}", found=f"together with {excluded}", hint=f"remove {key} here")
 
 
 def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Problems) -> None:
@@ -210,16 +227,20 @@ def _check_sampler(config: TuneConfig, space: Space, where: str, problems: Probl
         location, parameter = f"{dimension.node.where}: space.{dimension.key}", dimension.parameter
         continuous = parameter.choices is None and not dimension.integer and parameter.step is None
         if config.sampler == "grid" and continuous:
-            problems.add(f"{location}: is a range without step; add step, or use another sampler than grid")
+            problems.add("is a range without step", where=location, hint="add step, or use another sampler than grid")
         if config.sampler == "cmaes" and parameter.choices is not None:
-            problems.add(f"{location}: has choices; use low and high, or another sampler than cmaes")
+            problems.add("has choices", where=location, hint="use low and high, or another sampler than cmaes")
     if config.sampler == "cmaes" and len(config.objective) > 1:
-        problems.add(f"{where}: sampler: cmaes supports only one objective; use another sampler, or one objective")
+        problems.add(
+            "cmaes supports only one objective", where=f"{where}: sampler", hint="use another sampler, or one objective"
+        )
     try:
         build_sampler(config, number=0)  # imports the packages of the sampler
     except ImportError as error:
         problems.add(
-            f"{where}: sampler: {config.sampler} needs a package ({error}); run pip install 'domainbert[tune]'"
+            f"{config.sampler} needs a package ({error})",
+            where=f"{where}: sampler",
+            hint="run pip install 'domainbert[tune]'",
         )
 
 
@@ -234,7 +255,9 @@ def _grid_size(space: Space) -> int:
             extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]
         points = extended_points
         if len(points) > 1_000_000:
-            raise DomainbertError("space: has more than a million points; use larger steps, or another sampler")
+            raise DomainbertError(
+                "has more than a million points", where="space", hint="use larger steps, or another sampler"
+            )
     return len(points)
 
 

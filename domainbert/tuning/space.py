@@ -211,7 +211,7 @@ def _with_integer(space: Space, point: Mapping[str, Node], dimension: Dimension,
     integer = any("an integer" in message for message in ignored_problems.messages)
     if integer and step is not None and not step.is_integer():
         location = f"{dimension.node.value['step'].where}: space.{dimension.key}.step"
-        problems.add(f"{location}: found {step}; expected an integer, because {dimension.key} is an integer")
+        problems.add(where=location, found=step, expected=f"an integer, because {dimension.key} is an integer")
     return replace(dimension, integer=integer)
 
 
@@ -220,7 +220,7 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
             for problem in _condition_problems(space, other, value):
-                problems.add(f"{nodes.value[key].where}: space.{key}.when.{other}: {problem}")
+                problems.add(problem, where=f"{nodes.value[key].where}: space.{key}.when.{other}")
     problems.raise_if_any()
     ordered: list[str] = []
     while len(ordered) < len(space):
@@ -228,7 +228,9 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
         if not ready:
             names = ", ".join(key for key in space if key not in ordered)
             raise DomainbertError(
-                f"{nodes.where}: space: the conditions 'when' of {names} form a cycle; remove 'when' from one of them"
+                f"the conditions 'when' of {names} form a cycle",
+                where=f"{nodes.where}: space",
+                hint="remove 'when' from one of them",
             )
         ordered.append(ready[0])  # one at a time: a key that precedes ready[1] may be ready next
     return ordered

@@ -92,8 +92,8 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
     changes = list(changed.values())
     if changes and not extend:
         raise DomainbertError(
-            f"study '{study.study_name}': was started with other settings or inputs ({format_examples(changes)}); "
-            "undo the change, or use --extend to resume with the new settings and keep the earlier trials"
+            f"study '{study.study_name}': was started with other settings or inputs ({format_examples(changes)})",
+            hint="undo the change, or use --extend to resume with the new settings and keep the earlier trials",
         )
     old, new = old_terms["objective"], new_terms["objective"]  # directions by name
     if old != new:
@@ -115,7 +115,8 @@ def _changes_of_fixed_fields(changes: Mapping[str, str], keys: Iterable[str]) ->
 
 def _incompatible(study: Study, reason: str) -> DomainbertError:
     return DomainbertError(
-        f"study '{study.study_name}': {reason}; undo the change, or start a new study (another out and study name)"
+        f"study '{study.study_name}': {reason}",
+        hint="undo the change, or start a new study (another out and study name)",
     )
 
 

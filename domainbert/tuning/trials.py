@@ -83,20 +83,22 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
             if isinstance(error, ImportError):
                 break
     name = STORAGE_URL_VARIABLE if environment.get(STORAGE_URL_VARIABLE) else "storage.url"
-    raise DomainbertError(f"storage: cannot open {redact(url.render_as_string())} ({failure}); check {name}")
+    raise DomainbertError(
+        f"cannot open {redact(url.render_as_string())} ({failure})", where="storage", hint=f"check {name}"
+    )
 
 
 def _read_url(text: str) -> sqlalchemy.URL:
     """Use the driver psycopg for PostgreSQL. Errors do not quote the URL, which may contain a password."""
     # sqlalchemy takes the text after the first @ for the host, which error messages would show
     if text.partition("://")[2].count("@") > 1:
-        raise DomainbertError("storage: the password in the URL contains '@'; write %40 in place of it")
+        raise DomainbertError("the password in the URL contains '@'", where="storage", hint="write %40 in place of it")
     url = None
     # raised below, outside `except`: these errors contain parts of the URL, and even `from None` keeps `__context__`
     with suppress(ArgumentError, ValueError):
         url = sqlalchemy.make_url(text.replace("postgres://", "postgresql://", 1))
     if url is None:
-        raise DomainbertError("storage: the URL is invalid; expected DIALECT://USER@HOST:PORT/DATABASE")
+        raise DomainbertError("the URL is invalid", where="storage", expected="DIALECT://USER@HOST:PORT/DATABASE")
     return url.set(drivername="postgresql+psycopg") if url.get_backend_name() == "postgresql" else url
 
 

@@ -177,7 +177,7 @@ class Worker:
         except NoSuchMetric as missing:
             hint = suggest_name(missing.name, missing.names) if missing.names else "it has no validation metrics"
             problem = f"the stage {self.config.stage} does not measure '{missing.name}'"
-            raise DomainbertError(f"objective: {problem}; {hint}") from missing
+            raise DomainbertError(problem, where="objective", hint=hint) from missing
         except UpdateFinishedTrialError:  # recorded in this round, or by a worker that considered this one dead
             running.process.kill()
             running.process.wait()

@@ -106,8 +106,9 @@ class MPNetFamily(Family[MPNetConfig]):
 def _check_padding(pad_id: int) -> None:
     if pad_id != PAD_ID:
         raise DomainbertError(
-            f"the tokenizer's padding has id {pad_id}; expected {PAD_ID}, which {MPNetConfig.model_type} needs in "
-            "transformers: use a tokenizer that vocab trained with kind: roberta or kind: xlm-roberta"
+            f"the tokenizer's padding has id {pad_id}",
+            expected=f"{PAD_ID}, which {MPNetConfig.model_type} needs in transformers: use a tokenizer that "
+            "vocab trained with kind: roberta or kind: xlm-roberta",
         )
 
 

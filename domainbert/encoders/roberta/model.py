@@ -37,8 +37,9 @@ class RobertaFamily(Family[RobertaConfig]):
         first, rows = vocabulary.pad_id + 1, config.max_position_embeddings
         if rows - first < config.max_length:
             raise DomainbertError(
-                f"the tokenizer's padding has id {vocabulary.pad_id}; expected an id of at most {config.pad_token_id}: "
-                f"a {config.model_type} encoder counts positions from this id on, and the last ones would be missing"
+                f"the tokenizer's padding has id {vocabulary.pad_id}",
+                expected=f"an id of at most {config.pad_token_id}: a {config.model_type} encoder counts "
+                "positions from this id on, and the last ones would be missing",
             )
         return super().encoder(config, vocabulary)
 
@@ -57,8 +58,9 @@ class RobertaFamily(Family[RobertaConfig]):
         shift = config.pad_token_id - pad_id
         if shift < 0:
             raise DomainbertError(
-                f"the new tokenizer's padding has id {pad_id}; expected an id of at most {config.pad_token_id}, as in "
-                "the model: with a higher id, the model would lose its last positions"
+                f"the new tokenizer's padding has id {pad_id}",
+                expected=f"an id of at most {config.pad_token_id}, as in the model: with a higher id, the model "
+                "would lose its last positions",
             )
         name = f"{self.prefix}embeddings.position_embeddings.weight"
         table = tensors[name]  # (positions, H)

@@ -72,7 +72,7 @@ def perform(typed: ParsedArguments) -> int:
     options = _read_options(typed)
     out = Path(options.get("out", "recipe.yaml"))
     if not out.name:
-        raise DomainbertError(f"--out: found {options['out']!r}; expected a file that ends in .yaml")
+        raise DomainbertError(where="--out", found=repr(options["out"]), expected="a file that ends in .yaml")
     check_home_expanded("--out", out)
     split_folder = out.with_name(f"{out.stem}-data")
     _check_out_path(out, split_folder, options, may_replace="force" in typed.flags)
@@ -107,23 +107,25 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
     unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
     if unknown:
         hint = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
-        raise DomainbertError(f"init: found '{unknown[0]}', which is not an option of init; {hint}")
+        raise DomainbertError(where="init", found=f"'{unknown[0]}', which is not an option of init", hint=hint)
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
         raise DomainbertError(
-            "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
+            "no --labelled", where="init", expected="a labelled file or folder (docs/reference/labelled-files.md)"
         )
     if "corpus" not in options and "model" not in options:
         raise DomainbertError(
-            "init: neither --corpus nor --model; expected --corpus with raw text to pretrain on, --model with a "
-            "general model, or both (docs/explanation/when-not-to-pretrain.md)"
+            "neither --corpus nor --model",
+            where="init",
+            expected="--corpus with raw text to pretrain on, --model with a general model, or both "
+            "(docs/explanation/when-not-to-pretrain.md)",
         )
     if "teacher" in options and "model" not in options:
         raise DomainbertError(
-            "--teacher: found without --model; add --model with the small model that the teacher trains"
+            where="--teacher", found="without --model", hint="add --model with the small model that the teacher trains"
         )
     if not options.get("run_folder", "runs").strip():
-        raise DomainbertError("--run_folder: found ''; expected the folder that the stages write to")
+        raise DomainbertError(where="--run_folder", found="''", expected="the folder that the stages write to")
     for name in _PATH_OPTIONS:
         _check_nameable(options.get(name, ""), f"--{name}: ")
     return options
@@ -132,8 +134,8 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
 def _check_nameable(path: str, option: str = "") -> None:
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
-            f"{option}found '{path}', which a recipe reads as a variable or a stage; expected a path without '${{' "
-            "that does not begin with '@'"
+            f"{option}found '{path}', which a recipe reads as a variable or a stage",
+            expected="a path without '${' that does not begin with '@'",
         )
     check_utf8(path)
 
@@ -144,8 +146,9 @@ def _check_single_model(model: str) -> None:
     folder = resolve_path(model)
     if (best := best_seed_folder(folder)) != folder:
         raise DomainbertError(
-            f"--model: found '{model}', which holds a fine-tuned model for each seed; expected a single model to "
-            f"pretrain further on --corpus, such as {best}"
+            where="--model",
+            found=f"'{model}', which holds a fine-tuned model for each seed",
+            expected=f"a single model to pretrain further on --corpus, such as {best}",
         )
 
 
@@ -153,32 +156,38 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
         reason = reason.partition("; ")[0]
-        raise DomainbertError(f"--corpus: cannot be used with --teacher, because {reason}; remove --corpus")
+        raise DomainbertError(
+            f"cannot be used with --teacher, because {reason}", where="--corpus", hint="remove --corpus"
+        )
     if task.distillation.shares_vocabulary:
         from domainbert.models.folder import open_model
 
         folders = [open_model(resolve_path(options[name])) for name in ("model", "teacher")]
         if len({folder.tokenizer().fingerprint for folder in folders}) > 1:
             raise DomainbertError(
-                f"--teacher: {options['teacher']} has another vocabulary than --model; use two models with the same "
-                f"vocabulary, because the task {type(task).__name__} compares their outputs token by token"
+                f"{options['teacher']} has another vocabulary than --model",
+                where="--teacher",
+                hint=f"use two models with the same vocabulary, because the task {type(task).__name__} "
+                "compares their outputs token by token",
             )
 
 
 def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], may_replace: bool) -> None:
     """`may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data."""
     if out.suffix not in (".yaml", ".yml"):
-        raise DomainbertError(f"--out: found '{out}'; expected a file that ends in .yaml")
+        raise DomainbertError(where="--out", found=f"'{out}'", expected="a file that ends in .yaml")
     for name in ("labelled", "corpus"):
         path = Path(options.get(name, "")).resolve()
         if name in options and split_folder.resolve() in (path, *path.parents):
             raise DomainbertError(
-                f"--out: found '{out}'; the split sets would be written to {split_folder}, which contains the data of "
-                f"--{name}; use another name"
+                where="--out",
+                found=f"'{out}'",
+                hint=f"the split sets would be written to {split_folder}, which contains the data of "
+                f"--{name}; use another name",
             )
     for path in (out, split_folder):
         if path.exists() and not may_replace:
-            raise DomainbertError(f"{path}: already exists; use another --out, or --force to replace it")
+            raise DomainbertError("already exists", file=path, hint="use another --out, or --force to replace it")
 
 
 def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict[str, Any]:

@@ -146,7 +146,9 @@ def find_splits(path: Path) -> Splits:
     """
     if not path.exists():
         raise DomainbertError(
-            f"--labelled: {path}: no such file or folder; expected labelled files (docs/reference/labelled-files.md)"
+            f"{path}: no such file or folder",
+            where="--labelled",
+            expected="labelled files (docs/reference/labelled-files.md)",
         )
     if not path.is_dir():
         check_regular(path)
@@ -159,7 +161,7 @@ def find_splits(path: Path) -> Splits:
     if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
         return Splits({"train": path})  # a folder in brat's format: each document of the set has its files
     if "train" not in files_by_split:
-        raise DomainbertError(f"--labelled: {path}: {_describe_missing(entries)}; {_EXPECTED}")
+        raise DomainbertError(f"{path}: {_describe_missing(entries)}", where="--labelled", hint=_EXPECTED)
     sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     if "test" not in sets and "validation" in sets:
         sets["test"] = sets.pop("validation")
@@ -184,8 +186,9 @@ def _combine_files(folder: Path, split: Split, files: list[Path]) -> Single:
         return LabelledFile(text=text_files[0], label=label_files[0])
     names = format_names(file.name for file in files)
     raise DomainbertError(
-        f"{folder}: found {names} for the {split} set; expected one file, or the texts in a file with 'text' in its "
-        "name and the labels in a file with 'label'"
+        file=folder,
+        found=f"{names} for the {split} set",
+        expected="one file, or the texts in a file with 'text' in its name and the labels in a file with 'label'",
     )
 
 

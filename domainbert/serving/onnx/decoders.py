@@ -76,14 +76,16 @@ class CrfDecoder(Decoder):
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if fields["labels"] != self.labels:
-                raise DomainbertError(f"{path}: labels differ from config.json; expected {', '.join(self.labels)}")
+                raise DomainbertError("labels differ from config.json", file=path, expected=", ".join(self.labels))
             for name in ("start", "transitions", "end"):
                 values = torch.tensor(fields[name], dtype=torch.float32)
                 if values.shape != (expected := getattr(crf, name).shape):
                     raise ValueError(f"{name} has shape {tuple(values.shape)}; expected {tuple(expected)}")
                 setattr(crf, name, nn.Parameter(values))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DomainbertError(f"{path}: not the CRF of an exported tagger ({error!r}); export again") from error
+            raise DomainbertError(
+                f"not the CRF of an exported tagger ({error!r})", file=path, hint="export again"
+            ) from error
         self.head.crf = crf
 
 
@@ -127,7 +129,9 @@ class BiaffineDecoder(Decoder):
             shape = tensors[name].shape if name in tensors else None
             if shape != expected:
                 problem = "is missing" if shape is None else f"has shape {tuple(shape)}"
-                raise DomainbertError(f"{path}: {name!r} {problem}; expected shape {tuple(expected)} as in config.json")
+                raise DomainbertError(
+                    f"{name!r} {problem}", file=path, expected=f"shape {tuple(expected)} as in config.json"
+                )
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 

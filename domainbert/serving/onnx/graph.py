@@ -63,7 +63,7 @@ def need_onnx() -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise DomainbertError(f"export: {needs_package(str(error.name), 'onnx')}") from error
+        raise DomainbertError(needs_package(str(error.name), "onnx"), where="export") from error
 
 
 def write_onnx(path: Path, model: EncoderWithHead) -> None:
@@ -77,7 +77,7 @@ def write_onnx(path: Path, model: EncoderWithHead) -> None:
     size = sum(parameter.numel() * 4 for parameter in model.parameters())
     if size > _MAX_BYTES:
         raise DomainbertError(
-            f"{path}: {size / 2**30:.1f} GiB of weights; expected less than 2 GiB, the limit of an ONNX file"
+            f"{size / 2**30:.1f} GiB of weights", file=path, expected="less than 2 GiB, the limit of an ONNX file"
         )
     plain = PlainModel(model).eval()
     names = plain.input_names

@@ -42,7 +42,7 @@ class OnnxModel:
         self.output: str = self.session.get_outputs()[0].name
         if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
             expected = "expected input_ids, and optionally attention_mask and token_type_ids"
-            raise DomainbertError(f"{file}: inputs are {', '.join(self.inputs)}; {expected}")
+            raise DomainbertError(f"inputs are {', '.join(self.inputs)}", file=file, hint=expected)
 
     def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
         """Return the output for B padded rows: (B, S, C), or (B, C) of a sequence head. Each of `INPUTS` is (B, S)."""
@@ -108,7 +108,7 @@ def _open_session(file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise DomainbertError(f"{file}: {needs_package('onnxruntime', 'onnx')}") from error
+        raise DomainbertError(needs_package("onnxruntime", "onnx"), file=file) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     options.log_severity_level = 3  # errors
@@ -119,4 +119,4 @@ def _open_session(file: Path) -> Any:
         return onnxruntime.InferenceSession(str(file), options, providers=providers)
     except Exception as error:  # the exceptions of onnxruntime have no common base class
         reason = " ".join(str(error).split())
-        raise DomainbertError(f"{file}: ONNX Runtime cannot open it ({reason})") from error
+        raise DomainbertError(f"ONNX Runtime cannot open it ({reason})", file=file) from error

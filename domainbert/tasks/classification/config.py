@@ -86,7 +86,7 @@ class Classification(TextTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.class_weights is not None and self.balanced_sampling:
-            raise DomainbertError("balanced_sampling: found with class_weights; expected only one of the two")
+            raise DomainbertError(where="balanced_sampling", found="with class_weights", expected="only one of the two")
 
     @override
     def check_labels(self, labels: Collection[str]) -> None:

@@ -34,7 +34,9 @@ class MultiLabelFormat(TextFormat):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.separator.strip():
-            raise DomainbertError(f"separator: found {self.separator!r}; expected visible characters, such as ';'")
+            raise DomainbertError(
+                where="separator", found=repr(self.separator), expected="visible characters, such as ';'"
+            )
 
 
 class MultiLabelDetector(FormatDetector["MultiLabel"]):
@@ -84,5 +86,7 @@ class MultiLabel(TextTaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if there are no training labels, or `pos_weight` names a label not among them."""
         if not labels:
-            raise DomainbertError(f"train: no text has a label; expected at least one under {self.format.label_key!r}")
+            raise DomainbertError(
+                "no text has a label", where="train", expected=f"at least one under {self.format.label_key!r}"
+            )
         check_weighted(self.pos_weight, labels, "pos_weight")

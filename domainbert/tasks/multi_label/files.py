@@ -79,7 +79,7 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     in_brackets = column.startswith("[") and column.endswith("]")
     if in_brackets and (len(parts) == 1 or "]" not in parts[0]):  # not labels with brackets, such as "[a], [b]"
         expected = f"expected labels without brackets, with {format.separator!r} between them, or a list such as"
-        raise DomainbertError(f"{format.label_key!r} is {shown(column)}; {expected} ['a', 'b']")
+        raise DomainbertError(f"{format.label_key!r} is {shown(column)}", hint=f"{expected} ['a', 'b']")
     return parts
 
 
@@ -98,7 +98,7 @@ def _name_labels(
     has_both_orders = [0, 1] in label_lists and [1, 0] in label_lists
     if names is None and has_both_orders and all(_are_indicators(values, 2) for values in label_lists):
         found = f"{reader.key!r} has two numbers, each 0 or 1, in every row"
-        source.problems.add(f"{source.file}: {found}; expected the names of the two labels in format.label_names")
+        source.problems.add(found, file=source.file, expected="the names of the two labels in format.label_names")
         source.problems.raise_if_any()
 
     def parse(row: tuple[TextFields, list[Any]], line: int) -> LabelledText:

@@ -94,7 +94,7 @@ class Ner(TaskConfig):
         """Raise `DomainbertError` if `format.types` names no entity type of the training set."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
             found = f"found {format_names(self.format.types)}, but no entity of the training set has such a type"
-            raise DomainbertError(f"format.types: {found}; expected a type that occurs, or null for all types")
+            raise DomainbertError(found, where="format.types", expected="a type that occurs, or null for all types")
 
     @override
     def as_teacher(self) -> Self:

@@ -91,7 +91,7 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
 def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Problems) -> NerFile:
     if not export.rows:
         problems.raise_if_any()
-        raise DomainbertError(f"{path}: no annotated texts; expected at least one in {export.layout}")
+        raise DomainbertError("no annotated texts", file=path, expected=f"at least one in {export.layout}")
     keys = _Keys(format.text_key, ENTITY_KEYS[0], is_text=True)
     if export.layout == "JSON":  # otherwise the tool's reader names the keys of the rows
         problems.raise_if_any()  # before the first row decides on the keys
@@ -141,7 +141,7 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
     if len(label_keys) > 1:
         found = " and ".join(map(repr, label_keys))
         raise DomainbertError(
-            f"{where}: found labels under {found}; expected one of them in format.tag_column or format.entity_key"
+            where=where, found=f"labels under {found}", expected="one of them in format.tag_column or format.entity_key"
         )
     if label_keys and label_keys != [tags]:
         return _Keys(format.text_key, label_keys[0], is_text=True)
@@ -221,12 +221,12 @@ def _parse_entity(text: str, value: Any, index: int) -> _Entity:
         value = dict(zip(("start", "end", "label"), value, strict=True))
     if not isinstance(value, dict):
         raise DomainbertError(
-            f"found {shown(value)}; expected an object with 'start', 'end' and 'label', or a list [start, end, label]"
+            found=shown(value), expected="an object with 'start', 'end' and 'label', or a list [start, end, label]"
         )
     # an entity may have both keys, if their values are equal
     entity_types = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
     entity_type = entity_types.pop() if len(entity_types) == 1 else None
     if not entity_type:
         found = " and ".join(f"{key!r} is {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "no type"
-        raise DomainbertError(f"{found}; expected the type of the entity as one string, under 'label' or 'type'")
+        raise DomainbertError(found, expected="the type of the entity as one string, under 'label' or 'type'")
     return _Entity(*read_char_span(text, value), entity_type, index)

@@ -131,7 +131,10 @@ class EntityScoring(TaggedScoring, CountedScoring):
             scored = sum(type_scores["support"] for type_scores in system["per_type"].values())
             if scored != self.num_gold:
                 raise DomainbertError(
-                    f"{self.test.path}: {scored:,} entities scored for {name!r}; expected {self.num_gold:,}; report it"
+                    f"{scored:,} entities scored for {name!r}",
+                    file=self.test.path,
+                    expected=f"{self.num_gold:,}",
+                    hint="report it",
                 )
             if name in self._repaired:  # `trainer.test` does not count them
                 system["repaired_tags"] = self._repaired[name]

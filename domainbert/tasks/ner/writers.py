@@ -77,7 +77,9 @@ class BratWriter(PredictionWriter):
         for number, entity in enumerate(result["entities"], 1):
             kind, text = entity["type"], entity["text"].replace("\n", " ").replace("\r", " ")
             if len(kind.split()) != 1:
-                raise DomainbertError(f"output_format: brat allows no space in the type {kind!r}; use jsonl")
+                raise DomainbertError(
+                    f"brat allows no space in the type {kind!r}", where="output_format", hint="use jsonl"
+                )
             lines.append(f"T{number}\t{kind} {entity['start']} {entity['end']}\t{text}\n")
         for suffix, content in ((".txt", row[self.text_key]), (".ann", "".join(lines))):
             (self.path / f"{self._count:07}{suffix}").write_bytes(content.encode())

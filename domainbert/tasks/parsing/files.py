@@ -115,7 +115,7 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
             without form or label, or with an invalid head; a sentence that is not a tree with one root; no sentence.
     """
     if isinstance(path, Rows):
-        raise DomainbertError(f"{path}: found rows; expected the path of a treebank in CoNLL-U or CoNLL-X")
+        raise DomainbertError(file=path, found="rows", expected="the path of a treebank in CoNLL-U or CoNLL-X")
     check_regular(path)
     problems = Problems(str(path))
     groups = split_blocks(path, read_lines(path), is_row=lambda line: bool(line[1].strip()))
@@ -129,12 +129,12 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
         words = [(line, text.split("\t")) for line, text in block if is_word(text)]
         block_problems = list(_row_problems(words)) or list(_tree_problems(words))  # trees only of valid rows
         for line, problem in block_problems:
-            problems.add(f"{path}:{line}: {problem}")
+            problems.add(problem, file=path, line=line)
         if words and not block_problems:
             sentences.append(_build_sentence(block, words, config.format, documents[index] if marked else index))
     problems.raise_if_any()
     if not sentences:
-        raise DomainbertError(f"{path}: no sentences; expected words with heads, in CoNLL-U or CoNLL-X")
+        raise DomainbertError("no sentences", file=path, expected="words with heads, in CoNLL-U or CoNLL-X")
     return Treebank(path, sentences, "conll", marked)
 
 

@@ -99,7 +99,8 @@ class QuestionAnswering(TaskConfig):
     def check_window(self, max_length: int) -> None:
         if max_length <= self.max_question_length + _NUM_SPECIAL:
             raise DomainbertError(
-                f"max_length: found {max_length}, which leaves no room for the context after a question of "
-                f"max_question_length {self.max_question_length}; expected more than "
-                f"{self.max_question_length + _NUM_SPECIAL}, or a smaller max_question_length"
+                where="max_length",
+                found=f"{max_length}, which leaves no room for the context after a question of "
+                f"max_question_length {self.max_question_length}",
+                expected=f"more than {self.max_question_length + _NUM_SPECIAL}, or a smaller max_question_length",
             )

@@ -172,7 +172,7 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
-        raise DomainbertError(f"{path}: no questions; expected at least one with its context")
+        raise DomainbertError("no questions", file=path, expected="at least one with its context")
     return QuestionFile(path_of(path), questions, file.kind, notes=notes)
 
 
@@ -201,10 +201,10 @@ def _parse_squad(row: Row, line: int) -> Question:
         has_answers = bool(row["answers"])
         if not isinstance(impossible, bool) or has_answers == impossible:
             found = f"'answers' has length {len(row['answers'])} and 'is_impossible' is {shown(impossible)}"
-            raise DomainbertError(f"{found}; expected answers and 'is_impossible' false, or no answers and true")
+            raise DomainbertError(found, expected="answers and 'is_impossible' false, or no answers and true")
         for answer in row["answers"]:
             if not isinstance(answer, dict):
-                raise DomainbertError(f"answer {shown(answer)}; expected an object with 'text' and 'answer_start'")
+                raise DomainbertError(f"answer {shown(answer)}", expected="an object with 'text' and 'answer_start'")
         pairs = [(answer.get("text"), answer.get("answer_start")) for answer in row["answers"]]
         return _build_question(row, row["id"], pairs, line)
     except DomainbertError as error:
@@ -216,7 +216,7 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     id, answers = row.get("id", str(line)), row.get("answers")
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
-        raise DomainbertError(f'{found}; expected an object such as {{"text": ["Paris"], "answer_start": [17]}}')
+        raise DomainbertError(found, expected='an object such as {"text": ["Paris"], "answer_start": [17]}')
     raise_problems(
         problem_with_text({"id": id}, "id"),
         *(f"in 'answers', {reason}" for key in ("text", "answer_start") if (reason := problem_with_list(answers, key))),
@@ -224,7 +224,7 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
         found = f"'answers' has length {len(texts)} under 'text' and {len(starts)} under 'answer_start'"
-        raise DomainbertError(f"{found}; expected lists of the same length")
+        raise DomainbertError(found, expected="lists of the same length")
     return _build_question(row, id, list(zip(texts, starts, strict=True)), line)
 
 
@@ -254,7 +254,7 @@ def _check_ids(questions: Sequence[Question], problems: Problems) -> None:
     for item in questions:
         if item.id in seen:
             id = reprlib.repr(item.id)
-            problems.add(f"{problems.subject}:{item.line}: the id {id} occurs again; expected each id once")
+            problems.add(f"the id {id} occurs again", file=problems.subject, line=item.line, expected="each id once")
         seen.add(item.id)
 
 
@@ -280,12 +280,12 @@ def _parse_json(path: Path, text: str) -> Row:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:
         found = f"{error.msg} at character {error.colno:,} of the line"
-        raise DomainbertError(f"{path}:{error.lineno}: not JSON ({found}); {expected}") from error
+        raise DomainbertError(f"not JSON ({found})", file=path, line=error.lineno, hint=expected) from error
     except (ValueError, RecursionError) as error:
-        raise DomainbertError(f"{path}: JSON that cannot be read ({error}); {expected}") from error
+        raise DomainbertError(f"JSON that cannot be read ({error})", file=path, hint=expected) from error
     if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
         found = shown(whole) if not isinstance(whole, dict) else "no list under 'data'"
-        raise DomainbertError(f"{path}:1: {found}; {expected}")
+        raise DomainbertError(found, file=path, line=1, hint=expected)
     return whole
 
 
@@ -294,13 +294,13 @@ def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Ite
     where = f"{parent_path}.{key}" if parent_path else key
     values = parent.get(key)
     if not isinstance(values, list):
-        problems.add(f"{problems.subject}:1: {where} is {shown(values)}; expected a list")
+        problems.add(f"{where} is {shown(values)}", file=problems.subject, line=1, expected="a list")
         return
     for index, value in enumerate(values):
         if isinstance(value, dict):
             yield f"{where}[{index}]", value
         else:
-            problems.add(f"{problems.subject}:1: {where}[{index}] is {shown(value)}; expected an object")
+            problems.add(f"{where}[{index}] is {shown(value)}", file=problems.subject, line=1, expected="an object")
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:

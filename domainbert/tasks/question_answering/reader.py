@@ -65,7 +65,7 @@ def as_pairs(contents: Sequence[Content]) -> list[TextPair]:
 
     def as_pair(content: Content) -> TextPair:
         if not isinstance(content, TextPair):
-            raise DomainbertError(f"found {str(content)[:40]!r}; expected TextPair(question, context)")
+            raise DomainbertError(found=repr(str(content)[:40]), expected="TextPair(question, context)")
         return content
 
     return map_contents(as_pair, contents)

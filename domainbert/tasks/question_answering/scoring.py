@@ -64,7 +64,7 @@ class AnswerScoring(CountedScoring):
             first = first_with_id.setdefault(item.id, index)
             if first != index:
                 found = f"the id {reprlib.repr(item.id)} is also at {test.location(first)}"
-                raise DomainbertError(f"{test.location(index)}: {found}; expected an 'id' that is unique in all files")
+                raise DomainbertError(found, where=test.location(index), expected="an 'id' that is unique in all files")
 
     @property
     @override

@@ -82,9 +82,10 @@ class PairEncoder:
         self.room = max_length - self.num_special
         if self.room <= max_question_length:
             raise DomainbertError(
-                f"max_length: found {max_length}, which leaves no room for the context after a question of "
-                f"max_question_length {max_question_length} and {self.num_special} special tokens; expected at least "
-                f"{max_question_length + self.num_special + 1}, or a smaller max_question_length"
+                where="max_length",
+                found=f"{max_length}, which leaves no room for the context after a question of "
+                f"max_question_length {max_question_length} and {self.num_special} special tokens",
+                expected=f"at least {max_question_length + self.num_special + 1}, or a smaller max_question_length",
             )
 
     def encode(self, pairs: Sequence[TextPair], answers: Sequence[Sequence[Stretch]] | None) -> list[Example]:

@@ -73,14 +73,15 @@ class RelationFormat(TextFormat):
         super().__post_init__()
         if self.text_pair_key is not None:
             raise DomainbertError(
-                f"text_pair_key: found {self.text_pair_key!r}; expected null: both entities are in one text"
+                where="text_pair_key", found=repr(self.text_pair_key), expected="null: both entities are in one text"
             )
         markers = self.markers
         has_nested = any(marker in other for marker, other in permutations(markers, 2))
         if has_nested or not all(is_visible(marker) for marker in markers):
             raise DomainbertError(
-                f"head_markers, tail_markers: found {' '.join(map(repr, markers))}; expected four visible strings "
-                "that do not contain each other"
+                where="head_markers, tail_markers",
+                found=" ".join(map(repr, markers)),
+                expected="four visible strings that do not contain each other",
             )
 
 
@@ -145,7 +146,7 @@ class Relations(TaskConfig):
         """Raise `DomainbertError` if training has no label `negative`."""
         if self.negative is not None and self.negative not in labels:
             expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
-            raise DomainbertError(f"negative: found {self.negative!r}; {expected}")
+            raise DomainbertError(where="negative", found=repr(self.negative), hint=expected)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the relations of a model's outputs."""

@@ -164,7 +164,7 @@ def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
     value = row.get(key)
     if not isinstance(value, dict):
         found = f"found {shown(value)}" if key in row else "missing"
-        raise DomainbertError(f'{found}; expected an object such as {{"start": 0, "end": 4}}')
+        raise DomainbertError(found, expected='an object such as {"start": 0, "end": 4}')
     stretch = read_char_span(text, value)
     words_inside(text, stretch, *basic_words([text]))  # raises an error if the entity splits a word
     return stretch
@@ -175,4 +175,4 @@ def _check_nested(text: str, head: Stretch, tail: Stretch) -> None:
     first, second = sorted((head, tail))
     if first[0] < second[0] < first[1] < second[1]:
         pair = " and ".join(reprlib.repr(text[start:end]) for start, end in (head, tail))
-        raise DomainbertError(f"{pair} overlap; expected entities that do not overlap, or one inside the other")
+        raise DomainbertError(f"{pair} overlap", expected="entities that do not overlap, or one inside the other")

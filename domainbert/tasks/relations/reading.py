@@ -44,7 +44,7 @@ class MarkerReading:
         facts = read_field(fields, _KEY, dict[str, Any])
         if set(facts) != {"markers", *_FORMAT_FIELDS}:
             expected = f"an object with the keys markers, {', '.join(_FORMAT_FIELDS)}"
-            raise DomainbertError(f"{_KEY}: found {facts!r:.200}; expected {expected}")
+            raise DomainbertError(where=_KEY, found=f"{facts!r:.200}", expected=expected)
         kind = read_field(facts, "markers", Literal["text", "tokens"])
         hints = field_types(RelationFormat)
         values = {name: read_field(facts, name, hints[name]) for name in _FORMAT_FIELDS}
@@ -79,8 +79,10 @@ class MarkerReading:
             if is_unknown or all_ids.count(ids) > 1:
                 found = "is not in the vocabulary" if is_unknown else "has the same tokens as another marker"
                 raise DomainbertError(
-                    f"markers: {marker!r} {found}; expected other format.head_markers and format.tail_markers, "
-                    "or `markers: tokens`, which adds tokens to the vocabulary"
+                    f"{marker!r} {found}",
+                    where="markers",
+                    expected="other format.head_markers and format.tail_markers, or `markers: tokens`, which adds "
+                    "tokens to the vocabulary",
                 )
         problems = {
             index: DomainbertError(
@@ -151,8 +153,8 @@ def relation_example(
     room = room_for_text(max_length, words.extra)
     if entities.end - entities.first > room:
         raise DomainbertError(
-            f"the two entities and the text between them have {entities.end - entities.first} tokens; expected at most "
-            f"{room}, as max_length is {max_length}"
+            f"the two entities and the text between them have {entities.end - entities.first} tokens",
+            expected=f"at most {room}, as max_length is {max_length}",
         )
     start, stop = centred_window(words.first_piece, len(words.input_ids), room, entities.first, entities.end)
     # counted from the first piece of the window, before which the special token is at -1

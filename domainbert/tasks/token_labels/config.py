@@ -73,4 +73,4 @@ class TokenLabels(TaskConfig):
         """Raise `DomainbertError` if no training word has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
             expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
-            raise DomainbertError(f"outside: found {self.outside!r}; {expected}")
+            raise DomainbertError(where="outside", found=repr(self.outside), hint=expected)

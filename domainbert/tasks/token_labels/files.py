@@ -60,7 +60,7 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
         for label, line in zip(row.tags, row.lines, strict=True):
             if not is_visible(label):
                 expected = "expected visible characters and no white space around them"
-                problems.add(f"{path}:{line}: label {shown(label)}; {expected}")
+                problems.add(f"label {shown(label)}", file=path, line=line, hint=expected)
 
 
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
@@ -74,4 +74,4 @@ def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, pro
     for mark in table.marks:
         if mark.tag in word_labels:
             expected = f"expected {outside!r}, the value of task.outside"
-            problems.add(f"{path}:{mark.line}: -DOCSTART- has the label {mark.tag!r}; {expected}")
+            problems.add(f"-DOCSTART- has the label {mark.tag!r}", file=path, line=mark.line, hint=expected)

@@ -32,5 +32,5 @@ class CausalLM(ObjectiveConfig):
         if not encoder.supports_causal:
             expected = "expected a family with absolute or rotary positions, such as BertConfig, or another objective"
             raise DomainbertError(
-                f"found CausalLM with {type(encoder).__name__}, whose attention cannot be causal; {expected}"
+                found=f"CausalLM with {type(encoder).__name__}, whose attention cannot be causal", hint=expected
             )

@@ -33,7 +33,9 @@ class GeneratorConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         if self.encoder is not None and (self.size, self.layers) != (1.0, 1.0):
-            raise DomainbertError("encoder: found next to size or layers; expected only encoder, or size and layers")
+            raise DomainbertError(
+                where="encoder", found="next to size or layers", expected="only encoder, or size and layers"
+            )
 
     def for_discriminator(self, encoder: EncoderConfig) -> EncoderConfig:
         """Return the architecture of the generator for a discriminator with this encoder."""
@@ -119,7 +121,7 @@ class ReplacedTokens(ObjectiveConfig):
         width, generator_width = encoder.word_width, self.generator_config_for(encoder).word_width
         if width != generator_width:
             raise DomainbertError(
-                f"found embeddings of width {generator_width} in the generator, and of width {width} in the encoder; "
-                "expected generator: {layers: 0.5} (as wide as the encoder), or a family with a separate embedding "
-                "width, such as ElectraConfig"
+                found=f"embeddings of width {generator_width} in the generator, and of width {width} in the encoder",
+                expected="generator: {layers: 0.5} (as wide as the encoder), or a family with a separate "
+                "embedding width, such as ElectraConfig",
             )

@@ -148,8 +148,9 @@ class ReplacedTokensObjective(Objective["ReplacedTokens"]):
             generator_start = replace(start, folder=folder)
             if self.config.generator is not None and generator_start.config != expected:
                 raise DomainbertError(
-                    f"objective.generator: found another architecture than in {folder}; expected the same "
-                    "architecture, or no objective.generator, to use the generator of this folder"
+                    where="objective.generator",
+                    found=f"another architecture than in {folder}",
+                    expected="the same architecture, or no objective.generator, to use the generator of this folder",
                 )
             generator = BuiltModel(generator_start.model("masked_lm"), generator_start.config, "masked_lm")
         share_embeddings(model, generator, self.config.sharing, new=is_new)

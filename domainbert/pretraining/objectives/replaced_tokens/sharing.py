@@ -76,8 +76,9 @@ def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[n
     shapes, generator_shapes = _shapes(parts["word"]), _shapes(generator_parts["word"])
     if shapes != generator_shapes:
         raise DomainbertError(
-            f"objective.sharing: found word embeddings of shape {generator_shapes[0]} in the generator and "
-            f"{shapes[0]} in the encoder; expected equal shapes"
+            where="objective.sharing",
+            found=f"word embeddings of shape {generator_shapes[0]} in the generator and {shapes[0]} in the encoder",
+            expected="equal shapes",
         )
     names = parts.keys() if model.config.model_type == generator.config.model_type else {"word"}
     return {
@@ -94,8 +95,9 @@ def _shapes(part: nn.Module) -> list[tuple[int, ...]]:
 def _check_same(part: nn.Module, other: nn.Module) -> None:
     if not all(torch.equal(*pair) for pair in zip(part.parameters(), other.parameters(), strict=True)):
         raise DomainbertError(
-            "objective.sharing: found es, but generator and discriminator in init_from have different embeddings; "
-            "expected gdes, as in the training of init_from"
+            where="objective.sharing",
+            found="es, but generator and discriminator in init_from have different embeddings",
+            expected="gdes, as in the training of init_from",
         )
 
 

@@ -38,9 +38,9 @@ class SentencePairs(MaskedLM):
         family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
             expected = "expected BertConfig or AlbertConfig, or another objective"
-            raise DomainbertError(f"found SentencePairs with {family}, which has no head for pairs; {expected}")
+            raise DomainbertError(found=f"SentencePairs with {family}, which has no head for pairs", hint=expected)
         if encoder.num_token_types < 2:
             raise DomainbertError(
-                f"found SentencePairs with {family} of type_vocab_size: {encoder.num_token_types}; expected "
-                "type_vocab_size: 2 or more, one for each segment of a pair"
+                found=f"SentencePairs with {family} of type_vocab_size: {encoder.num_token_types}",
+                expected="type_vocab_size: 2 or more, one for each segment of a pair",
             )

@@ -80,20 +80,23 @@ class SentencePairsObjective(MaskedLMObjective):
         tokenizer = self.tokenizer
         if self.config.relation == "next" and split.languages is not None:
             raise DomainbertError(
-                "objective.relation: found next with a corpus of several languages, where the language of a second "
-                "segment would reveal the label; expected objective.relation: order"
+                where="objective.relation",
+                found="next with a corpus of several languages, where the language of a second segment would "
+                "reveal the label",
+                expected="objective.relation: order",
             )
         separators = np.asarray(tokenizer.template.separators)
         if len(positions_where(split, lambda ids: np.isin(ids, separators))):
             raise DomainbertError(
-                "prepared: the corpus has pairs of a text and its translation, which SentencePairs would cut; expected "
-                "a corpus of single texts, or objective MaskedLM"
+                "the corpus has pairs of a text and its translation, which SentencePairs would cut",
+                where="prepared",
+                expected="a corpus of single texts, or objective MaskedLM",
             )
         plan = split.row_plan(tokenizer, length, pairs=True)
         paired = plan_pairs(plan, self.config.relation, split, tokenizer)
         if not paired.num_pairs or (self.config.relation == "next" and split.num_documents < 2):
             needed = "2 documents for objective.relation: next" if paired.num_pairs else "texts of 4 or more tokens"
-            raise DomainbertError(f"prepared: a split has too little text; expected {needed}")
+            raise DomainbertError("a split has too little text", where="prepared", expected=needed)
         return paired
 
     @override

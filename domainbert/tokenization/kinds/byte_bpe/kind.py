@@ -173,7 +173,9 @@ class ByteBPEKind(TokenizerKind):
             add_prefix_space = bool(config.get("add_prefix_space", False))
             return byte_bpe_backend(vocab, merges, special_tokens, add_prefix_space=add_prefix_space)
         except Exception as error:  # the Rust side raises a plain Exception
-            raise DomainbertError(f"{folder}: vocab.json and merges.txt are not a byte-level BPE ({error})") from error
+            raise DomainbertError(
+                f"vocab.json and merges.txt are not a byte-level BPE ({error})", file=folder
+            ) from error
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """Return settings with a class that reads everything from `tokenizer.json`: RoBERTa's class would replace the

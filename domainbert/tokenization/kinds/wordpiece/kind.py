@@ -226,11 +226,11 @@ def _read_vocab(path: Path) -> dict[str, int]:
         # not splitlines(), which also splits at U+2028 and other characters that may be pieces
         lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
-        raise DomainbertError(f"{path}: not UTF-8 ({error}); expected a vocab.txt in UTF-8") from error
+        raise DomainbertError(f"not UTF-8 ({error})", file=path, expected="a vocab.txt in UTF-8") from error
     vocab: dict[str, int] = {}
     for line, token in enumerate(lines, 1):
         if token in vocab:
             first = f"{token!r} is also in line {vocab[token] + 1}"
-            raise DomainbertError(f"{path}:{line}: {first}; expected each piece once")
+            raise DomainbertError(first, file=path, line=line, expected="each piece once")
         vocab[token] = line - 1
     return vocab
