@@ -182,8 +182,8 @@ def split_blocks(
             continue
         sentence = list(islice(group, _MAX_LINES + 1))
         if len(sentence) > _MAX_LINES:
-            found = f"{path}:{sentence[-1][0]}: the sentence has more than {_MAX_LINES:,} lines"
-            raise DomainbertError(found, expected="a blank line after each sentence")
+            found, line = f"the sentence has more than {_MAX_LINES:,} lines", sentence[-1][0]
+            raise DomainbertError(found, file=path, line=line, expected="a blank line after each sentence")
         yield True, sentence
 
 

@@ -195,7 +195,8 @@ class PretrainingData(TrainingData):
             try:
                 readers.append(validation_reader(other, self.objective, self.row_length))
             except DomainbertError as error:
-                raise DomainbertError(str(error).removeprefix("prepared: "), where=f"held_out.{name}") from error
+                inner = error.at("") if error.where == "prepared" else error
+                raise inner.within(f"held_out.{name}") from error
         # texts
         split = self.corpus.validation
         texts = [ValidationText("", split.tokens_per_character, self.objective.baselines(self.corpus))]

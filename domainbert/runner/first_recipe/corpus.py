@@ -58,7 +58,9 @@ def corpus_facts(path: str, text_key: str | None) -> CorpusFacts:
     try:
         fields |= _document_separator(CorpusConfig([Source(**fields)]).input_files())
     except DomainbertError as error:
-        raise DomainbertError(str(error).replace("sources[0].path: ", "--corpus: ", 1)) from error
+        if error.where != "sources[0].path":
+            raise
+        raise error.at("--corpus") from error
     num_documents = num_words = num_characters = 0
     report = CorpusReport()
     with Progress("count words") as progress:
