@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import json
 import os
 import sys
 import threading
@@ -33,6 +34,7 @@ usage: domainbert <stage> [-c FILE]... [--key value]...
        domainbert init --labelled PATH [--corpus PATH] [--model FOLDER] [--teacher FOLDER]
 
 Train small, fast BERT models for one domain, from raw text to evaluation.
+With --json, every command prints an error as a line of JSON with file, line, where, found, expected and hint.
 
 stages:
 """
@@ -66,6 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0: success; 1: `check` found errors in the data; 2: another error that the user can fix; 75: stopped and resumable.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in arguments
+    if as_json and arguments[0] != "runs":  # `runs` prints its list as JSON, too
+        arguments.remove("--json")
     warnings.formatwarning = _format_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -78,8 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with record_signals():
             return _dispatch(arguments)
     except (DomainbertError, TrainingStopped) as error:
-        lines = str(error).split("\n")  # with arguments, paths and parts of files
-        sys.stderr.write("domainbert: " + "\n".join(map(printable, lines)) + "\n")
+        sys.stderr.write(_error_text(error, as_json))
         if isinstance(error, DomainbertError):
             return 1 if isinstance(error, ErrorsFound) else 2
         # 0 in a process that a stage has started: if such a process fails, Lightning kills the first process
@@ -98,6 +102,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
         return 130
+
+
+def _error_text(error: DomainbertError | TrainingStopped, as_json: bool) -> str:
+    """Return the text to print for an error, as a sentence or as a line of JSON."""
+    if as_json:
+        return json.dumps(error.facts() if isinstance(error, DomainbertError) else {"message": str(error)}) + "\n"
+    lines = str(error).split("\n")  # with arguments, paths and parts of files
+    return "domainbert: " + "\n".join(map(printable, lines)) + "\n"
 
 
 def _format_warning(

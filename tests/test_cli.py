@@ -10,6 +10,7 @@ import warnings
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,26 @@ def test_errors_go_to_standard_error_with_exit_code_2(
         assert main(words) == 2
         captured = capsys.readouterr()
         assert (captured.out, captured.err) == ("", f"domainbert: {message}\n")
+
+
+def test_json_has_the_facts_of_an_error(
+    fake_stages: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def facts(*words: str) -> dict[str, Any]:
+        assert main([*words, "--json"]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        return dict(json.loads(captured.err))
+
+    one = facts("make", "--words", "[a]", "--out", "o", "--size", "x")
+    assert one.pop("message") == "--size: found 'x'; expected an integer"
+    assert one == {"where": "--size", "found": "'x'", "expected": "an integer"}
+    file = tmp_path / "a.yaml"
+    file.write_text("words: [a]\nsize: x\nsiz: 1\n", encoding="utf-8")
+    errors = facts("make", "-c", str(file), "--out", "o")["errors"]
+    places = [(error["file"], error["line"], error["where"]) for error in errors]
+    assert sorted(places) == [(str(file), 2, "size"), (str(file), 3, "siz")]
+    assert facts("runs", str(tmp_path / "none")).keys() >= {"message", "problem"}
 
 
 def test_a_rank_that_is_no_number_is_an_error_of_the_user(
