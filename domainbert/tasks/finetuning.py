@@ -162,7 +162,7 @@ class FineTuning(TrainedModule):
         """Add a batch to the validation metric."""
         logits, sources = self(batch), batch["sources"]
         if not self._validation.has_begun:
-            self.validation_name, self._is_stale = sources.name, self.is_changed
+            self.validation_name, self._is_stale = sources.name, self._differs_from(self.validated_weights)
             self.validated_weights = sums_of_weights(self.model)  # now: a callback may swap weights at the end
             self._validation.begin(sources.slice_values, self.measures_loss, self.device)
         if SPARE not in batch:  # a spare batch only keeps this process in step with the others
@@ -240,15 +240,10 @@ class FineTuning(TrainedModule):
             DomainbertError: a weight is not finite.
         """
         fields = self.task_fields if scores is None else task_fields(self.task, scores)
-        if scores is None and self.is_changed:
+        if scores is None and self._differs_from(self.validated_weights):
             print("save_pretrained: no scores, because the weights have changed since the last validation; validate")
             scores, fields = {}, task_fields(self.task, {})
         save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether the weights have changed since the last validation; False without a validation."""
-        return self._differs_from(self.validated_weights)
 
     def _differs_from(self, sums: Tensor | None) -> bool:
         return sums is not None and not equal_sums(sums_of_weights(self.model), sums)

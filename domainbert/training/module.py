@@ -232,26 +232,13 @@ class TrainedModule(lightning.LightningModule):
         """Write the model folder; every process must call it."""
         raise NotImplementedError
 
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        card: Any = None,
-        private: bool | None = None,
-        commit_message: str = "Upload model",
-        token: str | None = None,
-    ) -> str | None:
-        """Upload the model folder that `save_pretrained` writes to the Hugging Face hub; call it in every process.
-
-        Return the URL of the repository in the first process, which uploads. `card` is an argument of
-        `save_pretrained`; for the other arguments and the errors see `domainbert.push_to_hub`.
-        """
+    def push_to_hub(self, repo_id: str, card: Any = None, **arguments: Any) -> str | None:
+        """Upload the folder that `save_pretrained(folder, card)` writes to the Hugging Face hub; call it in every
+        process. Return the address in the first process, which uploads; see `domainbert.push_to_hub`."""
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder, card)
             with first_process_writes() as writes:
-                if not writes:
-                    return None
-                return push_to_hub(repo_id, folder, private=private, commit_message=commit_message, token=token)
+                return push_to_hub(repo_id, folder, **arguments) if writes else None
 
 
 def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:
