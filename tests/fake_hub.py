@@ -16,7 +16,7 @@ WRITES, READS = "hf_writes", "hf_reads"
 
 
 class FakeHub(ThreadingHTTPServer):
-    """`repositories` holds files by name, `created` and `commits` what the client asked for."""
+    """`repositories` holds files by name, `created` and `commits` the requests of the client."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

@@ -14,14 +14,14 @@ from types import ModuleType
 SECONDS = 1800  # after which a script counts as hung, also on a busy machine
 
 
-def run_script(code: str, folder: Path, *words: str, anew: bool = False) -> str:
-    """Run a script in `folder` with the arguments `words` and return what it prints. It has to end without an error.
+def run_script(code: str, folder: Path, *words: str, reimport: bool = False) -> str:
+    """Run a script in `folder` with the arguments `words` and return what it prints. It must end without an error.
 
-    If `anew`, the script imports domainbert again.
+    If `reimport`, the script imports domainbert again.
     """
 
     def run() -> None:
-        if anew:
+        if reimport:
             for name in [name for name in sys.modules if name.partition(".")[0] == "domainbert"]:
                 del sys.modules[name]
         os.chdir(folder)
@@ -43,7 +43,7 @@ DOMAINBERT = (
 
 
 def domainbert(folder: Path, *words: object) -> str:
-    """Run the command line in `folder` with one thread and return what it prints. It has to end without an error."""
+    """Run the command line in `folder` with one thread and return what it prints. It must end without an error."""
     return run_script(DOMAINBERT, folder, *map(str, words))
 
 

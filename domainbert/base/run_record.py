@@ -1,6 +1,6 @@
 """The record of a stage, `run.json` in its folder: state, settings, inputs, outputs with hashes, and results.
 
-The runner writes it when the stage starts, stops, fails or is done. Whoever opens a file of a finished stage compares
+The runner writes it when the stage starts, stops, fails or is done. A reader of a file of a finished stage compares
 the file with the record first.
 """
 

@@ -87,7 +87,7 @@ class TextRows:
 
     def _convert_whole_labels(self, row: Row, key: str) -> None:
         values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-        # a value without change is returned as it is
+        # an unchanged value is returned itself
         new_values = [to_integer(value, is_column=not has_json_values(self.kind)) for value in values]
         if num_changed := sum(new is not old for new, old in zip(new_values, values, strict=True)):
             row[key] = new_values if isinstance(row[key], list) else new_values[0]

@@ -123,10 +123,7 @@ def summarize(
             model_reasons = undefined(model_counts)
             reasons = {**model_reasons, **reasons}  # the reason of the first seed counts
             scores.append(score(predictions, model_counts.sum(axis=0)) | means | dict.fromkeys(model_reasons, None))
-        by_seed = {seed: values[headline] for seed, values in zip(runs, scores, strict=True)}
-        summaries[name] = {**_mean(scores), "seeds": len(runs), f"{headline}_by_seed": by_seed}
-        if reasons:
-            summaries[name]["undefined"] = reasons
+        summaries[name] = _system_summary(list(runs), scores, headline, reasons)
 
     # scores in the resamples, for intervals and differences
     first, *others = summaries
@@ -147,6 +144,14 @@ def summarize(
         _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
     headline_draws = {system: draws.tolist() for system, draws in resampled[headline].items()}
     return {"systems": summaries, "paired": paired, "draws": headline_draws}
+
+
+def _system_summary(
+    seeds: Sequence[str], scores: Sequence[dict[str, Any]], headline: str, reasons: Mapping[str, str]
+) -> dict[str, Any]:
+    by_seed = {seed: values[headline] for seed, values in zip(seeds, scores, strict=True)}
+    summary = {**_mean(scores), "seeds": len(seeds), f"{headline}_by_seed": by_seed}
+    return {**summary, "undefined": dict(reasons)} if reasons else summary
 
 
 def has_few_units(rows: IntArray, units: Sequence[int] | None) -> bool:

@@ -63,7 +63,7 @@ def task_kind(head: str | None, fields: Mapping[str, Any]) -> type[TaskConfig] |
 def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> TaskConfig | None:
     """Return the configuration of a task with the settings in `fields`, the content of a model's `config.json`.
 
-    Settings that it lacks have their defaults. None if one of these settings has no default.
+    Missing settings have their defaults. None if one of these settings has no default.
     """
     try:
         return kind(**kind.evaluation.settings_from_model_config(fields))

@@ -96,7 +96,7 @@ class TestScores:
         self._predicted.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
 
     def compute(self, predictor: Any) -> dict[str, float]:
-        """Return the scores by name over the items of all processes, and begin anew."""
+        """Return the scores by name over the items of all processes, and reset."""
         predicted = _gather_by_item(self._predicted)
         items, predictions = zip(*(predicted[index] for index in sorted(predicted)), strict=True)
         assert self._scoring is not None

@@ -222,7 +222,7 @@ def test_readers_refuse_what_a_stage_did_not_write(
         read(folder)
     change = "is missing" if damage is Path.unlink else "has changed"
     assert str(caught.value).startswith(f"{folder}: changed since stage make finished: {file} {change}")
-    (folder / RUN).unlink()  # whoever means the change takes the seal off
+    (folder / RUN).unlink()  # to accept the change, remove the record
 
 
 def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path, tmp_path: Path) -> None:

@@ -44,11 +44,11 @@ def snippet() -> str:
 
 
 def test_components_run_without_the_experiment(folder: Path) -> None:
-    said = run_script(BLOCK + snippet() + CHECKS, folder, anew=True)
+    said = run_script(BLOCK + snippet() + CHECKS, folder, reimport=True)
     assert "train: 1" in said and "0.5" in said
 
 
 def test_the_experiment_is_what_is_blocked(tmp_path: Path) -> None:
     for name in BLOCKED:
         with pytest.raises(AssertionError, match=f"ImportError: domainbert.{name} is blocked"):
-            run_script(f"{BLOCK}\nimport domainbert.{name}", tmp_path, anew=True)
+            run_script(f"{BLOCK}\nimport domainbert.{name}", tmp_path, reimport=True)

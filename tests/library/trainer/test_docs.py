@@ -61,10 +61,10 @@ def place(tiny, tmp_path: Path) -> Path:
 
 
 def test_fine_tuning_and_testing(place):
-    said = run_script(f"{BLOCK}\n{snippet('lightning')}", place, anew=True)
+    said = run_script(f"{BLOCK}\n{snippet('lightning')}", place, reimport=True)
     assert "test/f1" in said and "test/f1/LOC" in said
     assert (place / "runs" / "tagger" / "config.json").is_file()
-    assert "entities" in run_script(f"{BLOCK}\n{snippet('tested')}", place, anew=True)
+    assert "entities" in run_script(f"{BLOCK}\n{snippet('tested')}", place, reimport=True)
 
 
 def test_a_dataset_and_an_own_optimizer(place, monkeypatch):
@@ -129,7 +129,7 @@ def check_student(place: Path) -> None:
 
 
 def test_pretraining_and_distillation(place):
-    run_script(f"{BLOCK}\n{shorter(snippet('pretraining'))}", place, anew=True)
+    run_script(f"{BLOCK}\n{shorter(snippet('pretraining'))}", place, reimport=True)
     check_student(place)
 
 

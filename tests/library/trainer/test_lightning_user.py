@@ -193,7 +193,7 @@ def test_a_checkpoint_needs_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
     moved = checkpoint.rename(tmp_path / "empty" / "x.ckpt")
     hidden = (tiny / "model").rename(tiny / "hidden")
     try:
-        said = run_script(script, moved.parent, moved.name, anew=True)
+        said = run_script(script, moved.parent, moved.name, reimport=True)
     finally:
         hidden.rename(tiny / "model")
     assert str(sum(parameter.numel() for parameter in module.parameters())) in said
