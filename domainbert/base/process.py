@@ -5,7 +5,6 @@ Free of torch. A signal is recorded at once and handled at the end of a step or 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -60,6 +59,8 @@ def local_rank(environment: Mapping[str, str] = os.environ) -> int:
 
 def call_glibc(function: str, *arguments: int) -> None:
     """Call a function of glibc; do nothing with another C library."""
+    import ctypes  # only a training needs it, and each command would load it
+
     if sys.platform == "linux" and hasattr(libc := ctypes.CDLL(None), "gnu_get_libc_version"):
         getattr(libc, function)(*arguments)
 

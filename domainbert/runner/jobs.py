@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,7 @@ def finished_record(job: Job, hashes: FileHashes) -> RunRecord | None:
 
 def _version_suffix(record: RunRecord) -> str:
     recorded = record.versions.get("domainbert")
-    return f", by domainbert {recorded}" if recorded not in (None, versions()["domainbert"]) else ""
+    return f", by domainbert {recorded}" if recorded not in (None, version_of("domainbert")) else ""
 
 
 def raise_data_errors(record: RunRecord, out: Path) -> None:
@@ -357,13 +358,16 @@ def _stage_command(job: Job) -> list[str]:
 
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the main dependencies, without importing them; None if not installed."""
-    versions_by_name: dict[str, str | None] = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions_by_name[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions_by_name[name] = None
-    return versions_by_name
+    return {"python": platform.python_version()} | {name: version_of(name) for name in _PACKAGES}
+
+
+@cache
+def version_of(package: str) -> str | None:
+    """Return the version of a package without importing it; None if it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def git_commit() -> str | None:

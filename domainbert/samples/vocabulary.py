@@ -8,8 +8,6 @@ from itertools import product
 from random import Random
 from typing import Any, Literal
 
-import yaml
-
 Half = Literal["familiar", "held_out", "all"]
 """Part of each list of words to use: one of its two halves, or all words."""
 
@@ -20,6 +18,8 @@ _NUM_TITLES = 240
 @cache
 def read_data_file(name: str) -> dict[str, Any]:
     """Return the contents of `words.yaml` or `grammar.yaml`; the comments in these files describe them."""
+    import yaml  # `--help` imports this module, and does without YAML
+
     content: dict[str, Any] = yaml.safe_load(files("domainbert.samples").joinpath(name).read_text(encoding="utf-8"))
     return content
 

@@ -14,7 +14,6 @@ from domainbert.base.files import replaced_files, write_json, write_text
 from domainbert.base.layout import format_interval, format_score
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, set_name
-from domainbert.models.card import card_head, model_card, read_head
 from domainbert.stages.evaluate import read_test_set
 from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.config import TaskConfig, folder_name
@@ -260,6 +259,7 @@ def _scores_text(scores: Mapping[str, Mapping[str, Any]], headline: Headline) ->
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, results: Mapping[str, str]) -> str:
     """`results` are the sizes and scores of the files as text, by the name of the row."""
+    from domainbert.models.card import card_head, model_card, read_head
     from domainbert.tasks.task import task_from_model_folder
 
     task = task_kind(folder.head, folder.fields)

@@ -12,7 +12,6 @@ from domainbert.base.fields import TOKENIZER, Range, Seed
 from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath, model_name
 from domainbert.corpus.config import CorpusConfig
-from domainbert.models.card import card_head, load_code, model_card, read_head
 from domainbert.stages.stage import Inputs, stage
 from domainbert.stages.vocab import count_words
 
@@ -187,6 +186,8 @@ def _training_ids(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[
 
 
 def _card(report: Mapping[str, Any], model: Path) -> str:
+    from domainbert.models.card import card_head, load_code, model_card, read_head
+
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in report["shares"].items())
     facts = {
         "model": report["source"],

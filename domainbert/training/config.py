@@ -24,7 +24,7 @@ from domainbert.base.fields import (
 )
 from domainbert.base.paths import is_installed
 from domainbert.data.remote_files import CacheConfig
-from domainbert.models.card import CardConfig
+from domainbert.models.card_config import CardConfig
 from domainbert.training.hparams import Arguments
 from domainbert.training.length_phases import (
     LengthPhase,

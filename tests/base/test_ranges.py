@@ -159,3 +159,28 @@ def test_a_union_fits_where_a_member_does() -> None:
     assert type_mismatches(np.int64(5), hint) == [] == type_mismatches(Path("a"), str)  # as calls from Python have them
     assert type_mismatches([1, 9], list[Annotated[int, Range(1, 5)]]) == [("[1]", 9, "an integer from 1 to 5")]
     check_fields(OptimConfig())
+
+
+def groups(hint: Any) -> Iterator[type]:
+    """Every dataclass of settings below a type."""
+    if is_choice(hint):
+        for kind in choices_of(hint).values():
+            yield from groups(kind)
+    elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        yield hint
+        for inner in field_types(hint).values():
+            yield from groups(inner)
+    else:
+        for inner in get_args(hint):
+            yield from groups(inner)
+
+
+def test_defaults_match_the_types_of_their_fields() -> None:
+    """`check_fields` checks only values that differ from the default."""
+    classes = {group for stage in SETTINGS.values() for group in groups(stage)}
+    assert len(classes) > 60
+    for cls in classes:
+        types = field_types(cls)
+        defaults = {field.name: field.default for field in dataclasses.fields(cls)}
+        found = {name: type_mismatches(value, types[name]) for name, value in defaults.items() if name in types}
+        assert {name for name, wrong in found.items() if wrong and defaults[name] is not dataclasses.MISSING} == set()
