@@ -46,7 +46,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
     from domainbert import EntityF1
     from domainbert.labelled.tag_schemes import spans_from_tags
     from domainbert.stages.finetune import Finetune
-    from domainbert.stages.labelled_training import fit_labelled, save_seed
+    from domainbert.stages.labelled_training import fit_labelled
     from domainbert.tasks.decoding import decode_words
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
@@ -91,7 +91,7 @@ def train(settings: Settings, head: Literal["linear", "crf"], head_lr: float, mo
         result = fit_labelled("finetune", module, data, stage, Path(out))
     if models is not None:
         saved = models / f"{head}-{head_lr:g}" / f"seed-{settings.seed}"
-        save_seed(saved, module, stage, "Fine-tuned", {}, result, None)
+        module.save_pretrained(saved)
     keys = {"word by word": "f1_by_word", "valid IOB2": "f1", "crf": "f1", "crf left out": "f1_by_word"}
     return {way: [row[keys[way]] for row in result["history"]] for way in _WAYS[head]}
 

@@ -52,7 +52,7 @@ class ReadyBatches(TrainingData):
         """One epoch is the whole training."""
         return self._num_steps * self.batch_size
 
-    def open(self, stage: str) -> None:
+    def setup(self, stage: str) -> None:
         """All is there."""
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Any]:

@@ -30,6 +30,8 @@ from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_out
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.torch_internals import SeededDraws
+from domainbert.metrics.headline import LOSS
 from domainbert.models.card import CardConfig, card_head, inherited_values, load_code, model_card
 from domainbert.models.folder import ModelFolder, open_model
 from domainbert.models.loading import load_model, predicts_entries
@@ -43,7 +45,7 @@ from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import CorpusDataSettings
 from domainbert.training.hparams import from_plain, read_argument
 from domainbert.training.loaders import SPARE
-from domainbert.training.module import log_scores, seeded
+from domainbert.training.module import log_scores
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 
@@ -129,7 +131,7 @@ class Distillation(DistillationModule, RowsModule):
         self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
         self.set_loss_configs(losses, 1 if saved else len(self.folders))
         self.unfreeze_every = settings.unfreeze_every
-        with seeded(seed):
+        with SeededDraws(seed):
             if saved is None:
                 self._build(settings)
             else:
@@ -246,7 +248,7 @@ class Distillation(DistillationModule, RowsModule):
         """Log the mean of each loss over the validation, and their weighted sum."""
         sums = self.sums.compute()
         means = self.losses.means({name: sums[f"loss {name}"] for name in self.losses.names}, sums)
-        log_scores(self, stage, {**means, "loss": self.losses.total(means)}, "loss")
+        log_scores(self, stage, {**means, "loss": self.losses.total(means)}, LOSS)
 
     def save_pretrained(self, folder: str | Path, card: str | CardConfig | None = None) -> None:
         """Write the model folder of the student; every process must call it.

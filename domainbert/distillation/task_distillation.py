@@ -36,6 +36,7 @@ from domainbert.distillation.weighted import WeightedLosses, compute_outputs, me
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.torch_internals import SeededDraws
 from domainbert.labelled.contents import Content
 from domainbert.models.folder import open_model
 from domainbert.tasks.capabilities import require_distillation_targets
@@ -46,7 +47,7 @@ from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
 from domainbert.training.config import Precision
 from domainbert.training.hparams import read_argument
-from domainbert.training.module import TrainedModule, seeded
+from domainbert.training.module import TrainedModule
 
 
 class TransferData(LabelledData):
@@ -110,10 +111,10 @@ class TransferData(LabelledData):
             return TransferText.read(train, unlabelled, self.max_unlabelled, self.task.word_splitting)
         return TransferText(train, unlabelled)
 
-    def open(self, stage: str) -> None:
-        """Read the files of a stage; for `fit`, compute the logits of the teachers for the cache. If they run in each
-        step, compute only a few, so that a teacher that cannot predict is found at once."""
-        super().open(stage)
+    def setup(self, stage: str) -> None:
+        """Read the files of a stage of Lightning; for `fit`, compute the logits of the teachers for the cache. If they
+        run in each step, compute only a few, so that a teacher that cannot predict is found at once."""
+        super().setup(stage)
         if stage == "fit" and self.teachers is not None and self.logits is None:
             self.teachers.check(self.examples("train"))
 
@@ -198,7 +199,7 @@ class TaskDistillation(DistillationModule, FineTuning):
             has_cache = isinstance(teachers, Teachers) and teachers.cache is not None
             check_task_distillation(config, self.loss_configs, student, model is not None, has_cache)
         self.ensemble = None if is_saved else _open_teachers(teachers, task)
-        with seeded(seed):
+        with SeededDraws(seed):
             if model is None:
                 assert self.ensemble is not None
                 initial = _initial_student(self.ensemble, student, _task_of(task, self.ensemble), settings.dropout)

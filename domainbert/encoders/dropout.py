@@ -1,6 +1,6 @@
-"""Dropout.
+"""Dropout, and the random numbers of a training step.
 
-On a CPU, `draw_from` gives it a random generator, which belongs to a training step: the step then does not depend on
+On a CPU, `StepRandom` gives dropout a generator, which belongs to a training step: the step then does not depend on
 earlier steps, on torch's global generator, or on a training in another thread. On a GPU, torch's generator of the
 device draws.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -23,6 +23,37 @@ from domainbert.encoders.torch_internals import without_compiler
 
 _LANES = 4  # 16-bit numbers in a 64-bit number
 _thread = threading.local()  # `generator`: of the training step that this thread computes
+
+
+class StepRandom:
+    """Generators that are seeded for each training step, so that resuming needs no generator state; outside of the
+    steps, torch's global generators continue as if unused."""
+
+    def __init__(self) -> None:
+        self._outer_states: list[Tensor] = []  # of the global generators before the step: CPU, GPU
+
+    def begin(self, numbers: Sequence[int], device: torch.device) -> None:
+        """Seed the generators of the CPU and of the device by `numbers`, until `end`."""
+        generator = np.random.SFC64([number % 2**64 for number in numbers])
+        seed = generator.random_raw()
+        on_gpu = device.type == "cuda"
+        if not self._outer_states:  # else they are of a step that failed for lack of memory, and was repeated
+            gpu_states = [torch.cuda.get_rng_state(device)] if on_gpu else []
+            self._outer_states = [torch.get_rng_state(), *gpu_states]
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed checks all accelerators, which takes 1 ms
+        if on_gpu:
+            torch.cuda.manual_seed(seed)
+        draw_from(generator)
+
+    def end(self, device: torch.device) -> None:
+        """Restore the generators from before the step; without effect outside of a step."""
+        draw_from(None)
+        if self._outer_states:
+            cpu_state, *gpu_states = self._outer_states
+            torch.set_rng_state(cpu_state)
+            for state in gpu_states:
+                torch.cuda.set_rng_state(state, device)
+            self._outer_states = []
 
 
 def current_generator() -> np.random.BitGenerator | None:

@@ -27,13 +27,13 @@ def has_flash(index: int | None) -> bool:
 has_flash._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-class DrawsFrom(TorchDispatchMode):
-    """Context manager: operators of this thread draw the random numbers of CPU tensors from `generator`, not from
-    torch's global generator, which all threads share."""
+class SeededDraws(TorchDispatchMode):
+    """Context manager: operators of this thread draw the random numbers of CPU tensors from a generator with a seed,
+    not from torch's global generator, which all threads share."""
 
-    def __init__(self, generator: torch.Generator) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
-        self.generator = generator
+        self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

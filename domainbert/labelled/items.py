@@ -132,6 +132,11 @@ class Labelled(Generic[AnyItem]):
         """Return a line with the number of items and the file format, the first line of `describe`."""
         return f"{self.path}: {counted(len(self.items), self.unit)}; {FileKind(self.kind)}"
 
+    @property
+    def file_names(self) -> str:
+        """Return the file names, separated by commas."""
+        return ", ".join(part.path.name for part in self.parts or [self])
+
     def describe(self) -> str:
         """Return the lines for the terminal: `summary` and `notes` of each file."""
         return "\n".join(part.describe() for part in self.parts) or "\n".join([self.summary, *self.notes.lines])

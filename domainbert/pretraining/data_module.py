@@ -106,8 +106,8 @@ class PretrainingData(TrainingData):
         objective: Objective[Any] = self.objective_config.build(self.tokenizer)
         return objective
 
-    def open(self, stage: str) -> None:
-        """Open the corpus, and the texts of a stage.
+    def setup(self, stage: str) -> None:
+        """Open the corpus, and the texts of a stage of Lightning.
 
         Raises:
             DomainbertError: invalid corpus; a missing set; two metrics of validation with the same name.

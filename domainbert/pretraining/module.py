@@ -19,6 +19,8 @@ from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError, check_one_given
 from domainbert.data.splits import PreparedCorpus
 from domainbert.encoders.config import EncoderConfig, check_length
+from domainbert.encoders.torch_internals import SeededDraws
+from domainbert.metrics.headline import LOSS
 from domainbert.models.card import CardConfig, card_head, model_card
 from domainbert.models.folder import open_model
 from domainbert.models.saving import save_model
@@ -35,7 +37,7 @@ from domainbert.training.config import Training
 from domainbert.training.fit import TrainingResult, fit
 from domainbert.training.hparams import read_argument
 from domainbert.training.loaders import SPARE
-from domainbert.training.module import log_scores, seeded
+from domainbert.training.module import log_scores
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 from domainbert.training.steps import Steps
@@ -105,7 +107,7 @@ class Pretraining(RowsModule):
         self.activation_checkpointing = settings.activation_checkpointing
         vectors = None if static_embeddings is None else _static_embeddings(static_embeddings, seed)
         others = {name: read_argument(name, EncoderConfig, other) for name, other in architectures.items()}
-        with seeded(seed):
+        with SeededDraws(seed):
             start = InitialModels(self.tokenizer, self.encoder, self.init_from, settings.dropout, vectors, others)
             built_objective: Objective[Any] = self.objective_config.build(self.tokenizer)
             self.set_objective(built_objective, built_objective.build(start))
@@ -188,7 +190,7 @@ class Pretraining(RowsModule):
         for text, sums in self.sums.values():
             metrics = self.validation_objective.report(sums.compute(), text)
             prefix = f"{text.name}_" if text.name else ""
-            log_scores(self, stage, {f"{prefix}{name}": value for name, value in metrics.items()}, "loss")
+            log_scores(self, stage, {f"{prefix}{name}": value for name, value in metrics.items()}, LOSS)
 
     def save_pretrained(self, folder: str | Path, card: Callable[[str], str] | CardConfig | None = None) -> None:
         """Write the model folder, with further models in subfolders. Call it in every process.

@@ -69,7 +69,7 @@ def distill(out: Path, settings: Distill, inputs: Inputs) -> dict[str, Any]:
         check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
     module, data = _module_and_data(settings, inputs)
-    data.open("fit")
+    data.setup("fit")
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass)
     train, masked_lm, weighted = data.plan(steps.total), data.objective, module.losses
     languages, language_warnings = passes_by_language(train)

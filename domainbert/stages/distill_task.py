@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,14 +15,11 @@ from domainbert.distillation.config import LossConfig, check_ensemble
 from domainbert.distillation.module_config import TaskDistillationSettings, TransferDataSettings
 from domainbert.distillation.prediction_config import check_one_vocabulary, check_task_distillation
 from domainbert.encoders.config import check_length
-from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
+from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, train_seeds
 from domainbert.stages.stage import Inputs, stage
 
 if TYPE_CHECKING:
-    from domainbert.distillation.teachers import Teachers, TransferText
-    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import StageArguments
-    from domainbert.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +71,7 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
         DomainbertError: a file is invalid; teachers have other labels; a loss cannot compare student and teacher (named
             by its index); or the student has another vocabulary, with losses on layers or without a cache.
     """
+    from domainbert.distillation.task_distillation import TaskDistillation, TransferData
     from domainbert.distillation.teachers import TransferText, load_teachers
     from domainbert.tasks.task import read_task
 
@@ -82,7 +79,23 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
     cache = Path(settings.cache) if settings.cache else None
     teachers = load_teachers(settings.teachers, task, settings.precision, cache, settings.top_k, inputs.model)
     text = TransferText.read(train, settings.unlabelled, settings.max_unlabelled, task.word_splitting)
-    train_seed = partial(_train_seed, settings, inputs, teachers, text, validation, task)
+    model = None if settings.model is None else inputs.model(settings.model)
+
+    def train_seed(seed: int, folder: Path) -> dict[str, Any]:
+        module = TaskDistillation(teachers, task, settings.losses, model=model, seed=seed, settings=settings)
+        data = TransferData(
+            task,
+            text.labelled,
+            validation,
+            unlabelled=text.sentences,
+            teachers=teachers,
+            tokenizer=module.tokenizer,
+            seed=seed,
+            settings=settings,
+        )
+        predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
+        return fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)
+
     return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
@@ -110,40 +123,3 @@ def _check_vocabularies(arguments: StageArguments) -> None:
         fingerprints.append(fingerprint)
     with arguments.record_problems("model"):
         check_one_vocabulary(arguments["task"], arguments["losses"], arguments["model"] is not None, fingerprints)
-
-
-def _train_seed(
-    settings: DistillTask,
-    inputs: Inputs,
-    teachers: Teachers,
-    text: TransferText,
-    validation: Labelled[Any],
-    task: Task[Any, Any],
-    seed: int,
-    folder: Path,
-) -> dict[str, Any]:
-    from domainbert.distillation.task_distillation import TaskDistillation, TransferData
-
-    model = None if settings.model is None else inputs.model(settings.model)
-    module = TaskDistillation(
-        teachers,
-        task,
-        settings.losses,
-        model=model,
-        seed=seed,
-        settings=settings,
-    )
-    data = TransferData(
-        task,
-        text.labelled,
-        validation,
-        unlabelled=text.sentences,
-        teachers=teachers,
-        tokenizer=module.tokenizer,
-        seed=seed,
-        settings=settings,
-    )
-    predicts = bool(module.losses.reads)  # otherwise validation cannot choose an epoch
-    result = fit_labelled(f"distill-task seed {seed}", module, data, settings, folder, keeps_best=predicts)
-    save_seed(folder, module, settings, result)
-    return result

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from domainbert.base.paths import ModelPath
-from domainbert.encoders.config import check_length
-from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, save_seed, train_seeds
+from domainbert.stages.labelled_training import LabelledTraining, fit_labelled, train_seeds
 from domainbert.stages.stage import Inputs, stage
 from domainbert.tasks.finetuning_config import FineTuningSettings
 
 if TYPE_CHECKING:
-    from domainbert.labelled.items import Labelled
     from domainbert.stages.early_checks import StageArguments
-    from domainbert.tasks.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +41,20 @@ def finetune(out: Path, settings: Finetune, inputs: Inputs) -> dict[str, Any]:
         DomainbertError: a labelled file is invalid; a validation label is not in the training set; `max_length` exceeds
             the positions of the encoder.
     """
+    from domainbert.tasks.finetuning import FineTuning
+    from domainbert.tasks.labelled_data import LabelledData
     from domainbert.tasks.task import read_task
 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    train_seed = partial(_train_seed, settings, inputs, train, validation, task)
+    encoder = settings.encoder or inputs.model(settings.model).config
+    start = inputs.tokenizer(settings.model) if settings.encoder else inputs.model(settings.model)
+    window = settings.max_length or encoder.max_length
+
+    def train_seed(seed: int, folder: Path) -> dict[str, Any]:
+        module = FineTuning(start, task, seed=seed, settings=settings, max_length=window)
+        data = LabelledData(task, train, validation, tokenizer=module.tokenizer, seed=seed, settings=settings)
+        return fit_labelled(f"finetune seed {seed}", module, data, settings, folder)
+
     return train_seeds(out, settings.seeds, inputs.facts(), settings.selection_metric, train_seed)
 
 
@@ -59,17 +65,12 @@ def show_examples(settings: Finetune, count: int, inputs: Inputs) -> list[str]:
     from domainbert.tokenization.extend import with_tokens
 
     train, _, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)
-    if settings.encoder is None:
-        folder = inputs.model(settings.model)
-        encoder, tokenizer = folder.config, folder.tokenizer()
-    else:
-        encoder, tokenizer = settings.encoder, inputs.tokenizer(settings.model)
-    check_length(settings.max_length, encoder)
+    encoder = settings.encoder or inputs.model(settings.model).config
+    tokenizer = inputs.tokenizer(settings.model) if settings.encoder else inputs.model(settings.model).tokenizer()
     added = task.inputs.added_tokens(task)
     tokenizer = with_tokens(tokenizer, added) if added else tokenizer
-    window = settings.max_length or encoder.max_length
     order = task.training_hooks.order(task, train.items, settings.batch_size, settings.seeds[0])
-    return format_items(task, train, tokenizer, window, order, count)
+    return format_items(task, train, tokenizer, settings.max_length or encoder.max_length, order, count)
 
 
 def check_arguments(arguments: StageArguments) -> None:
@@ -83,24 +84,3 @@ def check_arguments(arguments: StageArguments) -> None:
     arguments.check_frozen_layers(encoder)
     arguments.check_training_files()
     arguments.check_pairs("model")
-
-
-def _train_seed(
-    settings: Finetune,
-    inputs: Inputs,
-    train: Labelled[Any],
-    validation: Labelled[Any],
-    task: Task[Any, Any],
-    seed: int,
-    folder: Path,
-) -> dict[str, Any]:
-    from domainbert.tasks.finetuning import FineTuning
-    from domainbert.tasks.labelled_data import LabelledData
-
-    start = inputs.model(settings.model) if settings.encoder is None else inputs.tokenizer(settings.model)
-    max_length = settings.max_length or (settings.encoder or inputs.model(settings.model).config).max_length
-    module = FineTuning(start, task, seed=seed, settings=settings, max_length=max_length)
-    data = LabelledData(task, train, validation, tokenizer=module.tokenizer, seed=seed, settings=settings)
-    result = fit_labelled(f"finetune seed {seed}", module, data, settings, folder)
-    save_seed(folder, module, settings, result)
-    return result

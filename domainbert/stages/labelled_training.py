@@ -25,7 +25,6 @@ from domainbert.training.config import AveragingConfig, Training
 if TYPE_CHECKING:
     from domainbert.tasks.finetuning import FineTuning
     from domainbert.tasks.labelled_data import LabelledData
-    from domainbert.training.averaging import Averaging
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class LabelledTraining(LabelledDataSettings, LabelledModuleSettings, Training):
     def __post_init__(self) -> None:
         _ = self.selection_metric
         self.check_micro_batches(self.batch_size)
-        if self.averaging is not None and self.is_sharded:
+        if self.averaging is not None and (self.trainer or {}).get("strategy") == "fsdp":
             raise DomainbertError(
                 where="averaging", found="with trainer.strategy: fsdp", expected="trainer.strategy: ddp"
             )
@@ -82,17 +81,6 @@ class LabelledTraining(LabelledDataSettings, LabelledModuleSettings, Training):
     def selection_metric(self) -> Headline:
         """Metric that selects epoch and seed; raises `DomainbertError` if the task does not have it."""
         return self.task.headline if self.select_by is None else self.task.validation_metric(self.select_by)
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether the weights are sharded over the devices."""
-        return (self.trainer or {}).get("strategy") == "fsdp"
-
-    def averages(self, num_steps: int) -> list[Averaging]:
-        """Return the callback that averages the weights over `num_steps` steps, in a list; [] without averaging."""
-        from domainbert.training.averaging import Averaging
-
-        return [] if self.averaging is None else [Averaging(self.averaging, num_steps)]
 
 
 def train_seeds(
@@ -178,13 +166,13 @@ def fit_labelled(
     out: Path,
     keeps_best: bool = True,
 ) -> dict[str, Any]:
-    """Train with `fit`, and load the weights of the best epoch on validation into the module.
+    """Train with `fit`, and write the model folder with the weights of the best epoch on validation.
 
     Args:
         label: name of the training in messages.
         module, data: model and data.
         settings: settings of the stage.
-        out: folder for checkpoints and logs.
+        out: the model folder, also for checkpoints and logs.
         keeps_best: False keeps the last epoch, for losses that do not train predictions.
 
     Returns:
@@ -195,17 +183,20 @@ def fit_labelled(
     """
     import torch
 
+    from domainbert.tasks.saving import task_card
+    from domainbert.training.averaging import Averaging
     from domainbert.training.callbacks import KeepBest
     from domainbert.training.fit import fit
     from domainbert.training.steps import Steps
 
     headline = settings.selection_metric
     module.measures_loss = headline == LOSS
-    data.open("fit")
+    data.setup("fit")
     module.exclude_unused_embeddings(torch.from_numpy(data.entry_ids))
     steps = Steps.of_epochs(settings.max_epochs, settings.batch_size, data.num_items)
     best = KeepBest(headline, settings.patience) if keeps_best else None
-    fitted = fit(label, module, data, steps, settings, out, best, watch=settings.averages(steps.total))
+    averages = [] if settings.averaging is None else [Averaging(settings.averaging, steps.total)]
+    fitted = fit(label, module, data, steps, settings, out, best, watch=averages)
     scores = fitted.validation
     if scores["step"] in module.unusable:
         raise divergence_error(f"{label}: the logits after step {scores['step']:,} are not finite")
@@ -216,14 +207,7 @@ def fit_labelled(
     if best is not None:
         print("".join(f"{label}: {remark}\n" for remark in task.training_hooks.remarks(task, scores)), end="")
     print_warnings(warnings)
-    return {**fitted.facts, "best_epoch": int(scores["step"]) // steps.validate_every, "warnings": warnings}
-
-
-def save_seed(folder: Path, module: FineTuning, settings: LabelledTraining, result: dict[str, Any]) -> None:
-    """Write the model folder of a seed, given the `result` of `fit_labelled`; every process must call it."""
-    from domainbert.tasks.saving import task_card
-
-    facts = {"best epoch": result["best_epoch"]}
-    facts |= {"warning": "; ".join(result["warnings"])} if result["warnings"] else {}
-    scores = result["validation"]
-    module.save_pretrained(folder, task_card(module, scores, settings.card, settings.selection_metric, facts), scores)
+    best_epoch = int(scores["step"]) // steps.validate_every
+    facts = {"best epoch": best_epoch} | ({"warning": "; ".join(warnings)} if warnings else {})
+    module.save_pretrained(out, task_card(module, scores, settings.card, headline, facts), scores)
+    return {**fitted.facts, "best_epoch": best_epoch, "warnings": warnings}

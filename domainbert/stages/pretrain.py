@@ -102,7 +102,7 @@ def pretrain(out: Path, settings: Pretrain, inputs: Inputs) -> dict[str, Any]:
         check_same_training(out, inputs.facts())
     lightning.seed_everything(settings.seed, verbose=False)
     data = _open_corpus(settings, inputs)
-    data.open("fit")
+    data.setup("fit")
     steps = Steps.of_budget(settings, data.num_rows, data.tokens_per_pass, settings.init_from is not None)
     contexts = settings.static_embeddings and not holds_progress(out)  # a checkpoint overwrites the embeddings
     module = Pretraining(

@@ -16,6 +16,7 @@ from typing_extensions import Self
 from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
 from domainbert.encoders.config import check_length
 from domainbert.encoders.packed import Packed
+from domainbert.encoders.torch_internals import SeededDraws
 from domainbert.encoders.used_entries import (
     UsedEntries,
     embedding_positions,
@@ -29,16 +30,15 @@ from domainbert.tasks.data_checks import check_data
 from domainbert.tasks.finetuning_config import FineTuningSettings
 from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
 from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of
-from domainbert.tasks.module_scores import TestScores, ValidationScores
+from domainbert.tasks.module_scores import TestScores, ValidationScores, sums_of_weights, weights_differ
 from domainbert.tasks.packed_logits import logits_of_rows
 from domainbert.tasks.saving import config_fields, save_folder, task_fields
 from domainbert.tasks.task import Task
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.hparams import read_argument
 from domainbert.training.loaders import SPARE
-from domainbert.training.module import TrainedModule, log_scores, seeded
+from domainbert.training.module import TrainedModule, log_scores
 from domainbert.training.sharding import is_sharded
-from domainbert.training.weights_sum import equal_sums, sums_of_weights
 
 _CHECKPOINT_KEY = "domainbert"  # checkpoint key of the labels, scores and `config.json` entries
 _MAX_TOKENS = 16_384  # computed at once outside of training
@@ -76,7 +76,7 @@ class FineTuning(TrainedModule):
         config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
         measures_loss: whether validation also computes the task's loss.
         entries: vocabulary entries that training computes, see `exclude_unused_embeddings`.
-        scores: metrics of the last validation.
+        scores, test_scores: metrics of the last validation, and of the last test.
         unusable: steps whose validation had non-finite logits, so that its scores are invalid.
         validation_name: file names of the validation set, for the model card.
         start_facts: rows of the model card on the start of the training.
@@ -99,7 +99,7 @@ class FineTuning(TrainedModule):
         super().__init__(settings.optim, settings.schedule, seed)
         task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
         self.start_facts: dict[str, object] = {"started from": f"{settings.init} weights, seed {seed}"}
-        with seeded(seed):
+        with SeededDraws(seed):
             initial = initial_model(model, task, settings.init, settings.encoder, settings.dropout)
         self._set_model(initial, settings.max_length, settings.activation_checkpointing)
         if settings.frozen_layers is not None:
@@ -127,13 +127,12 @@ class FineTuning(TrainedModule):
         self.has_new_head = not initial.fields
         self.scores: dict[str, float] = {}
         self.validated_weights: Tensor | None = None  # sums of the weights in the last validation
-        self.tested_weights: Tensor | None = None  # sums of the weights in the last test
         self._is_stale = False  # whether the weights had changed before the last validation
         self.entries: UsedEntries | None = None
         self.register_state_dict_post_hook(expand_saved_embeddings)
         self.register_load_state_dict_pre_hook(reduce_loaded_embeddings)
         self.unusable: list[int] = []
-        self._validation, self._test = ValidationScores(self.task), TestScores()
+        self._validation, self.test_scores = ValidationScores(self.task), TestScores()
 
     def setup(self, stage: str) -> None:
         """Check the data, and forget the scores of an earlier training."""
@@ -142,7 +141,7 @@ class FineTuning(TrainedModule):
         if stage == "fit":
             self.scores, self.validated_weights, self.task_fields = {}, None, task_fields(self.task, {})
             self.has_new_head = False
-        self._test.clear()
+        self.test_scores.clear()
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Return the logits (N, labels) at the positions of a batch, in the units of training."""
@@ -162,7 +161,8 @@ class FineTuning(TrainedModule):
         """Add a batch to the validation metric."""
         logits, sources = self(batch), batch["sources"]
         if not self._validation.has_begun:
-            self.validation_name, self._is_stale = sources.name, self._differs_from(self.validated_weights)
+            self.validation_name = sources.name
+            self._is_stale = weights_differ(self.model, self.validated_weights)
             self.validated_weights = sums_of_weights(self.model)  # now: a callback may swap weights at the end
             self._validation.begin(sources.slice_values, self.measures_loss, self.device)
         if SPARE not in batch:  # a spare batch only keeps this process in step with the others
@@ -176,7 +176,7 @@ class FineTuning(TrainedModule):
         # without a training, the entries of the model folder remain
         if self._is_stale or self.trainer.state.fn == TrainerFn.FITTING:
             self.task_fields = task_fields(self.task, self.scores)
-        log_scores(self, "validation", self.scores, self._headline_key)
+        log_scores(self, "validation", self.scores, self.task.headline)
 
     def on_test_start(self) -> None:
         """Print a warning if the head has never been trained."""
@@ -185,19 +185,14 @@ class FineTuning(TrainedModule):
 
     on_predict_start = on_test_start
 
-    def on_test_epoch_start(self) -> None:
-        """Reset all metrics, and record the weights to test."""
-        super().on_test_epoch_start()
-        self.tested_weights = sums_of_weights(self.model)
-
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
         predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
-        self._test.update(predictor, batch["sources"], batch["items"].tolist())
+        self.test_scores.update(predictor, batch["sources"], batch["items"].tolist())
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the predicted test items."""
-        log_scores(self, "test", self._test.compute(self.predictor), self._headline_key)
+        log_scores(self, "test", self.test_scores.compute(self.predictor), self.task.headline)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
@@ -240,17 +235,10 @@ class FineTuning(TrainedModule):
             DomainbertError: a weight is not finite.
         """
         fields = self.task_fields if scores is None else task_fields(self.task, scores)
-        if scores is None and self._differs_from(self.validated_weights):
+        if scores is None and weights_differ(self.model, self.validated_weights):
             print("save_pretrained: no scores, because the weights have changed since the last validation; validate")
             scores, fields = {}, task_fields(self.task, {})
         save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
-
-    def _differs_from(self, sums: Tensor | None) -> bool:
-        return sums is not None and not equal_sums(sums_of_weights(self.model), sums)
-
-    def with_test_scores(self, card: str, name: str) -> str:
-        """Return a model card with the scores of the last test, unless the weights have changed since then."""
-        return card if self._differs_from(self.tested_weights) else self._test.add_to(card, name)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""
@@ -286,10 +274,6 @@ class FineTuning(TrainedModule):
         self.start_facts = dict(saved["start"])
         if self.entries is not None and "optimizer_states" in checkpoint:
             self.entries.reduce_moments(saved["embeddings"], checkpoint["optimizer_states"])
-
-    @property
-    def _headline_key(self) -> str | None:
-        return None if self.task.headline is None else self.task.headline.key
 
 
 def path_to_record(model: ModelSource | DomainTokenizer) -> Path | None:

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import Dataset
 
 from domainbert.base.choices import as_plain
@@ -43,7 +44,8 @@ LabelledInput = str | Path | Any  # not `Iterable`: jsonargparse would replace a
 """A labelled set: a path, a list of paths, `hub:NAME`, a `datasets.Dataset`, rows as dicts, or a `Labelled`."""
 
 _VALIDATION_TOKENS = 16_384  # per batch; larger batches need more memory without being faster
-_NEEDED_SETS = {"fit": ("train",), "validate": ("validation",), "test": ("test",), "predict": ()}
+_SETS = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",), "predict": ()}
+"""Labelled sets of a stage of Lightning; the first is required."""
 
 
 class LabelledData(TrainingData):
@@ -144,25 +146,24 @@ class LabelledData(TrainingData):
             )
         return window
 
-    def open(self, stage: str) -> None:
-        """Read the files of a stage, and check their labels.
+    def setup(self, stage: str) -> None:
+        """Read the files of a stage of Lightning, and check their labels.
 
         Raises:
             DomainbertError: a missing set; an invalid file; a label that the task does not have.
         """
-        for name in _NEEDED_SETS[stage]:
+        sets = _SETS[stage]
+        for name in sets[:1]:
             if self._sources[name] is None:
-                raise DomainbertError(
-                    where=f"trainer.{stage}", found=f"no {name} set", expected=f"LabelledData(..., {name}=...)"
-                )
+                where = f"trainer.{TrainerFn(stage).value}"
+                raise DomainbertError(where=where, found=f"no {name} set", expected=f"LabelledData(..., {name}=...)")
         if stage == "predict" and self._sources["predict"] is None and self._sources["test"] is None:
             raise DomainbertError(
                 where="trainer.predict", found="nothing to predict", expected="LabelledData(..., predict=...)"
             )
         known = self.config.known_labels(self.task.labels)
         self.config.check_labels(known)
-        sets_of_stage = {"fit": ("train", "validation"), "validate": ("validation",), "test": ("test",)}
-        for name in sets_of_stage.get(stage, ()):
+        for name in sets:
             if self._sources[name] is not None:
                 check_set_known(self.labelled(name), known)
 
@@ -181,11 +182,6 @@ class LabelledData(TrainingData):
     def items(self, name: str) -> Sequence[Any]:
         """Return the items of a set; () if it is not given."""
         return () if self._sources[name] is None else self.labelled(name).items
-
-    def file_names(self, name: str) -> str:
-        """Return the file names of a set, separated by commas; "" if it is not given."""
-        sets = [] if self._sources[name] is None else [self.labelled(name)]
-        return ", ".join(part.path.name for labelled in sets for part in labelled.parts or sets)
 
     def examples(self, name: str) -> list[Example]:
         """Return the items of a set as token ids and targets; [] if it is not given."""
@@ -244,9 +240,9 @@ class LabelledData(TrainingData):
         """Return the batches of the validation set, if there is one."""
         if self._sources["validation"] is None:
             return []
-        items = self.items("validation")
+        labelled = self.labelled("validation")
         batches = LabelledBatches(self.examples("validation"), self.tokenizer, _VALIDATION_TOKENS, share)
-        return [WithSources(batches, items, self.file_names("validation"), slice_values(self.task, items))]
+        return [WithSources(batches, labelled.items, labelled.file_names, slice_values(self.task, labelled.items))]
 
     def describe(self, step: int) -> dict[str, Any]:
         """Return the file lines of the examples of a step, under the key "lines"."""

@@ -1,4 +1,4 @@
-"""Scores of a module in validation and test, from its batches."""
+"""Scores of a module in validation and test, from its batches, and whether its weights have changed since then."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import all_gather_object, get_world_size, is_initialized
+from torch.distributed.tensor import DTensor
 from torchmetrics import SumMetric
 
 from domainbert.labelled.contents import located_errors
@@ -74,12 +75,14 @@ class TestScores:
 
     Attributes:
         scored: the last test set that was predicted as a whole, with its predictions.
+        weights: sums of the weights in the last test.
     """
 
     def __init__(self) -> None:
         self._predicted: dict[int, tuple[Any, Any]] = {}  # items and predictions, by index
         self._scoring: Scoring | None = None
         self.scored: Scoring | None = None
+        self.weights: Tensor | None = None
 
     def clear(self) -> None:
         """Forget the predictions of an interrupted test."""
@@ -88,7 +91,8 @@ class TestScores:
     def update(self, predictor: Any, sources: Sources, indices: Sequence[int]) -> None:
         """Predict the items of a batch; `indices` are their numbers in the test set."""
         assert sources.scoring is not None
-        self._scoring = sources.scoring
+        if not self._predicted:
+            self.scored, self._scoring, self.weights = None, sources.scoring, sums_of_weights(predictor.model)
         scoring, test = copy(sources.scoring), sources.scoring.test
         scoring.test = replace(test, items=list(sources.items))  # a shallow copy has only the items of the batch
         with located_errors(lambda position: test.location(indices[position])):
@@ -109,15 +113,13 @@ class TestScores:
         self.scored = copy(scoring) if is_whole else None  # a copy, because other modules use the data as well
         return scores
 
-    def add_to(self, card: str, name: str) -> str:
-        """Return a model card with the scores of the last test of the model `name`, and with the intervals of
-        `domainbert evaluate`; without a test, return it unchanged."""
-        if self.scored is None:
+    def add_to(self, card: str, name: str, model: nn.Module) -> str:
+        """Return a model card with the scores of the last test of a model called `name`, and with the intervals of
+        `domainbert evaluate`; without a test of its present weights, return it unchanged."""
+        if self.scored is None or weights_differ(model, self.weights):
             return card
-        test = self.scored.test
-        files = ", ".join(part.path.name for part in test.parts or [test])
         (system,) = self.scored.summary(Resampling())["systems"].values()
-        return add_test_scores(card, name, self.scored.config, files, system)
+        return add_test_scores(card, name, self.scored.config, self.scored.test.file_names, system)
 
 
 def _gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:
@@ -126,3 +128,22 @@ def _gather_by_item(values: Mapping[int, Any]) -> dict[int, Any]:
     parts: list[dict[int, Any]] = [{} for _ in range(get_world_size())]
     all_gather_object(parts, dict(values))
     return {index: value for part in parts for index, value in part.items()}
+
+
+def sums_of_weights(module: nn.Module) -> Tensor:
+    """Return the sum of each parameter, and of its absolute values, on the CPU: (parameters, 2), in double precision.
+
+    A sharded module has none: (0, 2).
+    """
+    weights = [parameter.detach() for parameter in module.parameters() if not isinstance(parameter, DTensor)]
+    sums = [torch.stack([weight.sum(dtype=torch.float64), weight.abs().sum(dtype=torch.float64)]) for weight in weights]
+    return torch.stack(sums).cpu() if sums else torch.zeros(0, 2, dtype=torch.float64)
+
+
+def weights_differ(module: nn.Module, sums: Tensor | None) -> bool:
+    """Return whether the weights have other `sums_of_weights`, apart from the order of the additions; False without
+    `sums`."""
+    if sums is None:
+        return False
+    present = sums_of_weights(module)
+    return present.shape != sums.shape or not bool(((present - sums).abs() <= 1e-10 * present[:, 1:]).all())

@@ -90,4 +90,4 @@ def task_card(
         results = [Result(task.config.title, module.validation_name, "validation", headline.key, name, score)]
     head = card_head(title, task.config.pipeline_tag, values, module.initial.card, results=results)
     card = model_card(title, f"{module.kind} with domainbert.", rows, task.predictor.usage(task), head)
-    return module.with_test_scores(card, title)
+    return module.test_scores.add_to(card, title, module.model)

@@ -8,11 +8,9 @@ from typing import Any
 
 import lightning
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader, Dataset
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import BatchSize, Workers, check_value
 from domainbert.base.process import ignore_stop_signals
 from domainbert.data.batches import Share
 from domainbert.data.packing import Batch
@@ -39,8 +37,6 @@ class TrainingData(lightning.LightningDataModule):
 
     def __init__(self, batch_size: int, num_workers: int | None = None) -> None:
         super().__init__()
-        check_value("batch_size", batch_size, BatchSize)
-        check_value("num_workers", num_workers, Workers | None)
         self.batch_size, self.num_workers = batch_size, num_workers
 
     __str__ = object.__repr__  # Lightning's lists all batches
@@ -62,14 +58,6 @@ class TrainingData(lightning.LightningDataModule):
         """Return plain values that identify the items in the global batch of a step, for error reports; {} by
         default."""
         return {}
-
-    def open(self, stage: str) -> None:
-        """Read the files for a stage of Lightning (`fit`, `validate`, `test`, `predict`). Open files are kept."""
-        raise NotImplementedError
-
-    def setup(self, stage: str) -> None:
-        """Call `open`."""
-        self.open(TrainerFn(stage).value)  # as a plain string
 
     @property
     def num_steps(self) -> int:

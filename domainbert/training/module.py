@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,8 +20,9 @@ from torchmetrics import Metric
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
+from domainbert.encoders.dropout import StepRandom
 from domainbert.encoders.heads import EncoderWithHead
-from domainbert.encoders.torch_internals import DrawsFrom
+from domainbert.metrics.headline import Headline
 from domainbert.models.hub import push_to_hub
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
@@ -31,7 +31,6 @@ from domainbert.training.optimisers import build_optimizer, build_schedule, clip
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import shard_models
 from domainbert.training.step_loss import StepLoss
-from domainbert.training.step_random import EndStep, StepRandom
 
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
@@ -111,11 +110,9 @@ class TrainedModule(lightning.LightningModule):
 
     def configure_model(self) -> None:
         """Shard each layer's weights over the processes if the strategy is `fsdp`."""
-        if self._trainer is None or self.device_mesh is None:  # no Trainer: load_from_checkpoint
-            return
-        if not isinstance(self.trainer.strategy, ModelParallelStrategy):
-            return
-        shard_models([*self.models.values()], self.device_mesh["data_parallel"])
+        # no Trainer: load_from_checkpoint
+        if self._trainer is not None and isinstance(self.trainer.strategy, ModelParallelStrategy):
+            shard_models([*self.models.values()], self.device_mesh["data_parallel"])  # type: ignore[index]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return the optimizer and its schedule, which covers all steps of the Trainer and advances at each step."""
@@ -150,7 +147,7 @@ class TrainedModule(lightning.LightningModule):
         update_epoch_length(self.trainer)
 
     def configure_callbacks(self) -> list[lightning.Callback]:
-        """Return a callback that restores the global generators if an exception ends a training step."""
+        """Return an `EndStep`, unless the Trainer has one."""
         callbacks: list[lightning.Callback] = self.trainer.callbacks  # type: ignore[attr-defined]
         has_one = any(isinstance(callback, EndStep) for callback in callbacks)  # of an earlier call of the Trainer
         return [] if has_one else [EndStep()]
@@ -241,6 +238,15 @@ class TrainedModule(lightning.LightningModule):
                 return push_to_hub(repo_id, folder, **arguments) if writes else None
 
 
+class EndStep(lightning.Callback):
+    """Callback that restores the global generators if an exception ends a training step."""
+
+    def on_exception(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: object) -> None:
+        """Restore the generators."""
+        if isinstance(pl_module, TrainedModule):  # the Trainer may fit a module of another kind later
+            pl_module.step_random.end(pl_module.device)
+
+
 def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:
     """Return the number of optimizer steps of a schedule. Raise `DomainbertError` if the Trainer has no limit."""
     steps = trainer.estimated_stepping_batches
@@ -256,15 +262,9 @@ def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:
     return int(steps)
 
 
-def log_scores(module: lightning.LightningModule, stage: str, scores: Mapping[str, Any], main: str | None) -> None:
+def log_scores(module: lightning.LightningModule, stage: str, scores: Mapping[str, Any], main: Headline | None) -> None:
     """Log scores that are equal in all processes as `stage`/NAME, the score `main` also in the progress bar."""
+    main_key = None if main is None else main.key
     for name, score in scores.items():
         # the maximum of equal values is exact; without `sync_dist`, Lightning would print a warning
-        module.log(f"{stage}/{name}", score, prog_bar=name == main, sync_dist=True, reduce_fx="max")
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Draw new weights inside the context from a generator with this seed, independent of other threads."""
-    with DrawsFrom(torch.Generator().manual_seed(seed)):
-        yield
+        module.log(f"{stage}/{name}", score, prog_bar=name == main_key, sync_dist=True, reduce_fx="max")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.torch_internals import DrawsFrom
+from domainbert.encoders.torch_internals import SeededDraws
 
 
 def draw() -> list[Tensor]:
@@ -21,7 +21,7 @@ def draw() -> list[Tensor]:
 def test_operators_draw_from_an_own_generator_the_numbers_of_the_global_one() -> None:
     torch.manual_seed(4)
     expected, state = draw(), torch.get_rng_state()
-    with DrawsFrom(torch.Generator().manual_seed(4)):
+    with SeededDraws(4):
         drawn = draw()
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(one, other) for one, other in zip(drawn, expected, strict=True))
