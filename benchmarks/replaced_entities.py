@@ -5,7 +5,7 @@
 
 Each entity of a random training sentence is replaced, with a probability of 0.7, by a random entity of its type from
 the training set. With `--corpus`, OUT also has as many sentences of these files, of the documents nearest to TRAIN, as
-`select` and `max_unlabelled` of `distill-task` draw. docs/results-attempts.md has the results.
+`select` and `max_unlabelled` of `distill-task` draw. docs/results-appendix.md has the results.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 
 OUT is the folder of the mean, and VALIDATION the labelled file of a tagger by which it is judged; SEED are folders of
 the same model and labels, such as `seed-1` of a `finetune` stage. The F1 of each is that of its training, in its own
-folder; that of the mean is printed. docs/results.md says what it was worth.
+folder; that of the mean is printed. docs/results-appendix.md says what it was worth.
 """
 
 from __future__ import annotations

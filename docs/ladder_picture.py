@@ -1,11 +1,12 @@
-"""Draws the table "The ladder" of results.md: F1 against parameters and against speed, published scores as lines.
+"""Draw small-tagger.json: F1 against parameters and against speed, published scores as lines.
 
 python docs/ladder_picture.py
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DOCS = Path(__file__).parent
+_DATA = _DOCS.parent / "benchmarks/results/quality"
 _NEAR, _LINES = 2, 3  # a system with so near a neighbour, to the right and in points of F1, has its name on the left
 
 
@@ -31,22 +33,18 @@ class System:
     interval: tuple[float, float] | None
 
 
-def systems_of(page: str) -> list[System]:
-    """The rows of the table below the heading "The ladder"."""
-    rows = [line for line in page.partition("## The ladder")[2].partition("\n## ")[0].splitlines() if line[:1] == "|"]
-    return [_system([cell.strip() for cell in row.strip("|").split("|")]) for row in rows[2:]]
-
-
-def _system(cells: Sequence[str]) -> System:
-    name, parameters, speed, f1, interval = cells
-    ends = [float(one) for one in interval.strip("[]").split(",") if one]
-    return System(
-        name,
-        float(parameters.removesuffix(" M")) if parameters else None,
-        float(speed.replace(",", "")) if speed else None,
-        float(f1),
-        (ends[0], ends[1]) if ends else None,
-    )
+def systems_of(rows: Sequence[Mapping[str, Any]]) -> list[System]:
+    """The rows of small-tagger.json."""
+    return [
+        System(
+            row["ECON-IE"],
+            row.get("parameters", {}).get("value"),
+            row.get("words/s", {}).get("value"),
+            row["F1" if "F1" in row else "published F1"]["value"],
+            tuple(row["F1"]["interval"]) if "F1" in row else None,
+        )
+        for row in rows
+    ]
 
 
 def ladder(systems: Sequence[System]) -> str:
@@ -88,5 +86,5 @@ def _panel(axes: Axes, systems: Sequence[System], key: str, title: str, ticks: S
 
 
 if __name__ == "__main__":
-    found = systems_of((_DOCS / "results.md").read_text(encoding="utf-8"))
-    (_DOCS / "pictures" / "ladder.svg").write_text(ladder(found), encoding="utf-8")
+    rows = json.loads((_DATA / "small-tagger.json").read_text(encoding="utf-8"))["rows"]
+    (_DOCS / "pictures" / "ladder.svg").write_text(ladder(systems_of(rows)), encoding="utf-8")

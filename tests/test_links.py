@@ -24,9 +24,11 @@ def without_code(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Of the headings, as GitHub and MkDocs both write them."""
-    titles = re.findall(r"^#+ (.+)$", without_code(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    """Of the headings, as GitHub and MkDocs both write them, and those that a page names."""
+    text = without_code(page)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    named = re.findall(r'^<a id="([\w-]+)"></a>$', text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles} | {*named}
 
 
 def links(page: Path) -> list[str]:

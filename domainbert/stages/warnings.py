@@ -31,7 +31,7 @@ def distillation_warnings(history: Sequence[Mapping[str, float]]) -> list[str]:
 def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, Any]], headline: Headline) -> list[str]:
     """Return a warning for each larger model that is not better on validation than a model of a student's size.
 
-    A model taught by a weak teacher scores below the same model without a teacher (docs/results.md, "Training length").
+    A model taught by a weak teacher scores below the same model without a teacher (docs/results.md).
     Validation scores are compared because a choice must not depend on the test set.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
-TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without it in docs/results.md
+TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without (docs/results-appendix.md)
 _WINDOWS = (128, 256, 512)
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
