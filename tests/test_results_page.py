@@ -62,3 +62,8 @@ def test_intervals_of_speed_are_the_lowest_and_highest_round() -> None:
         ]
         for cell in (cell for cell in row.values() if isinstance(cell, dict)):
             assert (cell["value"], cell["interval"]) in ratios, row
+
+
+def test_scores_of_the_readme_are_in_a_table() -> None:
+    scores = re.findall(r"[+-]?\d+\.\d\d \[[^\]a-z]+\]", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert len(scores) >= 4 and all(f"| {score} |" in RESULTS for score in scores), scores
