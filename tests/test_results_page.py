@@ -22,7 +22,7 @@ def test_tables_are_as_the_script_writes_them(page: str) -> None:
 
 def test_the_page_has_a_table_per_question_and_no_other_table() -> None:
     sections = re.split(r"^## ", RESULTS, flags=re.MULTILINE)[1:]
-    assert len(sections) == 13
+    assert len(sections) >= 13
     for section in sections:
         assert section.partition("\n")[0].endswith("?") and section.count("<!-- table: ") == 1, section
     assert not re.search(r"^\|", SCRIPT["REGION"].sub("", RESULTS), re.MULTILINE)
