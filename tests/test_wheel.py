@@ -21,7 +21,6 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-import domainbert
 from domainbert.cli import _COMMANDS
 from domainbert.runner.stage_table import STAGES
 
@@ -33,6 +32,7 @@ SMALL = [
     *("--stages.pretrain.budget.max_epochs=1", "--stages.ner-pretrained.max_epochs=1"),
     *("--stages.ner-pretrained.seeds=1", "--only=sample,vocab,prepare,pretrain,ner-pretrained"),
 ]
+LOCAL = {"hub:sentence-transformers/all-MiniLM-L6-v2": "models/minilm", "max_epochs=10": "max_epochs=1"}
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,13 @@ def test_requirements_hold_here(wheel: Path) -> None:
     assert metadata(wheel)["Requires-Python"] == ">=3.10"
 
 
+def test_the_version_is_released_in_the_changelog_and_cited(wheel: Path) -> None:
+    number, citation = metadata(wheel)["Version"], (ROOT / "CITATION.cff").read_text("utf-8")
+    (date,) = re.findall(r'^date-released: "(.+)"$', citation, re.MULTILINE)
+    assert f"\nversion: {number}\n" in citation
+    assert f"\n## [{number}] - {date}\n" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
 def imports(path: Path) -> Iterator[str]:
     """Packages that a module imports when it is imported."""
     nodes: list[ast.AST] = list(ast.parse(path.read_text(encoding="utf-8")).body)
@@ -136,11 +143,11 @@ def test_every_imported_package_is_required(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_line_of_the_wheel_runs(installed: Path, place: Path) -> None:
+def test_the_command_line_of_the_wheel_runs(wheel: Path, installed: Path, place: Path) -> None:
     code = "import domainbert; print(domainbert.__file__)"
     file = Path(ran(place, installed / "python", "-c", code).strip())
     assert file.is_relative_to(installed.parent)
-    assert ran(place, installed / "domainbert", "--version") == f"domainbert {domainbert.__version__}\n"
+    assert ran(place, installed / "domainbert", "--version") == f"domainbert {metadata(wheel)['Version']}\n"
     usage = ran(place, installed / "domainbert", "--help")
     assert all(f"\n  {name} " in usage for name in (*STAGES, *_COMMANDS))
     plan = ran(place, installed / "domainbert", "demo", "--dry-run").splitlines()
@@ -157,6 +164,9 @@ def test_the_demo_and_the_example_of_the_readme_run_from_the_wheel(installed: Pa
     shutil.copytree(place / "runs/quickstart/pretrain", place / "models/minilm")
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
     (block,) = (block for block in blocks if "L.Trainer(" in block)
-    (place / "example.py").write_text(re.sub(r"max_epochs=\d+", "max_epochs=1", block))
+    for named, here in LOCAL.items():
+        assert named in block
+        block = block.replace(named, here)
+    (place / "example.py").write_text(block)
     printed = ran(place, installed / "python", "example.py")
-    assert re.search(r"test/\S*f1", printed), printed
+    assert re.search(r"test/\S*f1", printed) and re.search(r"^\[.*\]$", printed, re.MULTILINE), printed
