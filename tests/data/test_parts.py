@@ -34,6 +34,7 @@ from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.loaders import WithBoundaries
+from tests.interface.snapshot import check_folder
 from tests.toy_corpus import WORDS
 
 FILES = 7
@@ -109,6 +110,7 @@ def test_batches_do_not_depend_on_merges(whole: Path, corpora: list[Path], tmp_p
 
 
 def test_each_token_of_each_file_is_read_once_in_a_pass(merged: Path, text: Path, tokenizer: Path) -> None:
+    check_folder("merge", merged)
     corpus = open_prepared([merged])
     rows = reader(corpus)
     assert isinstance(rows.plan, PartedPlan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -23,11 +23,12 @@ METHODS = ["as_json", "encode", "from_pretrained", "labelled", "predict", "predi
 METHODS += ["predict_texts", "predict_words", "predictor", "push_to_hub", "record_loss", "save", "save_pretrained"]
 """Methods and properties that README and the guides use; other methods override Lightning's, or serve other classes."""
 
+# JSON of other libraries; keys whose content is internal or listed elsewhere; keys of mappings from names in the data
 _THEIRS = {"config.json", "dataset_dict.json", "dataset_info.json", "special_tokens_map.json", "state.json"}
-_THEIRS |= {"tokenizer.json", "tokenizer_config.json"}  # formats of other libraries
-_WHOLE = {"config", "confusion", "inputs", "made_from", "outputs", "versions"}  # keys whose content is listed elsewhere
-_MAPPING = re.compile(r"(?:stages|systems|slices|probabilities|\w+_by_seed|(?:by|per)_\w+)$")  # to names in the data
-_ANY_NAME = {r"seed-\d+": "seed-*", r"^(cards|mistakes|predictions)/[^/]+/": r"\1/*/", r"tfevents\..*": "tfevents.*"}
+_THEIRS |= {"tokenizer.json", "tokenizer_config.json"}
+_OPAQUE = {"config", "inputs", "made_from", "other_files", "outputs", "parts", "plans", "versions"}
+_BY_NAME = re.compile(r"\b(data|corpora|labels|probabilities|slices|stages|systems|\w+_by_seed|(by|per)_\w+)$")
+_ANY_NAME = {r"seed-\d+": "seed-*", r"^(cards|mistakes|predictions)/[^/]+/": r"\1/*/"}
 
 
 def public_names() -> list[str]:
@@ -89,6 +90,11 @@ def _default(value: Any) -> str:
     return "required" if value is MISSING else json.dumps(as_plain(value, defaults=False), ensure_ascii=False)
 
 
+def metric_names(logged: Iterable[str]) -> list[str]:
+    """Return names of metrics; labels, as in `test/f1/LOC`, are `*`."""
+    return [re.sub(r"^test/(f1|precision|recall|support)/.+", r"test/\1/*", name) for name in logged]
+
+
 def files_of(folder: Path, pattern: str) -> list[str]:
     """Return the files in a folder; names from the data, such as seeds and systems, are `*`."""
     return [_general(path.relative_to(folder)) for path in folder.glob(pattern) if path.is_file()]
@@ -109,9 +115,9 @@ def _keys(value: Any, path: str = "") -> Iterator[str]:
             yield from _keys(item, f"{path}[]")
     elif isinstance(value, dict):
         for name, item in value.items():
-            key = f"{path}.{'*' if _MAPPING.search(path) else name}".lstrip(".")
+            key = f"{path}.{'*' if _BY_NAME.search(path) else name}".lstrip(".")
             yield key
-            yield from _keys(item, key) if name not in _WHOLE else ()
+            yield from _keys(item, key) if name not in _OPAQUE else ()
 
 
 def _general(path: Path) -> str:

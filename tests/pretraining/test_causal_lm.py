@@ -23,6 +23,7 @@ from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.causal_lm.config import CausalLM
 from domainbert.pretraining.objectives.causal_lm.objective import next_tokens
 from domainbert.training.config import OptimConfig, ScheduleConfig
+from tests.interface.snapshot import check_interface
 from tests.tiny_training import Losses
 from tests.toy_corpus import corpus_readers
 
@@ -97,6 +98,7 @@ def test_ten_steps_and_masked_lm_after_them(toy_corpus: Any, toy_tokenizer: Any,
     assert metrics["validation/bits_per_character"] == pytest.approx(
         metrics["validation/loss"] / math.log(2) * toy_corpus.validation.tokens_per_character
     )
+    check_interface("metrics", metrics, "causal_lm")
     module.save_pretrained(tmp_path / "causal")
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "causal").eval()
     continued = Pretraining.from_pretrained(tmp_path / "causal", optim=OptimConfig(lr=1e-12))

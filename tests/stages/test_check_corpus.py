@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from domainbert.stages.check import check
+from tests.interface.snapshot import check_folder
 
 WORDS = ["Zinsen", "fielen", "the", "bank", "café", "rate", "prévu", "rose", "on", "Tuesday", "while", "prices"]
 
@@ -61,6 +62,7 @@ def test_a_corpus_is_looked_at_and_compared(
     assert found["fit"]["task_texts"] == 60 and found["metrics"]["fit"] == found["fit"]
     assert "words of each corpus:" in capsys.readouterr().out
     assert checked(tmp_path, **given, other_corpora=others) == found
+    check_folder("check", tmp_path / "out")
 
 
 def test_rules_on_a_corpus_are_ignored_and_have_thresholds(tmp_path: Path, given: dict[str, Any]) -> None:

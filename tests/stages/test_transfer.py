@@ -21,6 +21,7 @@ from domainbert.models.loading import load_model
 from domainbert.stages.transfer import transfer
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.interface.snapshot import check_folder
 from tests.model_cards import run_card
 from tests.tokenization.test_extend import SIZES, train, with_special_tokens_behind
 
@@ -78,6 +79,7 @@ def test_the_same_vocabulary_is_the_identity(run: Callable[..., Path], tmp_path:
     before, after = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "old", out))
     assert after == before | {"pad_token_id": 0}
     assert load_tokenizer(out).fingerprint == load_tokenizer(tmp_path / "old").fingerprint
+    check_folder("transfer", out)
 
 
 def test_each_entry_comes_from_where_it_should(run: Callable[..., Path], tmp_path: Path) -> None:

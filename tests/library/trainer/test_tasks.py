@@ -25,6 +25,8 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.token_labels.config import TokenLabels
+from tests.interface.current import metric_names
+from tests.interface.snapshot import check_interface
 from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, about, equal, trainer, weights
 from tests.model_cards import run_card
 from tests.samples.task_data import write_task_data
@@ -68,10 +70,11 @@ def test_a_task(tiny, sets, tmp_path, name):
     keeps = ModelCheckpoint(tmp_path, filename="last")
     run = trainer(callbacks=[keeps], max_epochs=2, enable_checkpointing=True)
     run.fit(module, data)
-    headline = task.headline
-    assert headline.monitor in run.callback_metrics and "validation/loss" in run.callback_metrics
+    headline, logged = task.headline, {*run.callback_metrics}
+    assert headline.monitor in logged
     (scores,) = run.test(module, data, verbose=False)
     assert f"test/{headline.key}" in scores
+    check_interface("metrics", metric_names(logged | scores.keys()), name)
     loaded = FineTuning.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
     assert trainer().test(loaded, data, verbose=False)[0] == pytest.approx(scores, abs=1e-5)
     module.save_pretrained(tmp_path / "model")
