@@ -13,7 +13,7 @@ from domainbert.distillation.prediction_config import HardTargets as HardTargets
 from domainbert.distillation.prediction_config import SoftTargets as SoftTargets
 from domainbert.distillation.student_config import StudentConfig as StudentConfig
 from domainbert.distillation.task_distillation import TaskDistillation as TaskDistillation
-from domainbert.distillation.task_distillation import TransferData as TransferData
+from domainbert.distillation.transfer_data import TransferData as TransferData
 from domainbert.encoders.albert.config import AlbertConfig as AlbertConfig
 from domainbert.encoders.bert.config import BertConfig as BertConfig
 from domainbert.encoders.deberta_v2.config import DebertaV2Config as DebertaV2Config

@@ -229,8 +229,9 @@ def _import(module: str, prefix: str = "") -> object:
     try:
         return importlib.import_module(module)
     except Exception as error:  # a module of a user package may raise anything during its import
-        hint = "; install it or add its folder to PYTHONPATH" if type(error) is ModuleNotFoundError else ""
-        raise DomainbertError(f"{prefix}{module} cannot be imported: {type(error).__name__}: {error}{hint}") from error
+        hint = "install it or add its folder to PYTHONPATH" if type(error) is ModuleNotFoundError else ""
+        problem = f"{prefix}{module} cannot be imported: {type(error).__name__}: {error}"
+        raise DomainbertError(problem, hint=hint) from error
 
 
 def _modules_with_choices(package: str, folders: Iterable[str]) -> list[str]:

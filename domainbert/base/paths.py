@@ -164,7 +164,7 @@ def _resolve_in_package(text: str) -> Path:
 
 
 def _download_from_hub(text: str) -> Path:
-    """The folder has no weights if the hub has neither safetensors nor `pytorch_model.bin` of the model."""
+    """Return the folder, without weights if the hub has neither safetensors nor `pytorch_model.bin` of the model."""
     from huggingface_hub import snapshot_download  # here: slow to import
 
     name, revision = check_hub_name(text)

@@ -113,7 +113,7 @@ class CheckedCorpus:
         return [self._place(name, text) for name, text in excerpts]
 
     def _place(self, document_name: str, text: str) -> Place:
-        """A document name is `SOURCE:FILE:LINE` or `SOURCE:FILE`; the path of a source on the hub is its name."""
+        """Return the place of a text in the document `SOURCE:FILE:LINE` or `SOURCE:FILE`."""
         source_index, _, document_id = document_name.partition(":")
         source = self.config.sources[int(source_index)]
         match = re.fullmatch(r"(.*):(\d+)", document_id, re.DOTALL)

@@ -47,7 +47,7 @@ class TaggedText(NamedTuple):
 
 
 def _tagged_text(item: PlainItem) -> TaggedText:
-    """Leave out entities whose borders are not word borders."""
+    """Return the text with its words, and its entities as ranges of words; without entities that end inside a word."""
     text = item.texts[0]  # an item with entities has a single text
     words = [match.span() for match in _WORD.finditer(text)]
     begins = {start: index for index, (start, _) in enumerate(words)}

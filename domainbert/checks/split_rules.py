@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 from math import ceil
+from typing import get_args
 
 from domainbert.checks.finding import Finding, Place, Rule, rule
 from domainbert.checks.labelled_set import SetName, TwoSets, first_indices
@@ -171,6 +172,11 @@ def with_pair_name(rule: Rule[TwoSets], first: SetName, second: SetName) -> Rule
     affects_only_model_selection = rule is same_text and first == "validation"
     return replace(renamed, severity="warning") if affects_only_model_selection else renamed
 
+
+TEST_LEAK_RULES = frozenset(
+    with_pair_name(rule, first, "test").name for rule in OVERLAP_RULES for first in get_args(SetName)
+)
+"""Names of the rules that find texts of the test set in another set."""
 
 LABEL_RULES = [unknown_label, unseen_label]
 """Rules on labels, for the training set and another set."""

@@ -130,15 +130,12 @@ def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     content = [first[index] for index in non_blank]
     if not content:
         return None
-    # JSONL if the first line or most lines are objects
-    if _is_object(content[0]) or (content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)):
+    most_are_objects = content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)
+    if _is_object(content[0]) or most_are_objects or _BEGINS_ARRAY.match("\n".join(content)):
         return "jsonl"
-    if _BEGINS_ARRAY.match("\n".join(content)):
-        return "jsonl"
-    if _BEGINS_CONLL.match(content[0]):
-        return "conll"
     has_blank_between = non_blank[-1] - non_blank[0] + 1 > len(content)
-    return "conll" if (has_blank_between and _num_tab_columns(content)) or _has_tag_column(content) else None
+    is_conll = _BEGINS_CONLL.match(content[0]) or (has_blank_between and _num_tab_columns(content))
+    return "conll" if is_conll or _has_tag_column(content) else None
 
 
 def _has_tag_column(content: Sequence[str]) -> bool:

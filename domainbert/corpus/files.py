@@ -139,7 +139,7 @@ def read_text(path: Path, skip_mark: bool = True) -> str:
 
 
 def _decode(data: bytes, path: Path, line: int = 1) -> str:
-    """`line` is the number of the first line of `data` in the file."""
+    """Return the text of UTF-8 bytes; an error names the line, counted from `line`, the first of `data`."""
     try:
         text = data.decode("utf-8")
         position = data.find(b"\0")
@@ -166,7 +166,7 @@ def too_long(where: str, what: str, advice: str = "") -> DomainbertError:
 def unreadable(path: Path, error: Exception, where: str = "") -> DomainbertError:
     """Return the error for a file that cannot be opened or decompressed; `where` is " after line 3" or the like."""
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    expected = f"; expected a whole {path.suffix} file" if is_compressed(path) else ""
+    expected = f"a whole {path.suffix} file" if is_compressed(path) else ""
     if isinstance(error, IsADirectoryError):
-        expected = "; expected a file"
-    return DomainbertError(f"cannot be read{where} ({reason}){expected}", file=path)
+        expected = "a file"
+    return DomainbertError(f"cannot be read{where} ({reason})", file=path, expected=expected)

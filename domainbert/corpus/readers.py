@@ -103,15 +103,15 @@ def _columns(line: str) -> list[str]:
 
 
 def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
-    """`rows` has (line number, columns). Words are in the first column, in CoNLL-U (ten columns, the first numbers the
-    words) in the second."""
+    """Return the words of a sentence from its (line, columns): the first column, in CoNLL-U (ten columns, the first
+    numbers the words) the second."""
     words = [columns[0] for _, columns in rows]
     if is_word_numbering(words):
         if all(len(columns) == CONLLU_COLUMNS for _, columns in rows):
             words = [columns[1] for _, columns in rows]
         elif len(words) > 1:
-            expected = f"expected a column of words, or the {CONLLU_COLUMNS} columns of CoNLL-U"
-            raise DomainbertError("column 0 holds word numbers", file=path, line=rows[0][0], hint=expected)
+            expected = f"a column of words, or the {CONLLU_COLUMNS} columns of CoNLL-U"
+            raise DomainbertError("column 0 holds word numbers", file=path, line=rows[0][0], expected=expected)
     for (number, _), word in zip(rows, words, strict=True):
         if not word:
             raise DomainbertError("the column of words is empty", file=path, line=number, expected="a word")

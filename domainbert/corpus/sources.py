@@ -162,12 +162,12 @@ def set_ignored_counts(report: CorpusReport, sources: Sequence[Source]) -> None:
 
 
 def _read_file(name: str, path: Path, source: Source, counts: SourceReport) -> Iterator[RawDocument]:
-    """`name` is the path below the source, with which the ids begin."""
+    """Yield the documents of a file with their ids, which begin with `name`, the path below the source."""
     reader = _choose_reader(path, source, counts)
     if source.translation is not None:
         if reader is not READERS[".txt"]:
-            expected = "expected a text per line in both files (set format: text if it has them), or translation_key"
-            raise DomainbertError(file=path, found="no plain text, but translation is set", hint=expected)
+            expected = "a text per line in both files (set format: text if it has them), or translation_key"
+            raise DomainbertError(file=path, found="no plain text, but translation is set", expected=expected)
         documents: Iterator[RawDocument] = read_aligned(path, source.translation)
     elif source.translation_key is None:
         documents = reader(path, source)

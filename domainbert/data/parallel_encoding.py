@@ -130,8 +130,8 @@ def _block_ctrl_c() -> Iterator[None]:
 
 
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
-    """A document is a text, or a pair of texts: special tokens are then inserted between the two texts, and each of
-    them counts as the beginning of a word."""
+    """Encode documents, each a text or a pair of texts. Between the texts of a pair, special tokens are inserted, each
+    of which counts as the beginning of a word."""
     lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
     num_texts = np.array([len(texts) for texts in documents])
     if (num_texts == 1).all():

@@ -131,8 +131,8 @@ class RemoteFiles:
         return difference
 
     def _ensure_copy(self, copy: Path, file: FileFacts) -> None:
-        """Fetch the file a second time if the first copy is wrong. The caller holds the lock, because fsspec writes in
-        place."""
+        """Fetch the file unless its copy is valid, a second time if the first copy is wrong. The caller holds the lock,
+        because fsspec writes in place."""
         url = self._url_of(file.name)
         if copy.exists():
             difference = self._verify(copy, file)
@@ -199,7 +199,7 @@ def _check_readable(url: str) -> None:
 
 
 def _fetch(url: str, copy: Path, size: int) -> None:
-    """The rest of a file longer than `size` is not read; the copy is then too long."""
+    """Download a file, with retries; a file longer than `size` only in part, so that its copy is too long."""
     from fsspec.callbacks import Callback
     from fsspec.core import url_to_fs
 

@@ -147,8 +147,9 @@ class Distillation(DistillationModule, RowsModule):
     def check_rows(self, data: PretrainingData) -> None:
         """Raise `DomainbertError` if the data is not for distillation, or if rows exceed the positions of a model."""
         if not isinstance(data, DistillationData):
-            found = f"{type(data).__name__} with Distillation; expected DistillationData"
-            raise DomainbertError(where=f"trainer.{TrainerFn(self.trainer.state.fn).value}", found=found)
+            where = f"trainer.{TrainerFn(self.trainer.state.fn).value}"
+            found = f"{type(data).__name__} with Distillation"
+            raise DomainbertError(where=where, found=found, expected="DistillationData")
         positions = {"the student": self.config.max_length}
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():

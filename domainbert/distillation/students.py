@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.encoders.base import Embeddings, Encoder
-from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
 from domainbert.encoders.families import build_model, config_class
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 
 

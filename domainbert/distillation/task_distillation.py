@@ -1,43 +1,36 @@
-"""Distillation of fine-tuned models on labelled and unlabelled text: LightningModule and LightningDataModule."""
+"""Distillation of fine-tuned models on labelled and unlabelled text: LightningModule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
-from domainbert.corpus.config import CorpusConfig
-from domainbert.data.batches import GlobalOrder, Share
-from domainbert.data.packing import Batch, Example
-from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.config import LossConfig, Sizes
 from domainbert.distillation.losses import Outputs, SoftTargetsLoss, TokenPositions
 from domainbert.distillation.module import DistillationModule
-from domainbert.distillation.module_config import TaskDistillationSettings, TransferDataSettings
+from domainbert.distillation.module_config import TaskDistillationSettings
 from domainbert.distillation.prediction_config import (
     LogitMSE,
     SoftTargets,
     check_one_vocabulary,
     check_task_distillation,
 )
-from domainbert.distillation.soft_labels import SoftLabels
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, student_config
-from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
+from domainbert.distillation.teachers import Teachers, load_teachers
+from domainbert.distillation.transfer_data import TransferData
 from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs, sizes_of
 from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import SeededDraws
-from domainbert.labelled.contents import Content
 from domainbert.models.folder import open_model
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.config import TaskConfig
@@ -45,104 +38,8 @@ from domainbert.tasks.finetuning import FineTuning, path_to_record
 from domainbert.tasks.initial_model import InitialModel, ModelSource, initial_model, task_of_settings
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
-from domainbert.training.config import Precision
 from domainbert.training.hparams import read_argument
 from domainbert.training.module import TrainedModule
-
-
-class TransferData(LabelledData):
-    """Labelled and unlabelled text for `TaskDistillation`.
-
-        data = TransferData(Ner(), "train.conll", "dev.conll", unlabelled=CorpusConfig([Source("corpus.jsonl")]))
-
-    >>> from domainbert import Ner, TransferData
-    >>> TransferData(Ner(), "train.conll", unlabelled=["Prices rose."]).unlabelled_batch_size
-    64
-
-    Also accepts the arguments of `LabelledData`.
-
-    Args:
-        unlabelled: corpus of the domain, which is split into sentences; or the texts themselves.
-        teachers: fine-tuned model folders for the same labels, whose logits the batches contain if there is a `cache`.
-        precision: precision of teachers that fill the cache.
-        settings: all settings; or single settings by keyword, see `TransferDataSettings`.
-    """
-
-    def __init__(
-        self,
-        task: TaskConfig | Task[Any, Any],
-        train: Any = None,
-        validation: Any = None,
-        test: Any = None,
-        predict: Any = None,
-        *,
-        unlabelled: CorpusConfig | Sequence[Content] | None = None,
-        teachers: Sequence[str | Path] | Teachers = (),
-        precision: Precision = "auto",
-        tokenizer: Any = None,
-        seed: int = 1,
-        settings: TransferDataSettings | None = None,
-        **changes: Any,
-    ) -> None:
-        settings = TransferDataSettings.of(settings, **changes)
-        super().__init__(task, train, validation, test, predict, tokenizer=tokenizer, seed=seed, settings=settings)
-        if isinstance(unlabelled, (str, Path)):
-            found = f"{str(unlabelled)[:80]!r}; expected CorpusConfig([Source(...)]) or a list of texts"
-            raise DomainbertError(where="unlabelled", found=found)
-        self.unlabelled, self.max_unlabelled = unlabelled, settings.max_unlabelled
-        self.unlabelled_batch_size = settings.unlabelled_batch_size
-        if isinstance(teachers, Teachers):
-            self.teachers = teachers
-        self._teachers = teachers
-        self._cache = None if settings.cache is None else Path(settings.cache)
-        self._top_k, self._precision = settings.top_k, precision
-
-    @cached_property
-    def teachers(self) -> Teachers | None:
-        """The teachers, loaded by the first call; None without teachers."""
-        paths = [Path(path) for path in cast("Sequence[str | Path]", self._teachers)]
-        return load_teachers(paths, self.task, self._precision, self._cache, self._top_k) if paths else None
-
-    @cached_property
-    def text(self) -> TransferText:
-        """Items of the training set, and the unlabelled sentences."""
-        train, unlabelled = self.labelled("train"), self.unlabelled
-        if unlabelled is None or isinstance(unlabelled, CorpusConfig):
-            return TransferText.read(train, unlabelled, self.max_unlabelled, self.task.word_splitting)
-        return TransferText(train, unlabelled)
-
-    def setup(self, stage: str) -> None:
-        """Read the files of a stage of Lightning; for `fit`, compute the logits of the teachers for the cache. If they
-        run in each step, compute only a few, so that a teacher that cannot predict is found at once."""
-        super().setup(stage)
-        if stage == "fit" and self.teachers is not None and self.logits is None:
-            self.teachers.check(self.examples("train"))
-
-    @cached_property
-    def logits(self) -> Sequence[SoftLabels] | None:
-        """Logits of all examples by each teacher; None if the teachers run during training."""
-        if self.teachers is None or self.teachers.cache is None:
-            return None
-        sizes = [example.num_outputs for example in self.examples("train")]
-        return self.teachers.soft_labels(self.text, self.task, sizes)
-
-    def examples(self, name: str) -> list[Example]:
-        """Return the examples of a data set (`train`, ...). In `train` the unlabelled examples come last."""
-        if name == "train" and name not in self._examples:
-            self._examples[name] = self.text.encode(self.task, self.tokenizer, self.window)
-        return super().examples(name)
-
-    @property
-    def orders(self) -> list[GlobalOrder]:
-        """Order of the labelled examples and, if there are unlabelled examples, their order."""
-        num_unlabelled = len(self.text.sentences)
-        if not num_unlabelled:
-            return [self.order]
-        return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.seed)]
-
-    def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
-        """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""
-        return DistillationBatches(self.examples("train"), self.tokenizer, self.orders, share, steps, self.logits)
 
 
 class TaskDistillation(DistillationModule, FineTuning):
@@ -258,33 +155,31 @@ class TaskDistillation(DistillationModule, FineTuning):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """Return the weighted loss of a micro-batch, scaled so that gradients are means over the global batch."""
-        positions = batch["positions"] if self.losses.reads else None  # None: no loss reads logits
-        # the student may hold embeddings only for the ids in the data; teachers hold all
-        ids = batch["input_ids"] if self.entries is None else self.entries.rows_of(batch["input_ids"])
-        student_batch = batch | {"input_ids": ids}
-        layers = self.losses.attention_layers(side="student")
-        student = compute_outputs(self.model, student_batch, layers, positions)
-        student = self._task_outputs(student, batch)
+        student = self._student_outputs(batch)
         teacher = self._mean_teacher_outputs(batch) if self.losses.needs_teacher else None
         sums = self.losses.sums(student, teacher, TokenPositions.of(batch))
-        # the task may divide its loss by the number of examples instead of the number of targets
-        means = self.losses.means(sums, batch | {"num_targets": batch[self.task.loss_divisor]})
+        # the divisor of `HardTargets`, as of the task's own loss, may be the number of examples
+        counts = {**batch, "num_targets": batch[self.task.loss_divisor]}
+        means = self.losses.means(sums, counts)
         return self.record_loss(self.losses.total(means), means)
 
-    def _task_outputs(self, student: Outputs, batch: dict[str, Any]) -> Outputs:
-        """Return the outputs of the student in the form that the losses read.
-
-        `hard_loss` is the loss of the task, if a loss reads it. `logits` become logits of words or texts instead of
-        positions, or None if no loss compares them with a teacher. Outputs without logits are returned unchanged.
-        """
-        if student.logits is None:
-            return student
-        hard_loss = self.task.loss(student.logits, batch) if "hard" in self.losses.reads else None
+    def _student_outputs(self, batch: dict[str, Any]) -> Outputs:
+        """Return the outputs of the student that the losses read: as `logits`, logits of words or texts, if a loss
+        compares them with a teacher; as `hard_loss`, the loss of the task."""
+        ids = batch["input_ids"]
+        if self.entries is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
+            ids = self.entries.rows_of(ids)
+        positions = batch["positions"] if self.losses.reads else None  # None: no loss reads logits
+        layers = self.losses.attention_layers(side="student")
+        outputs = compute_outputs(self.model, {**batch, "input_ids": ids}, layers, positions)
+        if outputs.logits is None:
+            return outputs
+        hard_loss = self.task.loss(outputs.logits, batch) if "hard" in self.losses.reads else None
         if "predicted" not in self.losses.reads:
-            return replace(student, logits=None, hard_loss=hard_loss)
+            return replace(outputs, logits=None, hard_loss=hard_loss)
         targets = require_distillation_targets(self.task)
-        logits = targets.teacher_logits(self.task, self.model.head, student.logits, batch)  # for students too
-        return replace(student, logits=logits, hard_loss=hard_loss, example=batch["output_example"])
+        logits = targets.teacher_logits(self.task, self.model.head, outputs.logits, batch)  # for students too
+        return replace(outputs, logits=logits, hard_loss=hard_loss, example=batch["output_example"])
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
         # the teachers run only if their logits are not in the batch, or if a loss reads their layers
@@ -302,14 +197,15 @@ class TaskDistillation(DistillationModule, FineTuning):
         if self.teachers:
             return
         if self.ensemble is not None:
-            expected = "expected TransferData(..., teachers=...) with the same teachers"
-            raise DomainbertError("the batches have no logits of the teachers", where="cache", hint=expected)
+            expected = "TransferData(..., teachers=...) with the same teachers"
+            raise DomainbertError("the batches have no logits of the teachers", where="cache", expected=expected)
         raise DomainbertError(
             where="teachers", found="none, as in a loaded checkpoint", expected="TaskDistillation(teachers)"
         )
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Return logits of words or texts, or the log-marginals of a CRF; None if `positions` is None."""
+        """Return the outputs of a teacher for a batch. Their `logits` are those of words or texts, for a CRF
+        log-marginals; None if `positions` is None."""
         outputs = compute_outputs(teacher, batch, self.losses.attention_layers(side="teacher"), positions)
         if outputs.logits is None:
             return outputs

@@ -145,7 +145,7 @@ class Encoder(nn.Module, ABC):
         return [*block_inputs, output]
 
     def _run(self, tokens: Packed, block_inputs: list[Tensor] | None, positions: Tensor | None = None) -> Tensor:
-        """Result as of `forward`; the input of each block is appended to `block_inputs`."""
+        """Return the result of `forward`, and append the input of each block to `block_inputs`."""
         if self.num_token_types < 2:
             tokens = tokens._replace(token_type_ids=None)
         context = self.context(tokens)

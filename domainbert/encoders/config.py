@@ -1,4 +1,4 @@
-"""Configurations of encoders and heads. Free of torch, so that checks of a recipe are fast."""
+"""Configurations of encoders. Free of torch, so that checks of a recipe are fast."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields, read_field
+from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -25,21 +25,14 @@ Deviation = Annotated[float, Range(0, 100)]
 
 Activation = Literal["gelu", "gelu_new", "relu", "silu"]
 Architectures = Mapping[str | None, tuple[str, ...]]
-Pooling = Literal["cls", "mean", "max"]
 
 _NOT_ENCODER = {  # keys of config.json on head, labels and files, which are written again when a model is saved
     *("architectures", "id2label", "label2id", "num_labels", "problem_type", "tie_word_embeddings"),
     *("dtype", "torch_dtype", "quantization_config", "vocab_size", "model_type"),
     *("_name_or_path", "auto_map", "transformers_version"),
 }
-_PREFIX = "domainbert_"  # of keys of config.json that only domainbert reads
-
-
-_BIAFFINE_SIZES = ("arc_size", "label_size")
-_HEAD_OPTIONS: dict[str, dict[str, Any]] = {  # fields of `HeadConfig` with their types in config.json, by kind of head
-    "sequence": {"pooling": Pooling | None},
-    "biaffine": dict.fromkeys(_BIAFFINE_SIZES, Width),
-}
+PREFIX = "domainbert_"
+"""Prefix of keys of config.json that only domainbert reads."""
 
 
 class _RequiredName(str):
@@ -246,7 +239,7 @@ class EncoderConfig(ABC):
         names = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: fields[name] for name in names & fields.keys()})
         ignored = names | _NOT_ENCODER
-        extra = {k: v for k, v in fields.items() if k not in ignored and not k.startswith(_PREFIX)}
+        extra = {k: v for k, v in fields.items() if k not in ignored and not k.startswith(PREFIX)}
         object.__setattr__(config, "extra_fields", extra)
         return config
 
@@ -305,57 +298,6 @@ class PostNormConfig(EncoderConfig):
         positions = fields.get("position_embedding_type", "absolute")
         require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
         return super().from_json(fields)
-
-
-@dataclass(frozen=True)
-class HeadConfig:
-    """Configuration of a head, from which `build_model` builds it; `config.json` stores the options that are set.
-
-    >>> HeadConfig("sequence", pooling="max").to_json()
-    {'domainbert_pooling': 'max'}
-    """
-
-    kind: str
-    """One of `encoders.families.head_kinds`."""
-
-    pooling: Pooling | None = None
-    """Input of a sequence head: the state of [CLS], or the mean or maximum over all tokens. None takes the value of
-    the model folder, otherwise the default of the family: [CLS], or `classifier_pooling` of ModernBERT. `transformers`
-    does not read this key."""
-
-    arc_size: int | None = None
-    """Width of the projections for arcs, of a biaffine head."""
-
-    label_size: int | None = None
-    """Width of the projections for labels, of a biaffine head."""
-
-    @classmethod
-    def of(cls, head: HeadConfig | str) -> HeadConfig:
-        """Return `head`, or for a kind of head its default configuration."""
-        return cls(head) if isinstance(head, str) else head
-
-    @classmethod
-    def from_json(cls, kind: str, values: Mapping[str, Any]) -> HeadConfig:
-        """Return the configuration of a head in a `config.json`; keys of other kinds of head are ignored."""
-        hints = _HEAD_OPTIONS.get(kind, {})
-        return cls(kind, **{name: read_field(values, _PREFIX + name, hint) for name, hint in hints.items()})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the keys of `config.json` that `from_json` reads."""
-        values = {name: getattr(self, name) for name in _HEAD_OPTIONS.get(self.kind, ())}
-        return {_PREFIX + name: value for name, value in values.items() if value is not None}
-
-    def completed(self, other: HeadConfig | None) -> HeadConfig:
-        """Return a copy with options that are None taken from `other`, if it is a head of the same kind."""
-        if other is None or other.kind != self.kind:
-            return self
-        names = [field.name for field in dataclasses.fields(self) if getattr(self, field.name) is None]
-        return dataclasses.replace(self, **{name: getattr(other, name) for name in names})
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Sizes of a biaffine head that are set, by name; {} for other kinds."""
-        return {name: getattr(self, name) for name in _BIAFFINE_SIZES if getattr(self, name) is not None}
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:

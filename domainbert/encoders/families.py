@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from domainbert.base.choices import choices_of, concrete_subclasses
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts
+from domainbert.encoders.head_config import HeadConfig
 
 if TYPE_CHECKING:
     from domainbert.encoders.family import Family

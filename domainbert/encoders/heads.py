@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from domainbert.encoders.base import Encoder
-from domainbert.encoders.config import HeadConfig, Pooling, Sizes
+from domainbert.encoders.config import Sizes
+from domainbert.encoders.head_config import HeadConfig, Pooling
 from domainbert.encoders.layers import ACTIVATIONS, Dropout, initialise
 from domainbert.encoders.packed import Packed, pad_positions, select, text_ids
 

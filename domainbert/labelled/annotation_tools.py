@@ -76,8 +76,8 @@ def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolR
 
 
 def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
-    """None if the annotator has not annotated the text. Without `format.annotator`, all annotators count, and must
-    agree."""
+    """Return the entities of a text, or None if the annotator has not annotated it. Without `format.annotator`, all
+    annotators count, and must agree."""
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError(
             "no object under 'data'", expected="Label Studio's export in the format JSON, not JSON-MIN"

@@ -22,8 +22,8 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
     """
     start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
-        expected = "expected character offsets under these keys (start_offset and end_offset in doccano)"
-        raise DomainbertError(found=f"start {shown(start)} and end {shown(end)}", hint=expected)
+        expected = "character offsets under these keys (start_offset and end_offset in doccano)"
+        raise DomainbertError(found=f"start {shown(start)} and end {shown(end)}", expected=expected)
     if not 0 <= start < end <= len(text):
         found = f"start {start}, end {end} in a text of {len(text)} characters"
         raise DomainbertError(found, expected=f"0 <= start < end <= {len(text)}")

@@ -16,7 +16,7 @@ from domainbert.labelled.formats import SchemeChoice, TaggedColumns
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
-_LINE_ENDS = r"expected only \n or \r\n as line ends: remove it, or replace it by \n"
+_LINE_ENDS = r"only \n or \r\n as line ends: remove it, or replace it by \n"
 _NO_WORDS = "no words; expected one word per line, with its columns"
 _NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _MAX_LINES = 1_000_000  # of a sentence, which is held in memory
@@ -211,8 +211,8 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
             _check_breaks(path, rows, column)
             words = [row[column] for _, row in rows]
             if columns.width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
-                found = "column 0 holds word numbers, as in CoNLL-U; expected token_column: 1"
-                raise DomainbertError(found, file=path, line=sentence[0][0])
+                found = "column 0 holds word numbers, as in CoNLL-U"
+                raise DomainbertError(found, file=path, line=sentence[0][0], expected="token_column: 1")
             yield words
     if columns is None:
         raise DomainbertError(_NO_WORDS, file=path)
@@ -264,7 +264,7 @@ def _check_breaks(path: Path, rows: Sequence[Row], word_column: int) -> None:
     for line, columns in rows:
         for index, column in enumerate(columns):
             if (match := _BREAK.search(column)) and not _BREAK.search(columns[word_column]):
-                problems.add(f"U+{ord(match[0]):04X} in column {index}", file=path, line=line, hint=_LINE_ENDS)
+                problems.add(f"U+{ord(match[0]):04X} in column {index}", file=path, line=line, expected=_LINE_ENDS)
     problems.raise_if_any()
 
 
@@ -272,5 +272,5 @@ def _check_marks(path: Path, lines: Iterable[Line]) -> None:
     problems = Problems(str(path))
     for line_number, line in lines:
         if _DOCSTART.match(line) and (match := _BREAK.search(line)):  # words after it would be ignored with this line
-            problems.add(f"U+{ord(match[0]):04X} after -DOCSTART-", file=path, line=line_number, hint=_LINE_ENDS)
+            problems.add(f"U+{ord(match[0]):04X} after -DOCSTART-", file=path, line=line_number, expected=_LINE_ENDS)
     problems.raise_if_any()

@@ -110,7 +110,7 @@ def _format_size(name: str, num_units: int, num_groups: int) -> str:
 def _build_folds(
     labelled_set: LabelledSet, labelled: Labelled[Any], fold_of: Sequence[int], num_folds: int
 ) -> list[Fold]:
-    """`fold_of` has, for the units of all files in order, the index of the fold that validates on the unit."""
+    """Return the texts of each fold; `fold_of` is the fold that validates on each unit, of all files in order."""
     folds = [Fold([], []) for _ in range(num_folds)]
     remaining = iter(fold_of)
     for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):  # one file: no `parts`

@@ -120,8 +120,9 @@ def row_keys(sample: Sample) -> RowKeys | None:
     if not sample.rows:
         return None
     if len({key for row in sample.rows for key in row}) == 1:  # of a table, probably another delimiter
-        expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
-        raise DomainbertError(f"a single key, {format_names(sample.rows[0])}", file=sample.path, hint=expected)
+        expected = "texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
+        raise DomainbertError(f"a single key, {format_names(sample.rows[0])}", file=sample.path, expected=expected)
+    _check_options(sample)
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
     labels = LabelValues(key, _present_values(sample, key))
@@ -133,24 +134,31 @@ def _present_values(sample: Sample, key: str) -> list[Any]:
     return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
-def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    """Keys of the text and of the second text of pairs (or None), from options, usual names, or the number of words."""
-    text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
+def _check_options(sample: Sample) -> None:
     for option in ("text_key", "text_pair_key", "label_key"):
         key = sample.options.get(option)
         if key is not None and not any(key in row for row in sample.rows):
-            expected = f"expected one of {format_names(sample.rows[0])}"
-            raise DomainbertError(f"--{option} {key}: no row has this key", file=sample.path, hint=expected)
+            expected = f"one of {format_names(sample.rows[0])}"
+            raise DomainbertError(f"--{option} {key}: no row has this key", file=sample.path, expected=expected)
+
+
+def _text_keys(sample: Sample) -> tuple[str, str | None]:
+    """Return the keys of the text and of the second text of pairs (or None): the options, usual names, or else the only
+    column of long texts."""
+    text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     if text_key is not None:
         return text_key, pair_key
     unlabelled = [key for key in sample.rows[0] if key != sample.options.get("label_key")]
     strings = [key for key in unlabelled if all(isinstance(row.get(key), str) for row in sample.rows)]
-    for first, second in _PAIR_KEYS:
-        if {first, second} <= set(strings) and pair_key in (None, second):
-            return first, second
+    usual_pairs = [pair for pair in _PAIR_KEYS if set(pair) <= set(strings) and pair_key in (None, pair[1])]
+    if usual_pairs:
+        return usual_pairs[0]
     candidates = [key for key in strings if key != pair_key]
-    if "text" in candidates:
-        return "text", pair_key
+    return "text" if "text" in candidates else _key_of_long_texts(sample, candidates), pair_key
+
+
+def _key_of_long_texts(sample: Sample, candidates: Sequence[str]) -> str:
+    """Raise `DomainbertError` unless exactly one candidate, other than the usual names of labels, has long texts."""
     min_words = _MIN_TEXT_WORDS * len(sample.rows)
     num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in candidates if key not in _LABEL_KEYS}
     texts = [key for key, count in num_words.items() if count >= min_words]
@@ -161,10 +169,9 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
             expected="--text_key KEY, and for pairs of texts --text_pair_key KEY",
         )
     if not texts:
-        keys = format_names(sample.rows[0])
-        found = f"no key with texts (found {keys})"
+        found = f"no key with texts (found {format_names(sample.rows[0])})"
         raise DomainbertError(found, file=sample.path, hint=f"choose one with --text_key KEY{_or_header(sample)}")
-    return texts[0], pair_key
+    return texts[0]
 
 
 def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
@@ -179,12 +186,17 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
         if not candidates:
             found = f"no key with labels (found {format_names(sample.rows[0])})"
         raise DomainbertError(found, file=sample.path, hint=f"choose one with --label_key KEY{_or_header(sample)}")
-    (key,) = candidates
-    has_text_in_header = any(len((text_key or "").split()) >= 3 for text_key in text_keys)
-    if _or_header(sample) and has_text_in_header and key in _present_values(sample, key):
-        found = f"the header names the column of the labels {key!r}, which is also one of its labels"
-        raise DomainbertError(found, file=sample.path, line=1, expected=f"column names first, or --label_key {key}")
-    return key
+    _check_header(sample, text_keys, candidates[0])
+    return candidates[0]
+
+
+def _check_header(sample: Sample, text_keys: Sequence[str | None], label_key: str) -> None:
+    """Raise `DomainbertError` if the first line of a table is a row: its texts have words, and its label recurs."""
+    has_text_in_header = any(len((text_key or "").split()) >= _MIN_TEXT_WORDS for text_key in text_keys)
+    if _or_header(sample) and has_text_in_header and label_key in _present_values(sample, label_key):
+        found = f"the header names the column of the labels {label_key!r}, which is also one of its labels"
+        expected = f"column names first, or --label_key {label_key}"
+        raise DomainbertError(found, file=sample.path, line=1, expected=expected)
 
 
 def _or_header(sample: Sample) -> str:

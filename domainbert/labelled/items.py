@@ -241,8 +241,8 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
     for label in sorted(set(labels) - set(known)):
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other = by_nfc.get(normalize("NFC", label))
-        expected = _same_unicode(label, other) if other else f"expected a training label: {', '.join(map(repr, known))}"
-        problems.add(f"{seen} was not in training", file=path, line=labels[label].first_line, hint=expected)
+        expected = _same_unicode(label, other) if other else f"a training label: {', '.join(map(repr, known))}"
+        problems.add(f"{seen} was not in training", file=path, line=labels[label].first_line, expected=expected)
     problems.raise_if_any()
 
 
@@ -255,12 +255,12 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
             other, earlier = first_form.setdefault(normalize("NFC", label), (label, where))
             if other != label:
                 expected = _same_unicode(label, other)
-                problems.add(f"label {label!r} differs in Unicode from {earlier}", where=where, hint=expected)
+                problems.add(f"label {label!r} differs in Unicode from {earlier}", where=where, expected=expected)
     problems.raise_if_any()
 
 
 def _same_unicode(label: str, other: str) -> str:
-    return f"expected one Unicode form: found {label!a} here and {other!a} there; convert all labels to NFC"
+    return f"one Unicode form: found {label!a} here and {other!a} there; convert all labels to NFC"
 
 
 @dataclass(frozen=True)

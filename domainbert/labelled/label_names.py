@@ -23,7 +23,7 @@ _ITEM = rf"(?:{_STRING}|-?[0-9]{{1,9}}(?:\.0)?)"
 _LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
 _WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
 _TOO_MANY_DIGITS = 10  # a label number is shorter; Python refuses to parse thousands of digits
-_EXPECTED = 'expected a list of names, or an object such as {"0": "O", "1": "B-gene"}'
+_EXPECTED = 'a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
 
 def parse_list(text: str) -> list[Any] | None:
@@ -79,7 +79,7 @@ def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> 
 def _check_names(names: Any, source: str) -> list[str]:
     if not isinstance(names, list) or not names:
         found = "empty" if names in (None, [], {}) else shown(names)
-        raise DomainbertError(f"the label names are {found}", where=source, hint=_EXPECTED)
+        raise DomainbertError(f"the label names are {found}", where=source, expected=_EXPECTED)
     for name in names:
         if not isinstance(name, str) or not is_visible(name):
             raise DomainbertError(
@@ -93,12 +93,12 @@ def _check_names(names: Any, source: str) -> list[str]:
 
 
 def _read_names(path: Path) -> Any:
-    """The file has a list, `{"0": name}`, `{name: 0}`, or is a `config.json` with `id2label`. Another JSON value is
-    returned unchanged."""
+    """Return the list of names in a file: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with `id2label`.
+    Another JSON value is returned unchanged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DomainbertError(f"cannot be read as JSON ({error})", file=path, hint=_EXPECTED) from error
+        raise DomainbertError(f"cannot be read as JSON ({error})", file=path, expected=_EXPECTED) from error
     if isinstance(value, dict):
         value = value.get("id2label", value)
     if not isinstance(value, dict):
@@ -108,10 +108,10 @@ def _read_names(path: Path) -> Any:
         name_of = {int(key): name for key, name in value.items()}
     else:  # {name: 0}
         if wrong := [number for number in value.values() if not is_whole_number(number)]:
-            raise DomainbertError(file=path, found=f"{shown(wrong[0])} as the index of a label", hint=_EXPECTED)
+            raise DomainbertError(file=path, found=f"{shown(wrong[0])} as the index of a label", expected=_EXPECTED)
         name_of = {number: name for name, number in value.items()}
     if set(name_of) != set(range(len(value))):
-        raise DomainbertError(f"the labels are not numbered from 0 to {len(value) - 1}", file=path, hint=_EXPECTED)
+        raise DomainbertError(f"the labels are not numbered from 0 to {len(value) - 1}", file=path, expected=_EXPECTED)
     return [name_of[index] for index in range(len(value))]
 
 

@@ -16,7 +16,7 @@ from domainbert.labelled.sets import FileTask, LabelledFile, dataset_rows, read_
 LabelledSource = str | os.PathLike[str] | LabelledFile | Rows | Mapping[str, Any] | Iterable[Any]
 """See `read_labelled`."""
 
-_EXPECTED = "expected a path, hub:NAME, a datasets.Dataset or a list of rows"
+_EXPECTED = "a path, hub:NAME, a datasets.Dataset or a list of rows"
 
 
 def read_labelled(
@@ -58,7 +58,7 @@ def read_labelled(
     # iterating over a pandas table (`iloc`) would yield its column names
     if not isinstance(source, Iterable) or isinstance(source, (Mapping, bytes)) or hasattr(source, "iloc"):
         advice = " (datasets.Dataset.from_pandas(table) for a pandas table)" if hasattr(source, "iloc") else ""
-        raise DomainbertError(where=name, found=type(source).__name__, hint=f"{_EXPECTED}{advice}")
+        raise DomainbertError(where=name, found=type(source).__name__, expected=f"{_EXPECTED}{advice}")
     files_or_rows: list[Any] = list(source)
     if files_or_rows and all(isinstance(file, (str, os.PathLike, LabelledFile)) for file in files_or_rows):
         return read_set(task, [file if isinstance(file, LabelledFile) else Path(file) for file in files_or_rows])

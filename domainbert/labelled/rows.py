@@ -71,6 +71,7 @@ class TextRows:
         self.rows = self._accepted(rows)
 
     def _accepted(self, rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+        """Yield the rows that no annotator has rejected, with the slices of the settings and with names as labels."""
         format, first_row = self.format, None
         for line, row in without_rejected(rows, self.notes.left_out, keys=(*format.keys, *format.slice_keys)):
             if duplicates := [key for key in self.slices if key in row]:
@@ -130,8 +131,8 @@ class TextRows:
         """Return `items`; raise `DomainbertError` if the file has problems, or no text."""
         self.problems.raise_if_any()
         if not items:
-            expected = f"expected at least one row with {' and '.join(map(repr, self.format.keys))}"
-            raise DomainbertError("no texts", file=self.file, hint=expected)
+            expected = f"at least one row with {' and '.join(map(repr, self.format.keys))}"
+            raise DomainbertError("no texts", file=self.file, expected=expected)
         return items
 
 
@@ -201,9 +202,9 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
     columns = [[line for _, line in read_lines(path)] for path in files]
     if len(columns[0]) != len(columns[1]):
         (fewer, shorter), (more, longer) = sorted(zip(map(len, columns), files, strict=True))
-        expected = "expected the same number: each line has the label of the text in the same line"
+        expected = "the same number: each line has the label of the text in the same line"
         raise DomainbertError(
-            file=longer, line=fewer + 1, found=f"{more:,} lines, but {shorter} has {fewer:,}", hint=expected
+            file=longer, line=fewer + 1, found=f"{more:,} lines, but {shorter} has {fewer:,}", expected=expected
         )
     pairs = zip(*columns, strict=True)
     return ((line, {text_key: text, label_key: label}) for line, (text, label) in enumerate(pairs, 1))

@@ -141,8 +141,8 @@ def open_rows(file: Readable) -> Readable:
         source = file if isinstance(file, LabelledFile) else LabelledFile(path)
         return open_dataset(path, source.hub_config, source.hub_split, source.slices)
     if isinstance(file, LabelledFile) and file.hub_split is not None:
-        expected = "expected it only for hub:NAME, or a folder written by save_to_disk"
-        raise DomainbertError(file=file, where="hub_split", found=f"{file.hub_split!r} for a file", hint=expected)
+        expected = "it only for hub:NAME, or a folder written by save_to_disk"
+        raise DomainbertError(file=file, where="hub_split", found=f"{file.hub_split!r} for a file", expected=expected)
     return file
 
 
@@ -155,8 +155,8 @@ def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     if not has_slice_keys and (isinstance(opened, LabelledFile) or opened.slices):
         raise DomainbertError(f"task {config.name!r} reads no `label` or `slices`", file=file, expected="only `path`")
     if unknown := sorted(set(opened.slices) - set(config.slice_keys)):
-        expected = f"add it to format.slice_keys (now {format_names(config.slice_keys)}), or remove it from slices"
-        raise DomainbertError(file=file, where="slices", found=format_names(unknown), hint=expected)
+        advice = f"add it to format.slice_keys (now {format_names(config.slice_keys)}), or remove it from slices"
+        raise DomainbertError(file=file, where="slices", found=format_names(unknown), hint=advice)
     return config.read(opened)
 
 
@@ -286,7 +286,7 @@ class _NamedRows:
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
-    """None if the feature has no classes. The function returns None, a missing value, unchanged."""
+    """Return a function that replaces class numbers by names, None if the feature has no classes."""
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):

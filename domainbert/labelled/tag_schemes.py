@@ -47,11 +47,12 @@ def split_tag(tag: str) -> tuple[str, str]:
     """
     if tag == "O":
         return "O", ""
-    message = f"tag {reprlib.repr(tag)}; expected"
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _WITH_TYPE:
-        raise DomainbertError(f"unknown {message} O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)")
+        expected = "O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"
+        raise DomainbertError(f"unknown tag {reprlib.repr(tag)}", expected=expected)
     if not is_visible(tag[2:]):
-        raise DomainbertError(f"{message} a type of visible characters after the hyphen, without white space around it")
+        expected = "a type of visible characters after the hyphen, without white space around it"
+        raise DomainbertError(f"tag {reprlib.repr(tag)}", expected=expected)
     return tag[0], tag[2:]
 
 

@@ -279,8 +279,8 @@ def _class_ids(classes: Classes, labels: Sequence[str]) -> IntArray:
     if values.dtype.kind != "U":  # "U": names
         ids = values.astype(np.int64)
         if (invalid := (ids != values) | (ids < 0) | (ids >= len(labels))).any():
-            expected = f"expected an index of the {len(labels)} labels, from 0"
-            raise DomainbertError(found=f"the class id {values[invalid][0]}", hint=expected)
+            expected = f"an index of the {len(labels)} labels, from 0"
+            raise DomainbertError(found=f"the class id {values[invalid][0]}", expected=expected)
         return ids
     index = {label: number for number, label in enumerate(labels)}
     if unknown := sorted(set(values.tolist()).difference(index)):

@@ -15,7 +15,8 @@ from domainbert.base.files import read_json
 from domainbert.base.paths import check_regular, resolve_path
 from domainbert.base.run_record import check_outputs_unchanged
 from domainbert.encoders import families
-from domainbert.encoders.config import EncoderConfig, HeadConfig, VocabularyFacts, require
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, require
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 
 ONNX_FILE = "model.onnx"

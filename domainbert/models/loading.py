@@ -15,10 +15,11 @@ from torch import Tensor, nn
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.encoders.biaffine import Biaffine
-from domainbert.encoders.config import EncoderConfig, HeadConfig
+from domainbert.encoders.config import EncoderConfig
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.families import TOKENS, build_model, family, head_kinds, name_map
 from domainbert.encoders.family import shapes_only
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.names import from_hugging_face
 from domainbert.models.folder import SHARD_INDEX, ModelFolder, find_weights, need_weights, open_model
@@ -279,8 +280,8 @@ def _load_file(file: Path) -> dict[str, Tensor]:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # UnpicklingError, RuntimeError, ...; torch's message advises weights_only=False
-        expected = "expected only tensors: the state_dict() of a model, or model.safetensors"
-        raise DomainbertError("holds more than tensors, or is damaged", file=file, hint=expected) from error
+        expected = "only tensors: the state_dict() of a model, or model.safetensors"
+        raise DomainbertError("holds more than tensors, or is damaged", file=file, expected=expected) from error
     if not isinstance(content, dict) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise DomainbertError("is not a mapping of names to tensors", file=file, expected="the state_dict() of a model")
     return content

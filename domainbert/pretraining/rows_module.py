@@ -35,8 +35,8 @@ class RowsModule(TrainedModule):
     def check_data(self, data: TrainingData, stage: str) -> None:
         """Raise `DomainbertError` if the module cannot train on the data; see `setup`."""
         if not isinstance(data, PretrainingData):
-            found, expected = f"{type(data).__name__} with {type(self).__name__}", "expected PretrainingData"
-            raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, hint=expected)
+            found, expected = f"{type(data).__name__} with {type(self).__name__}", "PretrainingData"
+            raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, expected=expected)
         if data.tokenizer.fingerprint != self.tokenizer.fingerprint:
             raise DomainbertError(
                 f"{data.corpus.tokenizer_folder.parent} has another vocabulary than the model",

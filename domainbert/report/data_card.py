@@ -9,6 +9,7 @@ from domainbert.base.table import Cell, Table, number_cell
 from domainbert.report.runs import Run, StageFolder
 
 _REPORT, _PREPARED, _CHECK = "report.json", "prepared.json", "check.json"
+_SIZES = ("documents", "tokens", "characters")
 _MAX_WORDS = 10  # rows of a table of words
 _MAX_DEPTH = 3  # mappings nested more deeply are shown as text
 
@@ -58,18 +59,8 @@ def _statistics_cells(values: Mapping[str, Any]) -> list[Cell]:
 
 def data_tables(runs: Sequence[Run]) -> list[Table]:
     """Return a table of the sizes of prepared corpora, and the tables of corpora and labelled sets from `check`."""
-    rows: list[list[Cell]] = []
-    for run in runs:
-        for stage in run.stages_with_file(_PREPARED):
-            prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
-            # a corpus prepared in parts lists them under `parts`; otherwise the corpus is the only part
-            splits_of_parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
-            for split in splits_of_parts[0] if splits_of_parts else ():  # all parts have the same splits
-                row: list[Cell] = [f"{stage.path}: {split}"]
-                for key in ("documents", "tokens", "characters"):
-                    row.append(number_cell(sum(splits[split].get(key, 0) for splits in splits_of_parts)))
-                rows.append(row)
-    tables = [Table(["corpus", "documents", "tokens", "characters"], rows, "Prepared corpora")] if rows else []
+    rows = [row for run in runs for stage in run.stages_with_file(_PREPARED) for row in _corpus_rows(run, stage)]
+    tables = [Table(["corpus", *_SIZES], rows, "Prepared corpora")] if rows else []
     for name, check in _check_results(runs).items():
         data = check.get("data") or {}
         # labelled sets have equal names of facts, and share a table; the corpus has other facts
@@ -77,6 +68,15 @@ def data_tables(runs: Sequence[Run]) -> list[Table]:
             columns = {data_set: facts for data_set, facts in data.items() if tuple(facts) == keys}
             tables.append(_fact_table(name, columns))
     return tables
+
+
+def _corpus_rows(run: Run, stage: StageFolder) -> Iterator[list[Cell]]:
+    prepared = run.json(stage.path / _PREPARED, "a prepared corpus")
+    # a corpus prepared in parts lists them under `parts`; otherwise the corpus is the only part
+    splits_of_parts = [part.get("splits", {}) for part in prepared.get("parts", [prepared])]
+    for split in splits_of_parts[0] if splits_of_parts else ():  # all parts have the same splits
+        sizes = [sum(splits[split].get(key, 0) for splits in splits_of_parts) for key in _SIZES]
+        yield [f"{stage.path}: {split}", *map(number_cell, sizes)]
 
 
 def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:

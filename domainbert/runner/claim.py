@@ -21,7 +21,7 @@ from domainbert.base.run_record import RunRecord, read_record
 from domainbert.training.checkpoint_files import holds_progress, is_finished_output, remove_checkpoints
 
 if TYPE_CHECKING:
-    from domainbert.runner.jobs import Job
+    from domainbert.runner.job_state import Job
 
 LOCK = "running.lock"
 CONFIG = "config.yaml"
@@ -98,6 +98,8 @@ def claim_folder(
         except Exception as error:
             check_not_removed()
             disk_full = _disk_full_error(job, error, record.resume_command)
+            if disk_full is not None and holds_progress(job.out):
+                _remove_incomplete_outputs(job.out)  # frees space for the run that resumes
             _keep_or_clear(job.out, disk_full or error, write_ended, is_new)
             if disk_full is not None:
                 raise disk_full from error
@@ -119,7 +121,7 @@ def _keep_or_clear(out: Path, error: Exception, write_ended: Callable[[str, str]
 
 
 def _check_not_removed(job: Job, descriptor: int) -> None:
-    """`descriptor` is the open output folder."""
+    """Raise `DomainbertError` if the output folder, open as `descriptor`, was removed, replaced or emptied."""
     try:
         is_same_folder = os.path.samestat(os.stat(job.out), os.fstat(descriptor))
     except OSError:
@@ -134,27 +136,26 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return None if the cause of `error` is not a full disk. If the disk is full and the stage can be resumed, delete
-    its incomplete output files to free space."""
-    if isinstance(error, DomainbertError):  # its message already tells the user what to do
-        return None
-    reason = disk_full_message(error)
+    """Return None if the cause of `error` is not a full disk."""
+    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # its message already has advice
     if not reason:
         return None
-    path = getattr(error, "filename", None) or job.out
-    free = shutil.disk_usage(job.out).free
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
+    numbers = f"{written:,} bytes and needed more; {shutil.disk_usage(job.out).free:,} were free"
     advice = f"no output was kept; {disk_full_advice(reason)} and run the stage again"
     if holds_progress(job.out):
         advice = f"its progress was kept; {disk_full_advice(reason)}, and resume with: {resume_command}"
-        for name in list(output_names(job.out)):  # a list: the loop deletes files
-            if not is_finished_output(job.out, name):
-                (job.out / name).unlink()
     return DomainbertError(
-        f"{reason} (stage {job.stage.name} had written {written:,} bytes and needed more",
-        file=path,
-        hint=f"{free:,} were free); {advice}",
+        f"{reason} (stage {job.stage.name} had written {numbers})",
+        file=getattr(error, "filename", None) or job.out,
+        hint=advice,
     )
+
+
+def _remove_incomplete_outputs(out: Path) -> None:
+    for name in list(output_names(out)):  # a list: the loop deletes files
+        if not is_finished_output(out, name):
+            (out / name).unlink()
 
 
 def is_running(out: Path) -> bool:

@@ -154,7 +154,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
-    """`folders` and `files` are the names of the entries of `folder`."""
+    """Return the run, stage or search in a folder with these entries; None if it is none of them."""
     if _is_stage(folder):
         return Run(folder, [inspect_stage(folder)], is_single=True)
     if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):  # a search without finished trials has no file
@@ -221,7 +221,7 @@ def _ended_state(record: RunRecord, output_state: str) -> tuple[str, str]:
 
 
 def _finished_status(folder: Path, record: RunRecord, status: StageStatus) -> StageStatus:
-    """Only the sizes of the files are compared; no file is hashed."""
+    """Complete the status of a finished stage; of its files, only the sizes are compared."""
     metrics = record.metrics
     state, why = DONE, ""
     if errors := format_examples(metrics.get("errors", [])):

@@ -16,16 +16,15 @@ from domainbert.base.progress import format_duration
 from domainbert.base.run_record import RunRecord, read_record
 from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.claim import RECIPE
-from domainbert.runner.jobs import (
+from domainbert.runner.job_state import (
     FolderState,
     Job,
     finished_record,
-    follow_job,
     make_job,
     raise_data_errors,
-    run_or_wait,
     verified_state,
 )
+from domainbert.runner.jobs import follow_job, run_or_wait
 from domainbert.runner.results_table import results_table
 from domainbert.runner.stage_table import referred_stages
 

@@ -17,16 +17,8 @@ from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.base.process import process_rank
 from domainbert.base.run_record import RunRecord, read_record
 from domainbert.runner.claim import BEING_WRITTEN, CONFIG, NOT_RESUMABLE, stage_of_config
-from domainbert.runner.jobs import (
-    FolderState,
-    Job,
-    folder_state,
-    follow_job,
-    make_job,
-    raise_data_errors,
-    run_job,
-    verified_state,
-)
+from domainbert.runner.job_state import FolderState, Job, folder_state, make_job, raise_data_errors, verified_state
+from domainbert.runner.jobs import follow_job, run_job
 from domainbert.runner.stage_table import Stage, add_early_problems
 from domainbert.settings.command_line import ParsedArguments
 from domainbert.settings.help import add_fields, format_help
@@ -103,6 +95,7 @@ def _default_at(stage: Stage, key: str) -> Any:
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
+    """Return the dataclass, or the base class of a choice, whose settings stand below `key`; None if none do."""
     hints, cls = field_types(stage.settings), None
     for name in key.split("."):
         cls = next(iter(groups_in(hints.get(name))), None)
@@ -177,11 +170,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if state.done and not force:
         raise_data_errors(state.record or RunRecord(), job.out)
         return f"{stage.name}: {job.out} is already done with these settings and inputs; --force runs it again"
-    record = read_record(folder)
-    earlier = record.stage if record is not None else stage_of_config(folder) or stage.name
-    if earlier != stage.name and (state.reason != NOT_RESUMABLE or _has_failed(folder)):
-        expected = f"expected a new folder, or one of the stage {stage.name}"
-        raise DomainbertError(f"holds output of the stage {earlier}", file=folder, hint=expected)
+    _check_same_stage(stage, folder, state)
     replace = force or (resume == "or-replace" and not state.resumable)
     if not replace and not _holds_report(job, state):
         _check_replaceable(job, state, may_remove="resume" in typed.flags)
@@ -191,6 +180,15 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     record = run_job(job, shlex.join(words), resume=state.resumable and not replace, force=replace)
     raise_data_errors(record, job.out)
     return f"{stage.name}: done in {record.wall_seconds:.1f} s, {job.out}"
+
+
+def _check_same_stage(stage: Stage, folder: Path, state: FolderState) -> None:
+    """Raise `DomainbertError` if the folder holds output of another stage that may be useful."""
+    record = read_record(folder)
+    earlier = record.stage if record is not None else stage_of_config(folder) or stage.name
+    if earlier != stage.name and (state.reason != NOT_RESUMABLE or _has_failed(folder)):
+        expected = f"a new folder, or one of the stage {stage.name}"
+        raise DomainbertError(f"holds output of the stage {earlier}", file=folder, expected=expected)
 
 
 def _has_failed(out: Path) -> bool:
@@ -206,7 +204,8 @@ def _holds_report(job: Job, state: FolderState) -> bool:
 
 
 def _check_replaceable(job: Job, state: FolderState, may_remove: bool) -> None:
-    """With `may_remove`, a run may be resumed even if this removes outputs, of seeds that are no longer listed."""
+    """Raise `DomainbertError` if a run would remove output that may be useful. With `may_remove`, a run may be resumed
+    even if this removes outputs, of seeds that are no longer listed."""
     out = job.out
     if state.changed:
         raise DomainbertError(

@@ -16,7 +16,7 @@ from domainbert.base.fields import PARTS
 from domainbert.settings.schema import defaults_of, fields_with_metadata, settings_class
 
 if TYPE_CHECKING:
-    from domainbert.runner.jobs import Job
+    from domainbert.runner.job_state import Job
     from domainbert.settings.reader import Settings
     from domainbert.settings.yaml_files import Node
     from domainbert.stages.early_checks import StageArguments

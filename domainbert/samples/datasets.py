@@ -116,8 +116,8 @@ class SampleData:
                 if is_labelled:
                     self._labelled_sentences.add(text)
                 return sentence
-        expected = "expected smaller numbers of sentences, texts and documents, such as train_texts"
-        raise DomainbertError(f"cannot write more sentences of the kind {rule!r} that all differ", hint=expected)
+        expected = "smaller numbers of sentences, texts and documents, such as train_texts"
+        raise DomainbertError(f"cannot write more sentences of the kind {rule!r} that all differ", expected=expected)
 
 
 def entity_strings(abstracts: list[Abstract]) -> list[tuple[str, str]]:

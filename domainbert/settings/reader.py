@@ -7,10 +7,8 @@ The settings dataclass, with the frozen dataclasses in its fields, is the schema
 from __future__ import annotations
 
 import dataclasses
-import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -24,18 +22,19 @@ from domainbert.base.fields import (
     STREAM,
     field_types,
     is_union,
-    parse_plain,
     renamed_fields,
     strip_ranges,
     type_mismatches,
 )
 from domainbert.base.paths import OnHub, check_hub_name, is_on_hub, resolve_path, stream_kind, suggest_hub_name
 from domainbert.base.redact import map_texts, redact
+from domainbert.settings.nodes import WRONG, NodeProblems, parse_scalar
 from domainbert.settings.removed import removed_hint
 from domainbert.settings.schema import (
     defaults_of,
     describe,
     fields_with_metadata,
+    input_files,
     is_group,
     may_stand_alone,
     pick_member,
@@ -44,14 +43,12 @@ from domainbert.settings.schema import (
 from domainbert.settings.suggestions import suggest_key
 from domainbert.settings.trainer_arguments import trainer_problems
 from domainbert.settings.tree import as_mapping, expand_packaged_file, expand_shorthand, fold_arguments
-from domainbert.settings.yaml_files import Node, parse_option
+from domainbert.settings.yaml_files import Node
 
 if TYPE_CHECKING:  # in `typing` from Python 3.11 on
     from typing_extensions import Unpack
 
 _MAX_LIST_CHARACTERS = 80  # characters of a list in a message
-WRONG: Any = object()  # marks a value that does not match its type
-_FIELD_MESSAGE = re.compile(r"(?P<field>\w+(?:\.\w+|\[\d+\])*): (?P<problem>.*)", re.DOTALL)
 
 
 @dataclass
@@ -106,7 +103,7 @@ def _missing_as_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is dataclasses.MISSING else value for name, value in values.items()}
 
 
-class _Reader:
+class _Reader(NodeProblems):
     """Reads the values of nodes as their types; collects problems and continues.
 
     A method that reads a value returns `WRONG`, and adds problems, if the value is not valid. `key` is its dotted key,
@@ -114,25 +111,16 @@ class _Reader:
     """
 
     def __init__(self, problems: Problems, prefix: str, template: bool, streams: Sequence[str]) -> None:
-        self.problems, self.prefix, self.template, self.streams = problems, prefix, template, streams
+        super().__init__(problems, prefix)
+        self.template, self.streams = template, streams
         self.settings = Settings()
         self.original_paths: dict[str, str] = {}  # resolved path to the spelling of the user
-
-    def add_problem(self, node: Node, key: str, problem: object = "", **facts: Unpack[Facts]) -> Any:
-        """Add a problem at a key, an error or its facts, and return `WRONG`."""
-        error = problem if isinstance(problem, DomainbertError) else DomainbertError(problem, **facts)
-        self.problems.add(error.within(node.location((self.prefix + key).rstrip("."))))
-        return WRONG
 
     def add_missing(self, node: Node, key: str, problem: object = "", **facts: Unpack[Facts]) -> Any:
         """Add a problem about a missing file, and return `WRONG`."""
         self.add_problem(node, key, problem, **facts)
         self.settings.missing.append(self.problems.messages[-1])
         return WRONG
-
-    def wrong_type(self, node: Node, hint: Any, key: str) -> Any:
-        """Add the problem that a value does not match its type, and return `WRONG`."""
-        return self.add_problem(node, key, found=node.short_text(), expected=describe(hint))
 
     def with_current_names(self, node: Node, cls: type, key_prefix: str) -> Node:
         """Return the node with the current names of renamed settings; warn of each old name. Add a problem if the old
@@ -192,7 +180,7 @@ class _Reader:
         if type_mismatches(node.value, hint):
             return self.wrong_type(node, hint, key)
         try:
-            self.settings.inputs.extend(_input_files(node.value))
+            self.settings.inputs.extend(input_files(node.value))
         except DomainbertError as error:
             return self.add_field_problems(node, key, error, defaults_of(type(node.value)))
         return node.value
@@ -282,26 +270,13 @@ class _Reader:
             return WRONG
         return instance
 
-    def add_field_problems(self, node: Node, key: str, error: Exception, fields: Collection[str]) -> Any:
-        """Add the problems of an error about a dataclass with `fields`, and return `WRONG`. Each problem is added at
-        the field with which it begins, or at the dataclass if it begins with no field."""
-        for part in error.errors if isinstance(error, DomainbertError) else [DomainbertError(error)]:
-            match = _FIELD_MESSAGE.fullmatch(str(part))
-            parts = [] if match is None else re.findall(r"\w+", match["field"])
-            if match is None or parts[0] not in fields:
-                self.add_problem(node, key, part)
-            else:
-                inner = part.at("") if part.where == match["field"] else match["problem"]
-                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), inner)
-        return WRONG
-
     def read_list(self, node: Node, hint: Any, key: str) -> Any:
         """Read a list item by item; a single value may stand for a list of one item."""
         list_type, item_hints = get_origin(strip_ranges(hint)), get_args(strip_ranges(hint))
         if isinstance(node.value, list):
             nodes, keys = node.value, [f"{key}[{index}]" for index in range(len(node.value))]
         elif may_stand_alone(item_hints[0]) and isinstance(node.value, (str, int, float)):
-            if not is_group(item_hints[0]) and _parse(node, item_hints[0]) is WRONG:
+            if not is_group(item_hints[0]) and parse_scalar(node, item_hints[0]) is WRONG:
                 expected = f"{describe(item_hints[0])}, or a list: [A, B]"
                 return self.add_problem(node, key, found=node.short_text(), expected=expected)
             nodes, keys = [node], [key]
@@ -332,7 +307,7 @@ class _Reader:
 
     def read_scalar(self, node: Node, hint: Any, key: str) -> Any:
         """Read a single value; the path of an input must exist."""
-        value = _parse(node, hint)
+        value = parse_scalar(node, hint)
         if value is WRONG:
             return self.wrong_type(node, hint, key)
         if node.reference is not None:
@@ -353,8 +328,8 @@ class _Reader:
         if path != value:
             self.original_paths[str(path)] = str(value)
         if node.stage_finished and not path.exists():
-            expected = "expected a file or folder that the stage has written"
-            return self.add_missing(node, key, f"{node.reference} does not exist, but its stage is done", hint=expected)
+            problem = f"{node.reference} does not exist, but its stage is done"
+            return self.add_missing(node, key, problem, expected="a file or folder that the stage has written")
         if self.template or node.reference is not None:
             return path
         if stream := stream_kind(path):
@@ -368,32 +343,3 @@ class _Reader:
             return self.add_missing(node, key, f"'{value}' does not exist", expected=expected)
         self.settings.inputs.append(path)
         return path
-
-
-def _input_files(value: Any) -> Iterator[Path]:
-    if isinstance(value, Path) and (value.is_file() or value.is_dir()):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _input_files(item)
-    elif dataclasses.is_dataclass(value):
-        if hasattr(value, "input_files"):
-            yield from value.input_files()
-        for name in defaults_of(type(value)):
-            yield from _input_files(getattr(value, name))
-
-
-def _parse(node: Node, hint: Any) -> Any:
-    """Convert the value of a node to a type, or return `WRONG`."""
-    readings = [node.plain()]
-    if node.text is not None:
-        readings.append(node.text)  # an option that looks like a number may be text
-    if isinstance(node.value, str):
-        readings.append(parse_option(node.value, "").plain())  # a number from `${lr}` is text after substitution
-    for reading in readings:
-        with suppress(ValueError, TypeError):
-            return parse_plain(reading, hint)
-        if isinstance(reading, float) and reading.is_integer():  # 1e5 for an integer
-            with suppress(ValueError, TypeError):
-                return parse_plain(int(reading), hint)
-    return WRONG

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -119,3 +120,17 @@ def _is_single(hint: Any) -> bool:
     if is_union(hint):
         return all(map(_is_single, get_args(hint)))
     return not is_group(hint) and get_origin(hint) not in (*LISTS, *MAPPINGS)
+
+
+def input_files(value: Any) -> Iterator[Path]:
+    """Yield the files and folders that exist in a setting, also in the fields of a dataclass."""
+    if isinstance(value, Path) and (value.is_file() or value.is_dir()):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from input_files(item)
+    elif dataclasses.is_dataclass(value):
+        if hasattr(value, "input_files"):
+            yield from value.input_files()
+        for name in defaults_of(type(value)):
+            yield from input_files(getattr(value, name))

@@ -162,8 +162,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         environment_name = f"DOMAINBERT_{name.upper()}"
         text = typed if value.where.startswith("--") else environment.get(environment_name, typed)  # `--`: an option
         if text is None:
-            expected = f"expected text here, or --vars.{name}, or the environment variable {environment_name}"
-            problems.add(where=f"{value.where}: vars.{name}", found=value.short_text(), hint=expected)
+            expected = f"text here, or --vars.{name}, or the environment variable {environment_name}"
+            problems.add(where=f"{value.where}: vars.{name}", found=value.short_text(), expected=expected)
         variables[name] = replace(value, value=text or "")
 
     for _ in range(len(variables)):  # enough passes for a chain through all variables

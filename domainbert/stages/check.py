@@ -103,9 +103,10 @@ def _check_rules(settings: Check) -> None:
     for key, names in (("ignore", settings.ignore), ("thresholds", settings.thresholds)):
         for name in names:
             if name not in rules:
-                hint = removed_hint(Check, name)
-                problem = f"the rule {name!r} {hint}" if hint else f"no rule has the name {name[:80]!r}"
-                raise DomainbertError(f"{key}: {problem}" + ("" if hint else f"; {suggest_name(name, list(rules))}"))
+                if removed := removed_hint(Check, name):
+                    raise DomainbertError(f"the rule {name!r} {removed}", where=key)
+                problem = f"no rule has the name {name[:80]!r}"
+                raise DomainbertError(problem, where=key, hint=suggest_name(name, list(rules)))
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(
@@ -131,6 +132,7 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     """
     from domainbert.checks.finding import format_findings, with_reasons
     from domainbert.checks.labelled_set import labelled_set_facts
+    from domainbert.checks.split_rules import TEST_LEAK_RULES
 
     labelled = _read_sets(settings, inputs)
     corpus_findings, data = _check_corpus(settings, labelled)
@@ -140,11 +142,11 @@ def check(out: Path, settings: Check, inputs: Inputs) -> dict[str, Any]:
     write_json(out / "check.json", {"findings": list(map(asdict, findings)), "data": data, "fit": corpus_fit})
     print(format_findings(findings, "check"), flush=True)
     errors = [finding for finding in findings if finding.is_error or (settings.strict and finding.ignored is None)]
-    leaks = [finding for finding in findings if finding.rule.endswith("-and-test") and "same-" in finding.rule]
     result = {
         "findings": _counts_by_rule(findings),
         "errors": [_error_line(error) for error in errors],
-        "warnings": [_leak_line(leak) for leak in leaks],
+        # a recipe repeats them beside its scores
+        "warnings": [_leak_line(finding) for finding in findings if finding.rule in TEST_LEAK_RULES],
     }
     return result if corpus_fit is None else {**result, "fit": corpus_fit}
 

@@ -71,8 +71,9 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
         DomainbertError: a file is invalid; teachers have other labels; a loss cannot compare student and teacher (named
             by its index); or the student has another vocabulary, with losses on layers or without a cache.
     """
-    from domainbert.distillation.task_distillation import TaskDistillation, TransferData
+    from domainbert.distillation.task_distillation import TaskDistillation
     from domainbert.distillation.teachers import TransferText, load_teachers
+    from domainbert.distillation.transfer_data import TransferData
     from domainbert.tasks.task import read_task
 
     train, validation, task = read_task(settings.task, settings.train, settings.validation, inputs.labelled)

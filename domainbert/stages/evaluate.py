@@ -62,8 +62,8 @@ class Evaluate:
             )
         for name in self.models:
             if not re.fullmatch(r"\w[\w.+-]*", name) or redact(name) != name:
-                expected = "expected a folder name of letters, digits and ._+-, and no secret"
-                problems.add(where="models", found=f"the name {name!r}", hint=expected)
+                expected = "a folder name of letters, digits and ._+-, and no secret"
+                problems.add(where="models", found=f"the name {name!r}", expected=expected)
         if self.train is not None and not self.task.evaluation.uses_training_set:
             problems.add(f"the scores of {self.task.name} do not use the training set", where="train", expected="null")
         problems.raise_if_any()
@@ -218,7 +218,7 @@ def _check_task_name(system: str, folder: Path, task_name: str | None, task: Tas
 
 
 def _check_settings(system: str, training: Mapping[str, Any], task: TaskConfig) -> None:
-    """`training` has the known settings with which the system was trained."""
+    """Raise `DomainbertError` if a setting that affects the scores differs from the training of the system."""
     defaults = defaults_of(type(task))
     for setting in (*task.evaluation.training_settings, *task.evaluation.saved_settings):
         value = getattr(task, setting)

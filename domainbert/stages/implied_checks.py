@@ -73,7 +73,7 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
     corpus_settings = {
         name: node for name, node in _corpus_settings(stages, stages_before).items() if name not in overridden
     }
-    groups, names = _training_groups(stages), set(stages)
+    groups, names = _group_trainings(stages), set(stages)
     for group in groups:
         name = _unused_name("check" if len(groups) == 1 else f"check-{group.stages[0]}", names)
         names.add(name)
@@ -98,7 +98,8 @@ def _unused_name(name: str, names: Set[str]) -> str:
     return next(candidate for candidate in numbered if candidate not in names)
 
 
-def _training_groups(stages: Mapping[str, RecipeStage]) -> list[_Group]:
+def _group_trainings(stages: Mapping[str, RecipeStage]) -> list[_Group]:
+    """Return a group for each choice of labelled sets and of the settings that read them, with its trainings."""
     groups: dict[tuple[Any, ...], _Group] = {}
     for name, stage in stages.items():
         if stage.function in _LABELLED_TRAININGS:
@@ -139,8 +140,8 @@ def _reading_key(task: Any) -> tuple[type, str]:
 
 
 def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str, Node]:
-    """The model, as `tokenizer`, is included only if it exists before the first training of the recipe: if
-    `stages_before`, the stages before this training, write it, or no stage does."""
+    """Return the settings of a check of labelled sets. `tokenizer` is the model of the training if it exists before the
+    first training of the recipe: if `stages_before`, the stages before that training, write it, or no stage does."""
     training = group.node.value
     sets = {name: training[name] for name in ("train", "validation")}
     tests = [file for test in group.tests for file in (test.value if isinstance(test.value, list) else [test])]

@@ -17,7 +17,7 @@ from typing_extensions import Self, override
 from domainbert.base.choices import import_sibling
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.base.fields import field_types, read_field
-from domainbert.encoders.config import Pooling
+from domainbert.encoders.head_config import Pooling
 from domainbert.labelled.file_sample import Sample
 from domainbert.labelled.formats import RowFormat
 from domainbert.labelled.items import Labelled
@@ -229,8 +229,8 @@ class TextTaskConfig(TaskConfig):
         super().__post_init__()
         if self.mean_over is None or self.mean_over in self.slice_keys:
             return
-        expected = f"expected a key of format.slice_keys, which has {format_names(self.slice_keys)}; add it there"
-        raise DomainbertError(where="mean_over", found=repr(self.mean_over), hint=expected)
+        expected = f"a key of format.slice_keys, which has {format_names(self.slice_keys)}; add it there"
+        raise DomainbertError(where="mean_over", found=repr(self.mean_over), expected=expected)
 
     @property
     @abstractmethod

@@ -23,18 +23,18 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
     if not isinstance(data, TrainingData):
         return
     if not isinstance(data, LabelledData):
-        found, expected = f"{type(data).__name__} with {type(module).__name__}", "expected LabelledData"
-        raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, hint=expected)
+        found, expected = f"{type(data).__name__} with {type(module).__name__}", "LabelledData"
+        raise DomainbertError(where=f"trainer.{TrainerFn(stage).value}", found=found, expected=expected)
     assert module.task.config is not None
     _check_same_settings(data.config, module.task.config, type(module).__name__)
     if data.task.labels != module.task.labels:
-        expected = f"expected {format_names(module.task.labels)}, as in the module"
+        expected = f"{format_names(module.task.labels)}, as in the module"
         raise DomainbertError(
-            where="task", found=f"the labels {format_names(data.task.labels)} in the data", hint=expected
+            where="task", found=f"the labels {format_names(data.task.labels)} in the data", expected=expected
         )
     if data.tokenizer.fingerprint != module.tokenizer.fingerprint:  # of vocabulary and normalisation
-        expected = "expected LabelledData(..., tokenizer=module.tokenizer)"
-        raise DomainbertError("the data has another vocabulary than the model", where="tokenizer", hint=expected)
+        expected = "LabelledData(..., tokenizer=module.tokenizer)"
+        raise DomainbertError("the data has another vocabulary than the model", where="tokenizer", expected=expected)
     if stage in ("fit", "validate"):
         check_length(data.window, module.config)
 

@@ -136,8 +136,8 @@ def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any
     name = type(config).__name__
     if folder is None or task_kind(folder.head, folder.fields) is not type(config):
         where = "" if folder is None else f", and {folder.path} has no head for {config.name}"
-        expected = f"expected {name}(labels=[...]), or the task of LabelledData(..., train=...)"
-        raise DomainbertError(where="task", found=f"{name}() without labels{where}", hint=expected)
+        expected = f"{name}(labels=[...]), or the task of LabelledData(..., train=...)"
+        raise DomainbertError(where="task", found=f"{name}() without labels{where}", expected=expected)
     return task_from_labels(config, config.known_labels(folder.labels))
 
 

@@ -23,8 +23,8 @@ def check_weighted(weights: LabelWeights | None, labels: Collection[str], settin
         return
     unknown = sorted(set(weights) - set(labels))
     if unknown:
-        expected = f"expected labels of the training set: {format_names(sorted(labels))}"
-        raise DomainbertError(where=setting, found=format_names(unknown), hint=expected)
+        expected = f"labels of the training set: {format_names(sorted(labels))}"
+        raise DomainbertError(where=setting, found=format_names(unknown), expected=expected)
 
 
 def resolve_weights(

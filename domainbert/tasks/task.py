@@ -20,7 +20,7 @@ from domainbert.base.table import Table
 from domainbert.data.batches import GlobalOrder
 from domainbert.data.formatting import INDENT, format_pieces, format_window, with_special_tokens
 from domainbert.data.packing import Example
-from domainbert.encoders.config import HeadConfig
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, located_errors
 from domainbert.labelled.items import Labelled, label_set
 from domainbert.labelled.sets import LabelledSet, check_set_known, read_set

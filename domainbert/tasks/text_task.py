@@ -16,7 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.fields import read_field
 from domainbert.data.examples import pair_example, text_example
 from domainbert.data.packing import IGNORE_INDEX, Example, room_for_text
-from domainbert.encoders.config import HeadConfig
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, TextPair, UnreadableContents, map_contents, text_in, text_of
 from domainbert.labelled.items import Item as LabelledItem
 from domainbert.tasks.capabilities import Inputs

@@ -95,7 +95,7 @@ def _basic_words_of(
 def _align_text(
     tokenizer: DomainTokenizer, text: str, encoding: Encoding, words: Sequence[tuple[int, int]]
 ) -> AlignedText:
-    """`words` are the spans of the `basic_words` of the text."""
+    """Return the pieces of a text with its words, from the spans of its `basic_words`."""
     word_of = _words_of_pieces(text, encoding.offsets, [start for start, _ in words])
     num_dropped = _num_pieces_before_words(word_of, encoding.word_ids)
     first_word = next((word for word in word_of if word >= 0), 0)
@@ -165,7 +165,7 @@ def _basic_backend() -> Tokenizer:
 def _build_aligned_words(
     tokenizer: DomainTokenizer, ids: list[int], word_of: Sequence[int], starts_pretoken: list[bool], num_words: int
 ) -> AlignedWords:
-    """`word_of` (index of the word) and `starts_pretoken` are (pieces,). A word without pieces gets [UNK]."""
+    """Return pieces with their words; a word without pieces gets [UNK]. `word_of`: (pieces,) index of the word."""
     first_piece = [index for index, is_first in enumerate(_is_first_of_run(word_of)) if is_first]
     if len(first_piece) == num_words:  # each word has pieces
         return AlignedWords(ids, [*word_of], starts_pretoken, first_piece, tokenizer.template.num_special_tokens())

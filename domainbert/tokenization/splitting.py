@@ -95,10 +95,10 @@ def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplittin
         return [False] * len(pretokens)
     if isinstance(splitting, str):
         return _follow_directly(text, pretokens)
-    marks_at = {f"digit_{side}": splitting.get(f"inside_{side}", "") for side in ("left", "right")} | dict(splitting)
+    marks_at = {place: splitting.get(place, _default_marks(place, splitting)) for place in PLACES}
     return [
         # without marks there is white space before the pre-token
-        bool(marks) and all(mark in marks_at.get(place, "") for place, mark in marks)
+        bool(marks) and all(mark in marks_at[place] for place, mark in marks)
         for marks in _border_marks(text, pretokens)
     ]
 
@@ -163,20 +163,26 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
 def _majority_marks(
     texts: Sequence[str], words: Sequence[list[Span]], pretokens: Sequence[list[Span]]
 ) -> dict[str, str]:
-    """Return, by place, the marks that belong to an adjacent word in the majority of cases."""
+    """Return, by place, the marks that belong to an adjacent word in the majority of cases, as a `WordSplitting`."""
     votes: Counter[tuple[str, str]] = Counter()  # (place, mark): times that it is joined - times that it is not
     for text, word_spans, pretoken_spans in zip(texts, words, pretokens, strict=True):
         word_starts = {start for start, _ in word_spans}
         for (start, _), marks in zip(pretoken_spans, _border_marks(text, pretoken_spans), strict=True):
             vote = -1 if start in word_starts else 1
             votes.update(dict.fromkeys(marks, vote))  # adds the vote to the count of each mark
-    for (place, mark), total in list(votes.items()):  # a mark that only occurs beside digits, or never does
+    # a mark that occurs only beside digits is treated alike beside letters, and the reverse
+    for (place, mark), total in list(votes.items()):
         votes.setdefault((place.replace("digit", "inside"), mark), total)
         votes.setdefault((place.replace("inside", "digit"), mark), total)
-    joined = sorted(key for key, total in votes.items() if total > 0)
-    marks_at = {place: "".join(mark for at, mark in joined if at == place) for place in PLACES}
-    defaults = {place: marks_at[place.replace("digit", "inside")] if "digit" in place else "" for place in PLACES}
-    return {place: marks for place, marks in marks_at.items() if marks != defaults[place]}
+    marks_at = {place: "" for place in PLACES}
+    for place, mark in sorted(votes):
+        marks_at[place] += mark if votes[place, mark] > 0 else ""
+    return {place: marks for place, marks in marks_at.items() if marks != _default_marks(place, marks_at)}
+
+
+def _default_marks(place: str, marks_at: Mapping[str, str]) -> str:
+    """Return the marks of a place that a `WordSplitting` does not have: beside digits, those inside other words."""
+    return marks_at.get(place.replace("digit", "inside"), "") if place.startswith("digit") else ""
 
 
 def _follow_directly(text: str, pretokens: Sequence[Span]) -> list[bool]:

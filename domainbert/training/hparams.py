@@ -55,29 +55,30 @@ def from_plain(hint: Any, value: Any) -> Any:
     """
     hint = strip_ranges(hint)
     if is_union(hint):  # convert only if exactly one member of the union can be the type of the value
-        members = [strip_ranges(member) for member in get_args(hint)]
-        matches: list[Any] = []
-        if isinstance(value, Mapping):
-            matches = [member for member in members if is_dataclass(member) or is_choice(member)]
-        elif isinstance(value, list):
-            matches = [member for member in members if get_origin(member) in LISTS]
-        return from_plain(matches[0], value) if len(matches) == 1 else value
+        members = [member for member in map(strip_ranges, get_args(hint)) if _may_hold(member, value)]
+        return from_plain(members[0], value) if len(members) == 1 else value
     if isinstance(value, (list, tuple)) and get_origin(hint) in LISTS:
         item_hint = get_args(hint)[0]
         items = [from_plain(item_hint, item) for item in value]
         return tuple(items) if get_origin(hint) is tuple else items
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if not isinstance(value, Mapping) or not isinstance(hint, type):
+    if not (isinstance(hint, type) and isinstance(value, Mapping) and _may_hold(hint, value)):
         return value
-    # a mapping: class and arguments of a choice, or the fields of a dataclass
     if is_choice(hint):
-        cls = _subclass(hint, str(value.get("class_path")))
-        fields = value.get("init_args") or {}
-    elif is_dataclass(hint):
-        cls, fields = hint, value
-    else:
-        return value
+        return _instance(_subclass(hint, str(value.get("class_path"))), value.get("init_args") or {})
+    return _instance(hint, value)
+
+
+def _may_hold(hint: Any, value: Any) -> bool:
+    """Whether `value` is a mapping and the type a dataclass or a choice, or both are lists."""
+    if isinstance(value, Mapping):
+        return is_dataclass(hint) or is_choice(hint)
+    return isinstance(value, list) and get_origin(hint) in LISTS
+
+
+def _instance(cls: type, fields: Mapping[str, Any]) -> Any:
+    """Return an instance of a dataclass from plain values of its fields."""
     hints, new_names = field_types(cls), renamed_fields(cls)  # checkpoints of an earlier version have the old names
     fields = {new_names.get(name, name): field for name, field in fields.items()}
     if unknown := sorted(map(str, fields.keys() - hints.keys())):

@@ -49,12 +49,13 @@ def check_phases(phases: Sequence[LengthPhase], subject: str) -> None:
     if last.until is not None:
         expected = "no `until` in the last phase, which lasts to the end of the training"
         problems.add(where=f"max_length[{len(earlier)}].until", found=last.until, expected=expected)
-    expected = "expected more than in the previous phase"
     for number, (before, phase) in enumerate(itertools.pairwise(phases), start=1):
         if phase.length <= before.length:
-            problems.add(where=f"max_length[{number}].length", found=phase.length, hint=f"{expected}, {before.length}")
+            expected = f"more than in the previous phase, {before.length}"
+            problems.add(where=f"max_length[{number}].length", found=phase.length, expected=expected)
         if phase.until is not None and before.until is not None and phase.until <= before.until:
-            problems.add(where=f"max_length[{number}].until", found=phase.until, hint=f"{expected}, {before.until}")
+            expected = f"more than in the previous phase, {before.until}"
+            problems.add(where=f"max_length[{number}].until", found=phase.until, expected=expected)
     problems.raise_if_any()
 
 

@@ -13,8 +13,8 @@ import transformers
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.biaffine import Biaffine
-from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.models.folder import open_model
 from domainbert.models.loading import load_model
 from domainbert.models.saving import save_model

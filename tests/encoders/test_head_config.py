@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.families import build_model
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import pool_texts
 from domainbert.labelled.items import Labelled
 from domainbert.models.folder import open_model

@@ -140,7 +140,7 @@ def test_an_update_with_new_settings_runs_nothing_again(
     )
     update(fake_stages, *fields)
     before = importlib.metadata.version("domainbert")
-    monkeypatch.setattr("domainbert.runner.jobs.version_of", lambda package: "9.9")
+    monkeypatch.setattr("domainbert.runner.job_state.version_of", lambda package: "9.9")
     assert to_run() == {}
     assert {step.reason for step in make_plan(read(), ALL)} == {f"done, by domainbert {before}"}
     assert to_run(("stages.use.optim.eps", "1e-6"))["use"] == "optim.eps was not set, is now 1e-06"

@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from domainbert.cli import main
-from domainbert.encoders.config import HeadConfig
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.attachment import LENGTHS
 from domainbert.models.folder import open_model

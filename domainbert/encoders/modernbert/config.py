@@ -213,7 +213,7 @@ def _global_interval(types: Sequence[str], preferred: int) -> int | None:
 
 
 def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
-    """If several distances fit, the distance that the file names (or `default`) is preferred."""
+    """Return the distance between global layers in a file; if several fit, the one that it names (or `default`)."""
     types, preferred = fields["layer_types"], fields.get("global_attn_every_n_layers", default)
     count = fields.get("num_hidden_layers", ModernBertConfig.num_hidden_layers)
     valid = isinstance(types, list) and len(types) == count and type(preferred) is int and preferred > 0
@@ -228,7 +228,7 @@ def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
 
 
 def _thetas(rope: Any) -> dict[str, Any]:
-    """Bases of the rotary positions, under the keys of transformers 4."""
+    """Return the bases of the rotary positions, under the keys of transformers 4."""
     keys = {GLOBAL: "global_rope_theta", LOCAL: "local_rope_theta"}
     if rope is None:
         return {}

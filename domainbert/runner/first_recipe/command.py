@@ -127,14 +127,15 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
     if not options.get("run_folder", "runs").strip():
         raise DomainbertError(where="--run_folder", found="''", expected="the folder that the stages write to")
     for name in _PATH_OPTIONS:
-        _check_nameable(options.get(name, ""), f"--{name}: ")
+        _check_nameable(options.get(name, ""), f"--{name}")
     return options
 
 
 def _check_nameable(path: str, option: str = "") -> None:
     if "${" in path or path.startswith("@"):
         raise DomainbertError(
-            f"{option}found '{path}', which a recipe reads as a variable or a stage",
+            where=option,
+            found=f"'{path}', which a recipe reads as a variable or a stage",
             expected="a path without '${' that does not begin with '@'",
         )
     check_utf8(path)

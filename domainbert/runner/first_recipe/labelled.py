@@ -33,7 +33,7 @@ _SPLITS: dict[str, Split] = {
     **dict.fromkeys(("test", "testing", "tst"), "test"),
 }
 _TEXTS, _LABELS = {"text", "texts", "sentence", "sentences"}, {"label", "labels"}
-_EXPECTED = "expected a file with 'train' in its name (optional: files with 'dev' or 'validation', and 'test')"
+_EXPECTED = "a file with 'train' in its name (optional: files with 'dev' or 'validation', and 'test')"
 _NUM_PARTS = 10  # one part is held out
 _SEED = 0
 _SMALL_TEST = 300  # texts in a test set
@@ -161,7 +161,7 @@ def find_splits(path: Path) -> Splits:
     if not files_by_split and any(entry.suffix == ".ann" for entry in entries):
         return Splits({"train": path})  # a folder in brat's format: each document of the set has its files
     if "train" not in files_by_split:
-        raise DomainbertError(f"{path}: {_describe_missing(entries)}", where="--labelled", hint=_EXPECTED)
+        raise DomainbertError(f"{path}: {_describe_missing(entries)}", where="--labelled", expected=_EXPECTED)
     sets = {split: _combine_files(path, split, files) for split, files in files_by_split.items()}
     if "test" not in sets and "validation" in sets:
         sets["test"] = sets.pop("validation")

@@ -65,8 +65,17 @@ _ENCODERS = (
     (30e6, "modernbert-small", 256, "6 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md"),
     (300e6, "medium", 384, "6 x 384; enough text for more than small"),
 )
-# 2,685 words of English have 819 pieces, 33,718 words have 2,934
-_SMALL_VOCABULARIES = ((5e3, 512), (20e3, 1024), (100e3, 2048))
+_FEW_PIECES = "few other pieces occur at least twice in so little text"
+# limit in words of the corpus, entries, and the reason: 2,685 words of English have 819 pieces, 33,718 words have 2,934
+_VOCABULARIES = (
+    (5e3, 512, f"512 entries; {_FEW_PIECES}"),
+    (20e3, 1024, f"1,024 entries; {_FEW_PIECES}"),
+    (100e3, 2048, f"2,048 entries; {_FEW_PIECES}"),
+    (1e6, 4096, "4,096 entries, as in the demo for 0.5 M words"),
+    (3e6, 8192, "between 4,096 in the demo and 16,384 for 4.7 M words in docs/results.md"),
+    (50e6, 16384, "16,384 entries, as for 4.7 M words in docs/results.md"),
+    (math.inf, 32768, "about as many entries as BERT and SciBERT, which read billions of words"),
+)
 
 
 def vocab_size(words: int, size: str) -> Choice:
@@ -74,17 +83,8 @@ def vocab_size(words: int, size: str) -> Choice:
 
     `size` is the number of words as text for the reason, such as `4.7 M words`.
     """
-    for limit, entries in _SMALL_VOCABULARIES:
-        if words < limit:
-            reason = f"{size}: {entries:,} entries; few other pieces occur at least twice in so little text"
-            return Choice(entries, reason)
-    if words < 1e6:
-        return Choice(4096, f"{size}: 4,096 entries, as in the demo for 0.5 M words")
-    if words < 3e6:
-        return Choice(8192, f"{size}: between 4,096 in the demo and 16,384 for 4.7 M words in docs/results.md")
-    if words < 50e6:
-        return Choice(16384, f"{size}: 16,384 entries, as for 4.7 M words in docs/results.md")
-    return Choice(32768, f"{size}: about as many entries as BERT and SciBERT, which read billions of words")
+    entries, reason = next((entries, reason) for limit, entries, reason in _VOCABULARIES if words < limit)
+    return Choice(entries, f"{size}: {reason}")
 
 
 def encoder(words: int, size: str, machine: Machine) -> tuple[int, Choice]:

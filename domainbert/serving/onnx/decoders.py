@@ -122,8 +122,8 @@ class BiaffineDecoder(Decoder):
         try:
             tensors = load_file(path)
         except (SafetensorError, OSError) as error:
-            message = f"{path}: cannot be read ({error}); expected the tensors of an exported parser"
-            raise DomainbertError(message) from error
+            expected = "the tensors of an exported parser"
+            raise DomainbertError(f"cannot be read ({error})", file=path, expected=expected) from error
         for name in self._PARTS:
             expected = getattr(self.head, name).shape
             shape = tensors[name].shape if name in tensors else None

@@ -41,8 +41,8 @@ class OnnxModel:
         self.inputs: list[str] = [argument.name for argument in self.session.get_inputs()]
         self.output: str = self.session.get_outputs()[0].name
         if "input_ids" not in self.inputs or not set(self.inputs) <= set(INPUTS):
-            expected = "expected input_ids, and optionally attention_mask and token_type_ids"
-            raise DomainbertError(f"inputs are {', '.join(self.inputs)}", file=file, hint=expected)
+            expected = "input_ids, and optionally attention_mask and token_type_ids"
+            raise DomainbertError(f"inputs are {', '.join(self.inputs)}", file=file, expected=expected)
 
     def run(self, rows: Mapping[str, Ints]) -> NDArray[np.float32]:
         """Return the output for B padded rows: (B, S, C), or (B, C) of a sequence head. Each of `INPUTS` is (B, S)."""

@@ -78,8 +78,8 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     parts = [part.strip() for part in column.split(format.separator)] if column else []
     in_brackets = column.startswith("[") and column.endswith("]")
     if in_brackets and (len(parts) == 1 or "]" not in parts[0]):  # not labels with brackets, such as "[a], [b]"
-        expected = f"expected labels without brackets, with {format.separator!r} between them, or a list such as"
-        raise DomainbertError(f"{format.label_key!r} is {shown(column)}", hint=f"{expected} ['a', 'b']")
+        expected = f"labels without brackets, with {format.separator!r} between them, or a list such as"
+        raise DomainbertError(f"{format.label_key!r} is {shown(column)}", expected=f"{expected} ['a', 'b']")
     return parts
 
 
@@ -108,7 +108,7 @@ def _name_labels(
         raise_problems(*(source.with_location(problem, line) for problem in label_problems))
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
-        expected = "expected it once (for lists with a 0 or 1 for each label, set format.label_names)"
+        expected = "it once (for lists with a 0 or 1 for each label, set format.label_names)"
         raise_problems(*(f"{reader.key!r} has {label!r} more than once; {expected}" for label in duplicates))
         return LabelledText(**fields, labels=labels, line=line)
 

@@ -17,8 +17,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import window_bounds
 from domainbert.data.packing import IGNORE_INDEX, Example, Ints, Window, room_for_text
 from domainbert.encoders.biaffine import Biaffine
-from domainbert.encoders.config import HeadConfig
 from domainbert.encoders.crf import WordGrid
+from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, as_contents, text_of
 from domainbert.labelled.row_values import problem_with_strings
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks

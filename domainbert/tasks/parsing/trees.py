@@ -104,21 +104,22 @@ def _best_arcs(table: Scores) -> Ints:
 
 @dataclass(frozen=True)
 class _Contraction:
-    """A cycle contracted to a node, which is last; the other nodes keep their order."""
+    """A cycle contracted to one node. The smaller graph has the nodes outside of the cycle, in their order, then the
+    cycle."""
 
     heads: Ints  # (n,) heads before the contraction
     outside: Ints  # (o,) nodes outside of the cycle
-    dependent_members: Ints  # (o,) member that takes the outside node as head, if the node is the head of the cycle
-    head_members: Ints  # (o,) member that is the best head of the outside node
+    entered_members: Ints  # (o,) member of the cycle that changes its head to the outside node if the cycle does
+    head_members: Ints  # (o,) member of the cycle that becomes the head of the outside node if the cycle does
 
     def expand(self, contracted_heads: Ints) -> Ints:
-        """Return heads (n,) before the contraction from heads (o + 1,) after it, which index the outside nodes."""
-        outside_heads, cycle_head = contracted_heads[:-1], contracted_heads[-1]
-        has_outside_head = outside_heads < len(self.outside)  # the head of other nodes is the cycle
-        heads = self.heads.copy()
-        heads[self.outside] = self.head_members
-        heads[self.outside[has_outside_head]] = self.outside[outside_heads[has_outside_head]]
-        heads[self.dependent_members[cycle_head]] = self.outside[cycle_head]
+        """Return the heads (n,) of all nodes, from the heads (o + 1,) in the smaller graph."""
+        cycle = len(self.outside)  # its node in the smaller graph
+        heads = self.heads.copy()  # right for all members of the cycle but one
+        for node, head, member in zip(self.outside, contracted_heads[:cycle], self.head_members, strict=True):
+            heads[node] = member if head == cycle else self.outside[head]
+        head_of_cycle = contracted_heads[cycle]
+        heads[self.entered_members[head_of_cycle]] = self.outside[head_of_cycle]
         return heads
 
 
@@ -131,5 +132,5 @@ def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contrac
     smaller = np.full((len(outside) + 1,) * 2, -np.inf)
     smaller[:-1, :-1] = table[np.ix_(outside, outside)]
     smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)
-    dependent_members, head_members = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
-    return smaller, _Contraction(heads, outside, dependent_members, head_members)
+    entered_members, head_members = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
+    return smaller, _Contraction(heads, outside, entered_members, head_members)

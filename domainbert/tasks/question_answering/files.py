@@ -275,17 +275,17 @@ def _squad_rows(path: Path, problems: Problems) -> Iterator[tuple[int, Row]]:
 
 
 def _parse_json(path: Path, text: str) -> Row:
-    expected = 'expected SQuAD\'s {"data": [{"paragraphs": [...]}]}, or a question per line with format.kind: jsonl'
+    expected = 'SQuAD\'s {"data": [{"paragraphs": [...]}]}, or a question per line with format.kind: jsonl'
     try:
         whole = json.loads(text, object_pairs_hook=object_with_unique_keys)
     except json.JSONDecodeError as error:
         found = f"{error.msg} at character {error.colno:,} of the line"
-        raise DomainbertError(f"not JSON ({found})", file=path, line=error.lineno, hint=expected) from error
+        raise DomainbertError(f"not JSON ({found})", file=path, line=error.lineno, expected=expected) from error
     except (ValueError, RecursionError) as error:
-        raise DomainbertError(f"JSON that cannot be read ({error})", file=path, hint=expected) from error
+        raise DomainbertError(f"JSON that cannot be read ({error})", file=path, expected=expected) from error
     if not isinstance(whole, dict) or not isinstance(whole.get("data"), list):
         found = shown(whole) if not isinstance(whole, dict) else "no list under 'data'"
-        raise DomainbertError(found, file=path, line=1, hint=expected)
+        raise DomainbertError(found, file=path, line=1, expected=expected)
     return whole
 
 

@@ -141,8 +141,8 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         valid_keys = isinstance(facts, dict) and set(facts) <= {*_SETTINGS, "threshold"}
         threshold = facts.get("threshold") if valid_keys else None
         if not valid_keys or (threshold is not None and type(threshold) not in (int, float)):
-            expected = f"expected at most the keys {', '.join(_SETTINGS)}, and threshold with a number or null"
-            raise DomainbertError(where=ANSWERS, found=f"{facts!r:.80}", hint=expected)
+            expected = f"at most the keys {', '.join(_SETTINGS)}, and threshold with a number or null"
+            raise DomainbertError(where=ANSWERS, found=f"{facts!r:.80}", expected=expected)
         return cls(QuestionAnswering(**{name: facts[name] for name in _SETTINGS if name in facts}), threshold)
 
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:

@@ -216,8 +216,8 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         min_deviation = max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD)
         if self.deviation <= min_deviation:
             found = f"found numbers from {numbers.min():.10g} to {numbers.max():.10g}"
-            expected = f"expected numbers that differ by more than {_MIN_RELATIVE_SPREAD:g} of the largest"
-            raise DomainbertError(found, file=train.path, hint=f"{expected} (format.label_key selects the numbers)")
+            expected = f"numbers that differ by more than {_MIN_RELATIVE_SPREAD:g} of the largest"
+            raise DomainbertError(found, file=train.path, expected=f"{expected} (format.label_key selects the numbers)")
 
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:

@@ -145,8 +145,8 @@ class Relations(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if training has no label `negative`."""
         if self.negative is not None and self.negative not in labels:
-            expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
-            raise DomainbertError(where="negative", found=repr(self.negative), hint=expected)
+            expected = f"null or a label of the training set: {format_names(sorted(labels))}"
+            raise DomainbertError(where="negative", found=repr(self.negative), expected=expected)
 
     def known_labels(self, outputs: Sequence[str]) -> tuple[str, ...]:
         """Return the relations of a model's outputs."""

@@ -72,5 +72,5 @@ class TokenLabels(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if no training word has the label `outside`."""
         if self.outside is not None and self.outside not in labels:
-            expected = f"expected null or a label of the training set: {format_names(sorted(labels))}"
-            raise DomainbertError(where="outside", found=repr(self.outside), hint=expected)
+            expected = f"null or a label of the training set: {format_names(sorted(labels))}"
+            raise DomainbertError(where="outside", found=repr(self.outside), expected=expected)

@@ -59,8 +59,8 @@ def _check_labels(path: Path | Rows, rows: Sequence[TaggedRows], problems: Probl
     for row in rows:
         for label, line in zip(row.tags, row.lines, strict=True):
             if not is_visible(label):
-                expected = "expected visible characters and no white space around them"
-                problems.add(f"label {shown(label)}", file=path, line=line, hint=expected)
+                expected = "visible characters and no white space around them"
+                problems.add(f"label {shown(label)}", file=path, line=line, expected=expected)
 
 
 def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, problems: Problems) -> None:
@@ -73,5 +73,5 @@ def _check_marks(path: Path | Rows, table: TaggedTable, outside: str | None, pro
     word_labels = {label for row in table.rows for label in row.tags} - {outside}
     for mark in table.marks:
         if mark.tag in word_labels:
-            expected = f"expected {outside!r}, the value of task.outside"
-            problems.add(f"-DOCSTART- has the label {mark.tag!r}", file=path, line=mark.line, hint=expected)
+            expected = f"{outside!r}, the value of task.outside"
+            problems.add(f"-DOCSTART- has the label {mark.tag!r}", file=path, line=mark.line, expected=expected)

@@ -18,7 +18,8 @@ from domainbert.distillation.corpus_distillation import Distillation, Distillati
 from domainbert.distillation.hidden_config import HiddenMSE
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
-from domainbert.distillation.task_distillation import TaskDistillation, TransferData
+from domainbert.distillation.task_distillation import TaskDistillation
+from domainbert.distillation.transfer_data import TransferData
 from domainbert.models.card import CardConfig, split_card
 from domainbert.pretraining.module import Pretraining
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM

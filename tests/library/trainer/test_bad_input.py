@@ -10,7 +10,8 @@ from domainbert.base.errors import DomainbertError
 from domainbert.distillation.corpus_distillation import Distillation, DistillationData
 from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.distillation.student_config import StudentConfig
-from domainbert.distillation.task_distillation import TaskDistillation, TransferData
+from domainbert.distillation.task_distillation import TaskDistillation
+from domainbert.distillation.transfer_data import TransferData
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.pretraining.module import Pretraining

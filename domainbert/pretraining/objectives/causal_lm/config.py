@@ -30,7 +30,7 @@ class CausalLM(ObjectiveConfig):
     def check(self, encoder: EncoderConfig) -> None:
         """Raise `DomainbertError` if the attention of the encoder cannot be causal."""
         if not encoder.supports_causal:
-            expected = "expected a family with absolute or rotary positions, such as BertConfig, or another objective"
+            expected = "a family with absolute or rotary positions, such as BertConfig, or another objective"
             raise DomainbertError(
-                found=f"CausalLM with {type(encoder).__name__}, whose attention cannot be causal", hint=expected
+                found=f"CausalLM with {type(encoder).__name__}, whose attention cannot be causal", expected=expected
             )

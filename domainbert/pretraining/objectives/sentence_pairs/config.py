@@ -37,8 +37,8 @@ class SentencePairs(MaskedLM):
         """Raise `DomainbertError` if the family has no head for pairs, or the encoder fewer than two token types."""
         family = type(encoder).__name__
         if PRETRAINING not in head_kinds(encoder):
-            expected = "expected BertConfig or AlbertConfig, or another objective"
-            raise DomainbertError(found=f"SentencePairs with {family}, which has no head for pairs", hint=expected)
+            expected = "BertConfig or AlbertConfig, or another objective"
+            raise DomainbertError(found=f"SentencePairs with {family}, which has no head for pairs", expected=expected)
         if encoder.num_token_types < 2:
             raise DomainbertError(
                 found=f"SentencePairs with {family} of type_vocab_size: {encoder.num_token_types}",
