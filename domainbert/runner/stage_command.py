@@ -95,11 +95,12 @@ def _default_at(stage: Stage, key: str) -> Any:
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
-    """Return the dataclass, or the base class of a choice, whose settings stand below `key`; None if none do."""
+    """Return the dataclass, or the base class of a choice, whose settings are below a dotted key; None without any."""
     hints, cls = field_types(stage.settings), None
     for name in key.split("."):
-        cls = next(iter(groups_in(hints.get(name))), None)
-        hints = field_types(cls) if cls is not None else {}
+        classes = groups_in(hints.get(name))
+        cls = classes[0] if classes else None  # of a union, the first
+        hints = {} if cls is None else field_types(cls)
     return cls
 
 

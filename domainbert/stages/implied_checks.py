@@ -99,7 +99,8 @@ def _unused_name(name: str, names: Set[str]) -> str:
 
 
 def _group_trainings(stages: Mapping[str, RecipeStage]) -> list[_Group]:
-    """Return a group for each choice of labelled sets and of the settings that read them, with its trainings."""
+    """Return the trainings in groups, one for each choice of labelled sets and of the settings that read them, with the
+    test sets of the stages `evaluate` that score them."""
     groups: dict[tuple[Any, ...], _Group] = {}
     for name, stage in stages.items():
         if stage.function in _LABELLED_TRAININGS:

@@ -163,7 +163,8 @@ def infer_splitting(sentences: Sequence[Sequence[str]]) -> WordSplitting:
 def _majority_marks(
     texts: Sequence[str], words: Sequence[list[Span]], pretokens: Sequence[list[Span]]
 ) -> dict[str, str]:
-    """Return, by place, the marks that belong to an adjacent word in the majority of cases, as a `WordSplitting`."""
+    """Return the marks, such as "-", that belong to an adjacent word more often than not, by their place, such as
+    `begin` of a word: a `WordSplitting`, without its defaults."""
     votes: Counter[tuple[str, str]] = Counter()  # (place, mark): times that it is joined - times that it is not
     for text, word_spans, pretoken_spans in zip(texts, words, pretokens, strict=True):
         word_starts = {start for start, _ in word_spans}
@@ -219,9 +220,6 @@ def _border_marks_of_run(run: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
         if left == right and not is_word[index]:
             yield [("repeated", right)]
             continue
-        left_place, right_place = (
-            f"{places[position]}_{side}" if places[position] in ("inside", "digit") else places[position]
-            for position, side in ((index - 1, "right"), (index, "left"))
-        )
-        marks = [(index - 1, left_place, left), (index, right_place, right)]
-        yield [(place, mark) for position, place, mark in marks if not is_word[position]]
+        sides = ((index - 1, "right"), (index, "left"))  # the border is on the right side of `left`
+        marks = [(places[position], side, run[position]) for position, side in sides if not is_word[position]]
+        yield [(f"{at}_{side}" if at in ("inside", "digit") else at, mark) for at, side, mark in marks]

@@ -109,17 +109,17 @@ class _Contraction:
 
     heads: Ints  # (n,) heads before the contraction
     outside: Ints  # (o,) nodes outside of the cycle
-    entered_members: Ints  # (o,) member of the cycle that changes its head to the outside node if the cycle does
-    head_members: Ints  # (o,) member of the cycle that becomes the head of the outside node if the cycle does
+    best_heads: Ints  # (o,) member of the cycle that is the best head of each outside node
+    best_dependents: Ints  # (o,) member of the cycle that loses least if each outside node becomes its head
 
     def expand(self, contracted_heads: Ints) -> Ints:
-        """Return the heads (n,) of all nodes, from the heads (o + 1,) in the smaller graph."""
-        cycle = len(self.outside)  # its node in the smaller graph
-        heads = self.heads.copy()  # right for all members of the cycle but one
-        for node, head, member in zip(self.outside, contracted_heads[:cycle], self.head_members, strict=True):
-            heads[node] = member if head == cycle else self.outside[head]
+        """Return the heads (n,) of all nodes, from the heads (o + 1,) in the smaller graph, as indices of its nodes."""
+        cycle = len(self.outside)  # the index of the cycle in the smaller graph
+        heads = self.heads.copy()  # all members of the cycle keep their heads, except one
+        for node, head, best_member in zip(self.outside, contracted_heads[:cycle], self.best_heads, strict=True):
+            heads[node] = best_member if head == cycle else self.outside[head]
         head_of_cycle = contracted_heads[cycle]
-        heads[self.entered_members[head_of_cycle]] = self.outside[head_of_cycle]
+        heads[self.best_dependents[head_of_cycle]] = self.outside[head_of_cycle]
         return heads
 
 
@@ -132,5 +132,5 @@ def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contrac
     smaller = np.full((len(outside) + 1,) * 2, -np.inf)
     smaller[:-1, :-1] = table[np.ix_(outside, outside)]
     smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)
-    entered_members, head_members = cycle[entering.argmax(axis=0)], cycle[leaving.argmax(axis=1)]
-    return smaller, _Contraction(heads, outside, entered_members, head_members)
+    best_heads, best_dependents = cycle[leaving.argmax(axis=1)], cycle[entering.argmax(axis=0)]
+    return smaller, _Contraction(heads, outside, best_heads, best_dependents)
