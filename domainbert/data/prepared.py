@@ -79,6 +79,7 @@ def open_prepared(
 
 
 def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
+    """Return the splits of corpora that were not prepared in parts, each split joined over the folders."""
     alpha = _language_alpha(facts[0])
     names = [] if alpha is None else sorted({name for content in facts for name in content["languages"]["tokens"]})
     sampling = None if alpha is None else LanguageSampling(names, Languages(alpha))

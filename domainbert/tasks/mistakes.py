@@ -155,11 +155,11 @@ def excerpt(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch] = ()
 
 
 def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]) -> list[Stretch]:
+    """Return the character ranges of an excerpt: those around `centres`, and the ranges `uncut` that overlap these."""
     if len(text) <= MAX_UNCUT:
         return [(0, len(text))]
     kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
     kept = kept or [_extend_to_words(text, 0, MAX_UNCUT)]
-    # a range of `uncut` that overlaps a kept range is kept as a whole
     return kept + [
         (first, last) for first, last in uncut if any(max(first, start) < min(last, end) for start, end in kept)
     ]
