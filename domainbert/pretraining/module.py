@@ -21,7 +21,7 @@ from domainbert.data.splits import PreparedCorpus
 from domainbert.encoders.config import EncoderConfig, check_length
 from domainbert.encoders.torch_internals import SeededDraws
 from domainbert.metrics.headline import LOSS
-from domainbert.models.card import CardConfig, card_head, model_card
+from domainbert.models.card import CardConfig, card_head, inherited_values, model_card
 from domainbert.models.folder import open_model
 from domainbert.models.saving import save_model
 from domainbert.models.static_embeddings import ENOUGH_TOKENS, count_contexts, static_embeddings
@@ -42,6 +42,8 @@ from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import whole_weights
 from domainbert.training.steps import Steps
 from domainbert.training.throughput import throughput_callback
+
+_CARD_KEY = "card"  # checkpoint key of `inherited_values`
 
 
 class Pretraining(RowsModule):
@@ -72,6 +74,7 @@ class Pretraining(RowsModule):
 
     Attributes:
         built: models by name, with the metadata of their folders.
+        card_values: values for the header of model cards, from the card of `init_from`.
     """
 
     built: Mapping[str, BuiltModel]
@@ -98,6 +101,7 @@ class Pretraining(RowsModule):
         self.encoder: EncoderConfig | None = read_argument("encoder", EncoderConfig | None, encoder)
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         self.init_from = None if init_from is None else Path(init_from)
+        self.card_values = {} if self.init_from is None else inherited_values(self.init_from)
         if tokenizer is None:
             assert self.init_from is not None
             self.tokenizer = open_model(self.init_from).tokenizer()
@@ -225,7 +229,7 @@ class Pretraining(RowsModule):
             rows |= {other: _summary(built) for other, built in self.built.items() if other != MODEL}
         rows |= {"vocabulary": f"{self.objective.tokenizer.vocab_size:,} entries"}
         training = {"training": self.objective.config.name} if facts is None else facts
-        head = card_head(title, texts.pipeline_tag, values, self.init_from)
+        head = card_head(title, texts.pipeline_tag, values, self.card_values)
         return model_card(title, texts.summary, {**rows, **training}, texts.usage, head)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -235,6 +239,12 @@ class Pretraining(RowsModule):
         plain = {name: as_plain(built.config) for name, built in self.built.items()}
         arguments |= {"encoder": plain.pop(MODEL), "architectures": plain, "init_from": None}
         arguments["tokenizer"] = self.tokenizer.as_plain()
+        checkpoint[_CARD_KEY] = self.card_values
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore what model cards inherit from `init_from`. Raise `DomainbertError` for another tokenizer."""
+        super().on_load_checkpoint(checkpoint)
+        self.card_values = dict(checkpoint.get(_CARD_KEY, self.card_values))
 
     def _inputs(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         return {name: batch[name] for name in self.objective.inputs if name in batch}

@@ -208,6 +208,15 @@ def test_a_pretraining_checkpoint_needs_no_tokenizer_folder(tiny, tmp_path):
     assert load_tokenizer(tmp_path / "model").fingerprint == load_tokenizer(tiny / "vocab").fingerprint
 
 
+def test_a_pretraining_checkpoint_has_the_licence_of_the_first_model(tiny, tmp_path):
+    run = trainer(tmp_path, max_steps=1)
+    run.fit(Pretraining.from_pretrained(copied(tiny / "model", tmp_path / "first")), tiny.rows())
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    shutil.rmtree(tmp_path / "first")
+    Pretraining.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True).save_pretrained(tmp_path / "model")
+    assert "\nlicense: mit\nlanguage: en\n" in (tmp_path / "model/README.md").read_text(encoding="utf-8")
+
+
 def test_a_training_runs_compiled_losses(tiny, monkeypatch):
     calls = []
     monkeypatch.setattr(torch, "compile", lambda losses, **_: lambda *inputs: calls.append(1) or losses(*inputs))
