@@ -101,7 +101,7 @@ class Pretraining(RowsModule):
         self.encoder: EncoderConfig | None = read_argument("encoder", EncoderConfig | None, encoder)
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         self.init_from = None if init_from is None else Path(init_from)
-        self.card_values = {} if self.init_from is None else inherited_values(self.init_from)
+        self.card_values: dict[str, Any] = {} if self.init_from is None else inherited_values(self.init_from)
         if tokenizer is None:
             assert self.init_from is not None
             self.tokenizer = open_model(self.init_from).tokenizer()
