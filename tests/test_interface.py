@@ -1,6 +1,6 @@
 """A test names every change of what 1.x keeps: docs/reference/stability.md.
 
-Metrics, files and keys are compared by the tests that have a run anyway, of `tests/golden` for most stages.
+Metrics, files and keys are compared by the tests that have a run anyway.
 """
 
 from __future__ import annotations
