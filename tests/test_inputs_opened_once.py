@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.stages.stage import Inputs
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.ner.config import Ner
+from tests.forked import run_script
 
 # Counts how often a process opens each file, and the files of the package whose functions (CO_OPTIMIZED, so neither
 # modules nor classes) run before the body of a stage.
@@ -54,10 +53,8 @@ def watch(stage: str, settings: dict[str, Any], folder: Path) -> tuple[Counter[s
     config = folder / f"{stage}.yaml"
     config.write_text(yaml.safe_dump({**settings, "out": str(folder / stage)}), encoding="utf-8")
     package = str(Path(domainbert.__file__).parent)
-    words = [sys.executable, "-c", WATCH, f"domainbert.stages.{stage}", package, "-c", str(config)]
-    result = subprocess.run(words, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
-    found = json.loads(result.stdout.rpartition("\n{")[0] and "{" + result.stdout.rpartition("\n{")[2])
+    said = run_script(WATCH, folder, f"domainbert.stages.{stage}", package, "-c", str(config), anew=True)
+    found = json.loads(said.splitlines()[-1])
     assert found["code"] in (0, None)
     return Counter(found["opened"]), found["entered"]
 
