@@ -19,8 +19,10 @@ demo: $(INSTALLED)
 	@$(BIN)/domainbert demo
 
 # Bytecode is kept, also where the environment says otherwise: each process would rewrite the asserts of all tests anew.
+# Files keep their order: xdist would put those of few tests last, among them the longest.
 test: $(INSTALLED)
-	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n logical --maxprocesses 4 --dist loadfile
+	@PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "not slow" -n logical --maxprocesses 4 --dist loadfile \
+		--no-loadscope-reorder
 
 test-all: $(INSTALLED)
 	@$(BIN)/python -m pytest -q

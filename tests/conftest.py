@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,8 +139,34 @@ class Runs:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """Every stage once, from synthetic data to scores: about 20 s on one core, shared by all tests of a session."""
+def make_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]:
+    """Make a folder once for all workers of a session; the others wait. Return it and what its function returned."""
+    common = tmp_path_factory.getbasetemp()
+    common = common.parent if "PYTEST_XDIST_WORKER" in os.environ else common
+
+    def made(name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
+        folder, result = common / f"once-{name}", common / f"once-{name}.pickle"
+        with (common / f"once-{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not result.exists():
+                folder.mkdir()  # where a worker has failed, the next one fails at once
+                result.write_bytes(pickle.dumps(make(folder)))
+        return folder, pickle.loads(result.read_bytes())
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def runs(make_once: Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]) -> Runs:
+    """Every stage once, from synthetic data to scores: about 20 s on one core, shared by all workers of a session."""
+    folder, results = make_once("runs", _every_stage)
+    made = Runs(folder)
+    made.results |= results
+    return made
+
+
+def _every_stage(folder: Path) -> dict[str, dict[str, Any]]:
+    """Run the stages into `folder`, and return their results."""
     import torch
 
     from domainbert.stages.prepare import prepare
@@ -147,7 +175,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    made = Runs(tmp_path_factory.mktemp("runs"))
+    made = Runs(folder)
     sizes = {"corpus_documents": 150, "train_sentences": 120, "validation_sentences": 40, "test_sentences": 110}
     sizes |= {"train_texts": 90, "validation_texts": 30, "test_texts": 40}
     with pytest.MonkeyPatch.context() as patch:
@@ -161,8 +189,37 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
             made.finetune(f"{task}-scratch", task, init="random")
             models = {name: made / f"{task}-{name}" for name in ("pretrained", "scratch")}
             made.evaluate(task, task, models, train=made.labelled(task, "train") if task == "ner" else None)
-        yield made
     torch.set_num_threads(threads)
+    return made.results
+
+
+@pytest.fixture
+def torch_for_onnx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exported file holds the torch model itself: what a task does with it is tested, not the export of the graph.
+
+    That takes seconds; tests/serving/test_onnx.py and tests/stages/test_export.py have it.
+    """
+    import torch
+
+    from domainbert.serving.onnx import graph, session
+
+    class Session:
+        def __init__(self, file: Path) -> None:
+            self.model = torch.load(file, weights_only=False)
+
+        def get_inputs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name=name) for name in self.model.input_names]
+
+        def get_outputs(self) -> list[SimpleNamespace]:
+            return [SimpleNamespace(name=self.model.output_name)]
+
+        def run(self, outputs: list[str], rows: dict[str, Any]) -> list[Any]:
+            assert outputs == [self.model.output_name]
+            with torch.inference_mode():
+                return [self.model(**{name: torch.from_numpy(row) for name, row in rows.items()}).numpy()]
+
+    monkeypatch.setattr(graph, "write_onnx", lambda path, model: torch.save(graph.PlainModel(model).eval(), path))
+    monkeypatch.setattr(session, "_open_session", Session)
 
 
 @pytest.fixture

@@ -95,9 +95,9 @@ def test_every_benchmark_is_started_here() -> None:
 @pytest.mark.parametrize(
     "name", [pytest.param(one, marks=[] if one in CHEAP else pytest.mark.slow) for one in ARGUMENTS]
 )
-def test_it_ends_and_writes_finite_numbers(name: str, work: Path, model: Path) -> None:
+def test_it_ends_and_writes_finite_numbers(name: str, work: Path, request: pytest.FixtureRequest) -> None:
     out = work / f"{name}.json"
-    arguments = [one.format(model=model) for one in ARGUMENTS[name]]
+    arguments = [request.getfixturevalue("model") if one == "{model}" else one for one in ARGUMENTS[name]]
     started(work, sys.executable, str(BENCHMARKS / f"{name}.py"), *arguments, "--out", str(out))
     written = json.loads(out.read_text())
     assert f"{name}.py" in written["command"]

@@ -96,7 +96,7 @@ def command(folder: Path, settings: Mapping[str, Any], *options: str) -> list[st
 
 @pytest.mark.parametrize(
     ("executor", "tasks"),
-    [("local", 1), ("local", 3), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("slurm", 3), ("ray", 2)))],
+    [("local", 3), *(pytest.param(*one, marks=pytest.mark.slow) for one in (("slurm", 3), ("ray", 2)))],
 )
 def test_the_folder_is_that_of_prepare(
     executor: str,

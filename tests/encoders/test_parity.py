@@ -49,9 +49,11 @@ def test_all_hidden_states_with_padding(make_reference, activation):
     assert torch.equal(last, found[-1])
 
 
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-@pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
+@pytest.mark.parametrize(
+    ("head", "activation"), [*(("masked_lm", name) for name in sorted(ACTIVATIONS)), ("sequence", "relu")]
+)
 def test_logits_with_padding(make_reference, head, activation):
+    """Of the heads that have an activation; those of all heads, with their gradients, are below."""
     reference = make_reference(activation)
     theirs = reference.theirs(head)
     tokens = padded_batch()

@@ -33,7 +33,7 @@ def spans(sentences):
 
 @pytest.mark.filterwarnings("ignore::seqeval.metrics.v1.UndefinedMetricWarning", "ignore::UserWarning")
 @given(raw_tags())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_strict_scores_are_those_of_seqeval(case):
     # Raw tags are read as conlleval reads them; made valid IOB2 by that reading, seqeval's strict mode agrees.
     gold, predicted = case

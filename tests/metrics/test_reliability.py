@@ -15,7 +15,7 @@ probability = st.sampled_from([0.0, 0.25, 1.0]) | st.floats(0, 1)
 
 
 @given(st.lists(st.tuples(probability, st.booleans()), min_size=1, max_size=60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_bins_are_those_of_scikit_learn(pairs):
     confidence, right = map(np.array, zip(*pairs, strict=True))
     found = reliability(pairs)

@@ -19,8 +19,6 @@ from domainbert.distillation.prediction_config import HardTargets, SoftTargets
 from domainbert.labelled.sets import LabelledFile
 from domainbert.metrics.calibration import fit_temperature, softmax_with_temperature
 from domainbert.stages.distill_task import distill_task
-from domainbert.stages.export import export
-from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.regression.config import Regression, RegressionFormat
 from domainbert.training.config import AveragingConfig, OptimConfig
@@ -154,23 +152,6 @@ def test_evaluation_by_language_with_calibration(runs: Any, made: Any) -> None:
     assert calibration["uncalibrated"]["nll"] != calibration["nll"]
     plain = metrics["systems"]["plain"]["calibration"]
     assert plain["temperature"] == 1 and plain["uncalibrated"]["ece"] == plain["ece"]
-
-
-def test_prediction_and_export_know_the_temperature(runs: Any, made: Any, tmp_path: Path) -> None:
-    folder, sets = made
-    texts = sets["test"][0].text
-    for name in ("torch", "onnx"):
-        (tmp_path / name).mkdir()
-    predict(out=tmp_path / "torch", model=folder, input=texts, format="lines", precision="32-true")
-    pytest.importorskip("onnxruntime")
-    report = export(out=tmp_path / "onnx", model=folder, check=runs.labelled("classification", "validation"))
-    assert report["files"]["model.onnx"]["f1_change"] == 0
-    exported = domainbert.load_predictor(tmp_path / "onnx", "32-true").predict(
-        texts.read_text(encoding="utf-8").splitlines()
-    )
-    rows = [json.loads(line) for line in (tmp_path / "torch/predictions.jsonl").read_text().splitlines()]
-    for row, one in zip(rows, exported, strict=True):
-        assert row["label"] == one.label and row["scores"] == pytest.approx(one.scores, abs=1e-4)
 
 
 def test_a_training_on_drawn_classes_goes_on_where_it_was(runs: Any, tmp_path: Path) -> None:

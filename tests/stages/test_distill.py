@@ -67,27 +67,27 @@ def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
     from domainbert.distillation.corpus_distillation import Distillation
 
     losses = [SoftTargets(), HiddenMSE(), Relations(relation_heads=4), AttentionMSE(), AttentionKL(weight=0.1)]
-    whole = run(runs, "distil-whole", losses, steps=8, checkpoint_every=100)
+    whole = run(runs, "distil-whole", losses, steps=5, checkpoint_every=100)
     step = Distillation.training_step
     out = runs / "distil-stopped"
 
-    def stop_in_the_fifth(self, batch, index):
-        if self.trainer.global_step == 4:
+    def stop_in_the_third(self, batch, index):
+        if self.trainer.global_step == 2:
             import os
             import signal
 
             os.kill(os.getpid(), signal.SIGTERM)
         return step(self, batch, index)
 
-    monkeypatch.setattr(Distillation, "training_step", stop_in_the_fifth)
+    monkeypatch.setattr(Distillation, "training_step", stop_in_the_third)
     with pytest.raises(TrainingStopped):
-        run(runs, "distil-stopped", losses, steps=8, checkpoint_every=100)
+        run(runs, "distil-stopped", losses, steps=5, checkpoint_every=100)
     monkeypatch.setattr(Distillation, "training_step", step)
     state = max((out / "checkpoints").rglob("*.ckpt"))
     names = list(torch.load(state, weights_only=True)["state_dict"])
     assert any("losses.losses.1.projections" in name for name in names) and not any("teacher" in n for n in names)
     arguments = {"teachers": [runs / "pretrain"], "prepared": [runs / "prepare"], "losses": losses}
-    arguments |= {"student": StudentConfig(family="distilbert", layers=(1,)), "budget": Budget(max_steps=8)}
+    arguments |= {"student": StudentConfig(family="distilbert", layers=(1,)), "budget": Budget(max_steps=5)}
     arguments |= {"max_length": 64, "batch_size": 16, "optim": OptimConfig(lr=2e-3), "checkpoint_every": 100}
     distill(out=out, **runs.training, **arguments)
     one, other = (load_file(folder / "model.safetensors") for folder in (whole, out))

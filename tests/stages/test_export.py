@@ -157,6 +157,19 @@ def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):
         assert one.label == other.label and one.scores == pytest.approx(other.scores, abs=1e-4)
 
 
+def test_an_exported_classifier_divides_by_its_temperature(runs, classifier_folder, tmp_path):
+    texts, said = ["Attendance of girls rose.", "No effect of the loans was found."], []
+    for name, folder in (("torch", best(runs, "classification-pretrained")), ("onnx", classifier_folder)):
+        shutil.copytree(folder, tmp_path / name)
+        config = json.loads((folder / "config.json").read_text()) | {"domainbert_temperature": 2.5}
+        (tmp_path / name / "config.json").write_text(json.dumps(config))
+        said.append([one.scores for one in load_predictor(tmp_path / name, "32-true").predict(texts)])
+    for ours, theirs in zip(*said, strict=True):
+        assert ours == pytest.approx(theirs, abs=1e-4)
+    plain = load_predictor(classifier_folder, "32-true").predict(texts)
+    assert all(max(one.scores.values()) > max(scores.values()) for one, scores in zip(plain, said[1], strict=True))
+
+
 def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
     """The lines of Python in the model card, run in the folder, against torch's logits."""
     transformers = pytest.importorskip("transformers")
@@ -229,16 +242,12 @@ def test_on_the_command_line(runs, tmp_path, capsys):
     assert not (tmp_path / "bad").exists()
 
 
-def test_logits_that_are_not_those_of_torch_are_an_error(runs, tmp_path, monkeypatch):
+def test_logits_that_are_not_those_of_torch_are_an_error(runs, classifier_folder, tmp_path, monkeypatch):
     from domainbert.serving.onnx import graph
 
-    real = graph.write_onnx
-
     def disturbed(path, model):
-        bias = model.head.classifier.bias
-        bias.data[0] += 0.01
-        real(path, model)
-        bias.data[0] -= 0.01
+        shutil.copy(classifier_folder / "model.onnx", path)
+        model.head.classifier.bias.data[0] += 0.01
 
     monkeypatch.setattr(graph, "write_onnx", disturbed)
     wanted = r"model\.onnx: its logits differ from torch's by up to 0\.01; expected at most 0\.0001 of the largest"

@@ -137,20 +137,16 @@ def test_a_label_of_validation_alone_is_named_and_nothing_stays_behind(runs, tmp
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "task", "sizes"),
-    [("linear", Ner(), (8, 1)), ("crf", Ner(head="crf"), (8,)), ("classes", Classification(), (8,))],
-)
-def test_micro_batches_change_nothing(runs, name, task, sizes):
+@pytest.mark.parametrize(("name", "task"), [("linear", Ner()), ("crf", Ner(head="crf")), ("classes", Classification())])
+def test_micro_batches_change_nothing(runs, name, task):
     """With texts of several windows, and a batch that ends one pass and begins the next."""
     kind = "classification" if name == "classes" else "ner"
     changes = {"task": task, "max_length": 16, "batch_size": 32, "max_epochs": 2, "seeds": (1,), "dropout": 0.0}
     changes["select_by"] = "loss"  # by F1, a rounding error may change one label and so the epoch that is saved
     changes["optim"] = OptimConfig(lr=1e-3, eps=1e-4)  # a large eps: Adam divides rounding errors by tiny moments
-    folders = [runs.finetune(f"micro-{name}-{n}", kind, **changes, micro_batch_size=n) for n in (None, *sizes)]
-    whole, *parts = [load_file(folder / "seed-1/model.safetensors") for folder in folders]
+    folders = [runs.finetune(f"micro-{name}-{n}", kind, **changes, micro_batch_size=n) for n in (None, 8)]
+    whole, part = [load_file(folder / "seed-1/model.safetensors") for folder in folders]
     moved = load_file(runs / "pretrain/model.safetensors")
     shared = next(key for key in whole if key.endswith("layer.0.output.dense.weight"))
     assert float((whole[shared] - moved[shared]).abs().max()) > 1e-3
-    for part in parts:
-        assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5
+    assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5

@@ -193,8 +193,9 @@ def topics(runs: Any) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, topics: Path, tmp_path: Path, one_thread: None) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     transformers = pytest.importorskip("transformers")
     training = f"""
       task: MultiLabel

@@ -64,8 +64,9 @@ def recipe(treebank: Path, out: Path) -> dict[str, Any]:
     return {"out": str(out), "stages": stages}
 
 
+@pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(treebank: Path, tmp_path: Path, one_thread: None) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     run = tmp_path / "run"
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe(treebank, run), sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 0

@@ -59,8 +59,9 @@ def asked_of(runs: Any) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, one_thread: None, capsys: Any) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     test = read_questions(QuestionAnswering(), asked_of / "test.json")
     with open(tmp_path / "rows.jsonl", "w") as file:
         for one in test.items:

@@ -99,7 +99,7 @@ def test_markers_are_put_around_characters(head: Any, tail: Any, text: str) -> N
 
 
 @given(st.text("ab é", min_size=1, max_size=12), st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     places = st.tuples(*[st.integers(0, len(text))] * 2).filter(lambda one: one[0] < one[1])
     head, tail = data.draw(places), data.draw(places)
@@ -205,7 +205,7 @@ def test_chemprot_is_read_whole(bio_data: Path, name: str, size: int, inhibitors
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_window_is_centred_and_holds_both_entities(data: Any) -> None:
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=60))
     starts = [0, *np.cumsum(sizes)[:-1].tolist()]
@@ -584,8 +584,9 @@ def sentences(runs: Any) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, sentences: Path, tmp_path: Path, one_thread: None) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     transformers = pytest.importorskip("transformers")
     training = f"""
       train: {sentences}/train.jsonl

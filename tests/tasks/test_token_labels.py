@@ -292,8 +292,9 @@ def elements(runs: Any) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, elements: Path, tmp_path: Path, one_thread: None) -> None:
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
     transformers = pytest.importorskip("transformers")
     training = f"""
       train: {elements}/train.conll

@@ -83,7 +83,7 @@ def test_special_tokens_bytes_and_pieces(tokenizer: DomainTokenizer) -> None:
     assert names(tokenizer, tokenizer.encode(["the bank's\nrates"])[0]) == ["Ġthe", "Ġbank", "'s", "Ċ", "r", "at", "es"]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(texts=st.lists(_HOSTILE, max_size=4))
 def test_the_words_of_the_training_are_the_pretokens_of_the_encoding(texts: list[str]) -> None:
     counter, kind = WordCounter(10**9), ByteBPE().build()
@@ -130,7 +130,7 @@ def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
     words = ["".join(chance.choices("abcdefé中 ", k=chance.randint(1, 9))) for _ in range(900)]
     texts = [" ".join(chance.choices(words, k=60)) for _ in range(60)]
     digests = set()
-    for threads, seed in (("1", "0"), ("2", "1"), ("4", "random")):
+    for threads, seed in (("1", "0"), ("4", "random")):
         (tmp_path / "texts.json").write_text(json.dumps(texts))
         environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
         out = tmp_path / threads
@@ -160,7 +160,7 @@ def test_uncased(tmp_path: Path) -> None:
     assert theirs("The CAFE\u0301 Bank", add_special_tokens=False)["input_ids"] == uncased.encode(["the cafe bank"])[0]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(texts=st.lists(_HOSTILE, min_size=1, max_size=4))
 def test_transformers_gives_the_same_ids(pair, texts: list[str]) -> None:
     ours, theirs = pair
@@ -168,11 +168,11 @@ def test_transformers_gives_the_same_ids(pair, texts: list[str]) -> None:
     assert ours.backend.decode(ours.encode(texts)[0]).removeprefix(" ") == texts[0].removeprefix(" ")
 
 
-def test_transformers_gives_the_same_ids_of_ten_thousand_texts(pair) -> None:
+def test_transformers_gives_the_same_ids_of_three_thousand_texts(pair) -> None:
     ours, theirs = pair
     chance = random.Random(0)
     drawn = [*"abcdefghij  \n\t.,'-%0159é中国ก\u0301\u200d👩", "bank", "The ", " rates", "\u00a0", "'s"]
-    texts = ["".join(chance.choices(drawn, k=chance.randint(0, 40))) for _ in range(10_000)]
+    texts = ["".join(chance.choices(drawn, k=chance.randint(0, 40))) for _ in range(3_000)]
     framed = theirs(texts)["input_ids"]
     assert framed == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
     assert theirs(texts[1], texts[2])["input_ids"] == ours.template.frame(*ours.encode(texts[1:3]))[0].tolist()
@@ -194,7 +194,7 @@ def test_transformers_gives_the_same_ids_of_real_texts(econ_data: Path, tmp_path
     assert theirs(pieces, add_special_tokens=False)["input_ids"] == ours.encode(pieces)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(text=_HOSTILE, characters=st.integers(1, 8))
 def test_encoding_in_pieces_gives_the_ids_and_words_of_the_whole(
     tokenizer: DomainTokenizer, text: str, characters: int
@@ -229,7 +229,7 @@ def test_a_word_of_many_pieces_is_several(tokenizer: DomainTokenizer) -> None:
     assert "".join(words_in(tokenizer, rare)).strip() == rare
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(text=_HOSTILE)
 def test_words_of_a_text_are_bounded_and_whole_characters(tokenizer: DomainTokenizer, text: str) -> None:
     ((ids, starts),) = tokenizer.encode_with_starts([text])
@@ -240,7 +240,7 @@ def test_words_of_a_text_are_bounded_and_whole_characters(tokenizer: DomainToken
     assert "".join(words_in(tokenizer, text)).removeprefix(" ") == text.removeprefix(" ")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(text=_HOSTILE)
 def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: DomainTokenizer, text: str) -> None:
     (aligned,) = align_text(tokenizer, [text])
@@ -269,7 +269,7 @@ def test_offsets_in_raw_text(tokenizer: DomainTokenizer) -> None:
     assert read == list(range(len(aligned.word_offsets)))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(words=st.lists(_HOSTILE.map(lambda text: "".join(text.split())).filter(bool), min_size=1, max_size=8))
 def test_words_of_a_file_are_read_as_in_running_text_and_labelled_once(
     tokenizer: DomainTokenizer, words: list[str]

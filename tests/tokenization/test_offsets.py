@@ -96,7 +96,7 @@ def test_a_piece_stands_for_its_text(tokenizer: DomainTokenizer, text: str) -> N
     assert all(character.isspace() or character == "\u200d" for character in left_out)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(text=_RANDOM | st.text(max_size=20))
 @example(text="Loan\u203c\ufe0fgirls")
 @example(text="\ufe0fa \ufe0f \u0301b\u4e2d\u0301c")

@@ -64,10 +64,10 @@ def trained() -> Tokenizer:
 
 
 def _digests(texts: list[str], vocab_size: int, lowercase: bool, folder: Path) -> list[str]:
-    """Hash of `tokenizer.json` and `vocab.txt` for each of four trainings in processes of their own."""
+    """Hash of `tokenizer.json` and `vocab.txt` for each of two trainings in processes of their own."""
     (folder / "texts.json").write_text(json.dumps(texts))
     digests = []
-    for threads, seed in (("1", "0"), ("2", "1"), ("2", "2"), ("1", "random")):
+    for threads, seed in (("1", "0"), ("2", "random")):
         out = folder / f"{threads}-{seed}-{lowercase}"
         environment = os.environ | {"RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
         command = [sys.executable, "-c", _TRAIN, str(folder / "texts.json"), str(vocab_size), str(lowercase), str(out)]

@@ -184,7 +184,7 @@ def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
     words = ["".join(chance.choices("abcdef\u00e9\u4e2d ", k=chance.randint(1, 9))) for _ in range(900)]
     texts = [" ".join(chance.choices(words, k=60)) for _ in range(60)]
     digests = set()
-    for threads, seed in (("1", "0"), ("2", "1"), ("4", "random")):
+    for threads, seed in (("1", "0"), ("4", "random")):
         (tmp_path / "texts.json").write_text(json.dumps(texts))
         environment = os.environ | {"RAYON_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "PYTHONHASHSEED": seed}
         out = tmp_path / threads
@@ -277,7 +277,7 @@ def test_lowercased_with_and_without_accents(tmp_path: Path) -> None:
     assert theirs("The CAF\u00c9", add_special_tokens=False)["input_ids"] == plain.encode(["the cafe"])[0]
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(texts=st.lists(_HOSTILE, min_size=1, max_size=4))
 def test_transformers_gives_the_same_ids(pair, texts: list[str]) -> None:
     ours, theirs = pair
@@ -300,7 +300,7 @@ def test_transformers_frames_pairs_and_masks_alike(pair) -> None:
     assert theirs.decode(ours.encode([_TEXTS[1]])[0]) == " ".join(_TEXTS[1].split())
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(text=_HOSTILE, characters=st.integers(1, 8))
 def test_encoding_in_pieces_gives_the_ids_and_words_of_the_whole(
     tokenizer: DomainTokenizer, text: str, characters: int
@@ -364,7 +364,7 @@ def test_offsets_are_those_of_the_text(tokenizer: DomainTokenizer) -> None:
     ], "as in `basic_words`, but two words that one piece covers are one"
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 @given(text=_HOSTILE)
 @example(text="\u2581")  # a word of which no piece is left
 def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: DomainTokenizer, text: str) -> None:
@@ -377,7 +377,7 @@ def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: 
     assert len(aligned.first_piece) == len(aligned.word_offsets) == len(set(aligned.word_index))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=80)
 @given(words=st.lists(_HOSTILE.map(lambda text: "".join(text.split())).filter(bool), min_size=1, max_size=8))
 def test_words_of_a_file_are_read_as_in_running_text(tokenizer: DomainTokenizer, words: list[str]) -> None:
     (aligned,) = align_words(tokenizer, [words])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -156,26 +155,6 @@ def test_accumulation_may_change_between_epochs(tiny: Tiny) -> None:
     run = trainer(callbacks=[GradientAccumulationScheduler({0: 1, 1: 2}), steps], max_epochs=2)
     run.fit(module, make_data(module))
     assert run.global_step == 10
-
-
-def test_a_fit_leaves_the_global_random_numbers_alone(tiny: Tiny) -> None:
-    module = make_module(tiny)
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    trainer(max_steps=2).fit(module, make_data(module))
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_two_fits_in_two_threads(tiny: Tiny) -> None:
-    def fit(_: int) -> dict[str, Tensor]:
-        module = make_module(tiny, dropout=0.3)
-        trainer(max_steps=6).fit(module, make_data(module))
-        return weights(module)
-
-    alone = fit(0)
-    with ThreadPoolExecutor(2) as pool:
-        assert all(equal(alone, other) for other in pool.map(fit, range(2)))
 
 
 def test_a_checkpoint_needs_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
