@@ -40,6 +40,14 @@ def _no_import_stays_allowed() -> Iterator[None]:
     allow_imports(None)
 
 
+@pytest.fixture(autouse=True)
+def few_predictions_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The speed of a model takes one round: a stage would predict the test set ten times more to measure it."""
+    if (cost := sys.modules.get("domainbert.serving.cost")) is not None:
+        monkeypatch.setattr(cost, "_ROUNDS", 1)
+        monkeypatch.setattr(cost, "_PREDICTIONS", {1: 1, 32: 1})
+
+
 def _data_folder(name: str) -> Path:
     if not _DATA:
         pytest.skip("DOMAINBERT_DATA is not set; it names the folder with the real data")
@@ -180,6 +188,7 @@ def _every_stage(folder: Path) -> dict[str, dict[str, Any]]:
     sizes |= {"train_texts": 90, "validation_texts": 30, "test_texts": 40}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+        patch.setattr("domainbert.serving.cost._ROUNDS", 1)
         made.run("sample", sample, **sizes)
         made.run("vocab", vocab, corpus=made.corpus, vocab_size=1024, model_max_length=96)
         made.run("prepare", prepare, corpus=made.corpus, tokenizer=made / "vocab", num_workers=0)
@@ -191,6 +200,15 @@ def _every_stage(folder: Path) -> dict[str, dict[str, Any]]:
             made.evaluate(task, task, models, train=made.labelled(task, "train") if task == "ner" else None)
     torch.set_num_threads(threads)
     return made.results
+
+
+@pytest.fixture
+def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A `tests.resuming.Work` that runs commands below `tmp_path`."""
+    from tests.resuming import Work
+
+    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
+    return Work(tmp_path)
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from domainbert.training.module import TrainedModule
 Step = tuple[int, int]  # seed and step, from 0
 
 ENCODER = {
-    "hidden_size": 32,
+    "hidden_size": 64,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
-    "intermediate_size": 64,
+    "intermediate_size": 128,
     "max_position_embeddings": 96,
 }
 TRAINING = {

@@ -23,12 +23,6 @@ from tests.resuming import TRAINING, Work, assert_same_outcome, losses, pretrain
 GO_ON = ("--resume", "auto")
 
 
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
-
-
 def status(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((folder / "run.json").read_text())
     return found

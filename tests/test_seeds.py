@@ -20,11 +20,6 @@ from tests.resuming import TRAINING, Work, assert_same_outcome
 
 
 @pytest.fixture
-def work(tmp_path: Path, one_thread: None) -> Work:
-    return Work(tmp_path)
-
-
-@pytest.fixture
 def settings(runs: Any) -> dict[str, Any]:
     files = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
     return {

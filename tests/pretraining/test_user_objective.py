@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 import torch
 import transformers
 
-from domainbert.base.choices import allow_imports
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
@@ -21,13 +19,6 @@ from tests.toy_corpus import corpus_readers
 
 CLASS = f"{ReplacedTokens.__module__}.{ReplacedTokens.__name__}"
 ALLOWED = ("--allow-import", ReplacedTokens.__module__)
-
-
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    yield Work(tmp_path)
-    allow_imports(None)
 
 
 def settings_of(runs: Any, **changes: Any) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,12 +10,6 @@ import pytest
 from domainbert.cli import main
 from domainbert.settings.yaml_files import dump_yaml
 from tests.resuming import Work, assert_same_outcome, pretraining
-
-
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
 
 
 def settings(runs: Any) -> dict[str, Any]:

@@ -11,6 +11,11 @@ from domainbert.tokenization.report import count_words_of_texts, vocabulary_repo
 SENTENCES = [["Cash", "transfers", "raised", "attendance", "."], ["unaffordability"], ["(", "Prices", "fell"]]
 
 
+@pytest.fixture(autouse=True)
+def few_predictions_are_timed():
+    """As many as usual."""
+
+
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_the_cost_of_a_model(runs, task):
     folder = runs / f"{task}-pretrained/seed-1"

@@ -35,12 +35,6 @@ AS_DEBERTA = {"generator": {"layers": 0.5}}
 KINDS = {"electra": (ELECTRA, AS_ELECTRA), "deberta": (DEBERTA, AS_DEBERTA)}
 
 
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
-
-
 def settings_of(runs: Any, kind: str, **changes: Any) -> dict[str, Any]:
     encoder, objective = KINDS[kind]
     given = {"class_path": "ReplacedTokens", "init_args": objective}

@@ -15,17 +15,12 @@ from domainbert.models.folder import open_model
 from domainbert.models.loading import read_weights
 from tests.resuming import ENCODER, Work, assert_same_outcome, losses, metrics, pretraining
 
-ALBERT = {"class_path": "AlbertConfig", "init_args": {**ENCODER, "embedding_size": 32, "hidden_dropout_prob": 0.1}}
+SMALL = {**ENCODER, "hidden_size": 32, "intermediate_size": 64}
+ALBERT = {"class_path": "AlbertConfig", "init_args": {**SMALL, "embedding_size": 32, "hidden_dropout_prob": 0.1}}
 KINDS = {
-    "Bert": ({"class_path": "BertConfig", "init_args": ENCODER}, "next"),
+    "Bert": ({"class_path": "BertConfig", "init_args": SMALL}, "next"),
     "Albert": (ALBERT, "order"),
 }
-
-
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
 
 
 def settings_of(runs: Any, kind: str, **changes: Any) -> dict[str, Any]:
@@ -130,7 +125,7 @@ def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: 
 
 
 def test_a_family_without_such_a_head_is_told_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
-    roberta = {"class_path": "RobertaConfig", "init_args": ENCODER}
+    roberta = {"class_path": "RobertaConfig", "init_args": SMALL}
     assert work.run("pretrain", "out", settings_of(runs, "Bert", encoder=roberta)) == 2
     said = capsys.readouterr().err
     assert "objective: found SentencePairs with RobertaConfig, which has no head for pairs; expected BertConfig" in said

@@ -20,12 +20,6 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
-
-
-@pytest.fixture
 def settings(runs: Any) -> dict[str, Any]:
     return pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 9}, validate_every=4)
 

@@ -31,12 +31,6 @@ from tests.resuming import TRAINING, Work, pretraining
 from tests.toy_corpus import corpus_readers
 
 
-@pytest.fixture
-def work(tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch) -> Work:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    return Work(tmp_path)
-
-
 def spoil(module: type[Pretraining] | type[FineTuning], steps: set[int], patch: pytest.MonkeyPatch) -> None:
     """The gradient is NaN in these steps (from 0)."""
     real = module.training_step
@@ -132,6 +126,7 @@ def test_a_pretraining_that_diverged_is_not_saved(
     assert not (work / "out/model.safetensors").exists()
 
 
+@pytest.mark.parametrize("huge_updates", [1e30], indirect=True)
 def test_a_fine_tuning_that_diverged_is_not_saved(
     runs: Any, work: Work, capsys: pytest.CaptureFixture[str], huge_updates: None
 ) -> None:
