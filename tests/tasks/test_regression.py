@@ -211,11 +211,10 @@ def rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.usefixtures("torch_for_onnx")
 def test_pairs_go_through_every_stage(
     tmp_path: Path, vocabularies: Folders, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:
-    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
     data, run = similar(tmp_path / "data"), tmp_path / "run"
     assert main(["run", str(recipe_of_pairs(tmp_path, vocabularies("bert")))]) == 0
     printed = capsys.readouterr().out
