@@ -8,6 +8,7 @@ import pytest
 import domainbert
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path, suggest_hub_name
+from tests.refusals import refused
 
 
 def test_folders_and_packages() -> None:
@@ -61,7 +62,7 @@ def test_without_a_network_a_model_comes_from_the_cache(tmp_path: Path, monkeypa
     (snapshot / "model.safetensors").touch()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     assert resolve_path("hub:owner/name") == snapshot
-    with pytest.raises(DomainbertError, match=r"^hub:owner/other: the model cannot be downloaded from the hub: "):
+    with refused(where="hub:owner/other", problem="the model cannot be downloaded from the hub: ..."):
         resolve_path("hub:owner/other")
 
 
@@ -71,14 +72,14 @@ def test_what_a_model_is_called() -> None:
 
 
 def test_a_hub_that_does_not_give_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DomainbertError, match=r"hub:: not a valid name on the Hugging Face hub; expected hub:NAME or"):
+    with refused(where="hub:", problem="not a valid name on the Hugging Face hub"):
         resolve_path("hub:")
 
     def refuse(*_: object, **__: object) -> str:
         raise OSError("no such\n  model")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", refuse)
-    with pytest.raises(DomainbertError, match=r"hub:a/b: the model cannot be downloaded from the hub: no such model"):
+    with refused(where="hub:a/b", problem="the model cannot be downloaded from the hub: no such model..."):
         resolve_path("hub:a/b")
 
 

@@ -23,6 +23,7 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
 from domainbert.training.config import OptimConfig
 from domainbert.tuning.config import TuneConfig
+from tests.refusals import refused
 
 SETTINGS = {"tune": TuneConfig, **{name: load_stage(name).settings for name in STAGES}}
 
@@ -124,13 +125,13 @@ def test_ranges_in_words(limit: Range, words: str) -> None:
 
 
 def test_configurations_are_held_to_their_ranges_in_python() -> None:
-    with pytest.raises(DomainbertError, match=r"^lr: found nan; expected a number above 0 and up to 1$"):
+    with refused(where="lr", found="nan"):
         OptimConfig(lr=float("nan"))
-    with pytest.raises(DomainbertError, match=r"betas\[1\]: found 1; expected a number from 0 to below 1"):
+    with refused(where="betas[1]", found="1"):
         OptimConfig(betas=(0.9, 1))
     with pytest.raises(DomainbertError, match=r"(?s)2 problems.*weight: found inf.*temperature: found 0"):
         SoftTargets(weight=float("inf"), temperature=0)
-    with pytest.raises(DomainbertError, match=r"hidden_size: found 64\.0; expected an integer from 1"):
+    with refused(where="hidden_size", found="64.0"):
         BertConfig(hidden_size=64.0)  # type: ignore[arg-type]
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.process import (
     LAUNCH,
     launch_id,
@@ -15,6 +14,7 @@ from domainbert.base.process import (
     local_rank,
     process_rank,
 )
+from tests.refusals import refused
 
 TORCHRUN = {
     "RANK": "5",
@@ -146,12 +146,10 @@ def test_another_launch_has_another_id() -> None:
     ],
 )
 def test_a_variable_that_is_no_number_is_named(read: Any, environment: dict[str, str], name: str, text: str) -> None:
-    with pytest.raises(
-        DomainbertError, match=f"^environment variable {name}: found '{text}'; expected an integer from"
-    ):
+    with refused(where=f"environment variable {name}", found=f"'{text}'"):
         read({**environment, name: text})
 
 
 def test_variables_of_torchrun_belong_together() -> None:
-    with pytest.raises(DomainbertError, match=r"^environment variable WORLD_SIZE: found ''"):
+    with refused(where="environment variable WORLD_SIZE", found="''..."):
         launched_world_size({"LOCAL_WORLD_SIZE": "2"})

@@ -15,6 +15,7 @@ from domainbert.corpus.documents import read_documents
 from domainbert.corpus.ngrams import words_of_text
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
+from tests.refusals import refused
 
 ABSTRACTS = [
     "Der Effekt der Therapie war klein: n = 12.",
@@ -127,7 +128,7 @@ def test_a_selected_corpus_fits_better(tmp_path: Path) -> None:
 
 def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
     fine, empty = corpus(tmp_path, "a", ["Some words."] * 50, deduplicate=False), corpus(tmp_path, "b", ["…!"] * 3)
-    with pytest.raises(DomainbertError, match="labelled: the labelled texts have no words; expected at least one word"):
+    with refused(where="labelled", problem="the labelled texts have no words"):
         compare_corpora({"a": fine}, ["", "…"])
     with pytest.raises(DomainbertError, match="corpus 'empty': the training documents contain no words; expected"):
         compare_corpora({"a": fine, "empty": empty}, ["text"])

@@ -50,6 +50,7 @@ from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, ReadyPretraining
+from tests.refusals import refused
 from tests.tiny_training import Losses, cpu_training
 from tests.toy_corpus import corpus_readers
 
@@ -276,10 +277,7 @@ def test_one_document_has_no_other_one(tokenizer: DomainTokenizer) -> None:
         def take_starts(self, start: int, stop: int) -> np.ndarray:
             return np.ones(stop - start, dtype=bool)
 
-    with pytest.raises(
-        DomainbertError,
-        match=r"prepared: a split has too little text; expected 2 documents for objective\.relation: next",
-    ):
+    with refused(where="prepared", problem="a split has too little text"):
         NEXT.build(tokenizer).layout_rows(Alone(), LENGTH)
     plan = ORDER.build(tokenizer).layout_rows(Alone(), LENGTH)
     assert plan.num_pairs == 2 and plan.at_sentences == 0

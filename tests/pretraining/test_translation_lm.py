@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.data.prepared import open_prepared
 from domainbert.pretraining.batches import PackedRowsReader
@@ -20,6 +19,7 @@ from domainbert.stages.prepare import prepare
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.special_tokens import bert_template, roberta_template
+from tests.refusals import refused
 
 LENGTH = 32
 
@@ -100,7 +100,7 @@ def test_a_pair_stands_in_a_row_as_the_tokenizer_frames_it(reader: PackedRowsRea
 def test_sentence_pairs_cut_no_text_from_its_translation(reader: PackedRowsReader) -> None:
     """A segment that began with a separator would give away that it was swapped."""
     objective = SentencePairs(relation="order").build(reader.objective.tokenizer)
-    with pytest.raises(DomainbertError, match="prepared: the corpus has pairs of a text and its translation"):
+    with refused(where="prepared", problem="the corpus has pairs of a text and its translation..."):
         objective.layout_rows(reader.split, LENGTH)
 
 

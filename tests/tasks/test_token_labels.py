@@ -33,6 +33,7 @@ from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
 from domainbert.tasks.token_labels.task import CrfTokenLabelsTask, TokenLabelsTask, WordScoring
 from domainbert.tasks.word_task import TaggedWords
+from tests.refusals import refused
 
 LABELS = ("I-INT", "I-OUT", "I-PAR", "O")
 ABSTRACTS = """-DOCSTART- (1)
@@ -103,9 +104,9 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, problem: s
 
 def test_a_label_that_means_nothing_has_to_be_there(tmp_path: Path) -> None:
     train = TokenLabels().read(written(tmp_path / "a.conll", "A NN\nb VB\n"))
-    with pytest.raises(DomainbertError, match=r"outside: found 'O'; expected null or a label of the training set: 'N"):
+    with refused(where="outside", found="'O'"):
         task_from_training_set(TokenLabels(), train)
-    with pytest.raises(DomainbertError, match="outside: found 'o'"):
+    with refused(where="outside", found="'o'..."):
         TokenLabels(outside="o").check_labels(["O", "X"])
     read = TokenLabels.evaluation.settings_from_model_config
     assert read({}) == {} and read(TokenLabelsTask(("A",)).model_config_fields({})) == {"outside": None}
