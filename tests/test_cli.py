@@ -19,6 +19,7 @@ from domainbert.cli import _COMMANDS, command_module, main
 from domainbert.runner.stage_command import stage_help
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.schema import defaults_of
+from tests.refusals import command_refused
 
 
 def test_errors_go_to_standard_error_with_exit_code_2(
@@ -197,7 +198,6 @@ def test_an_empty_out_is_no_folder(
     fake_stages: ModuleType,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
     out: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -208,10 +208,10 @@ def test_an_empty_out_is_no_folder(
     }
     for command, text in texts.items():
         Path("t.yaml").write_text(text)
-        assert main([command, *(["-c"] if command != "run" else []), "t.yaml"]) == 2
-        assert f"t.yaml:{len(text.splitlines())}: out: " in capsys.readouterr().err
-    assert main(["make", "--words", "[a]", "--out", out.strip("'")]) == 2
-    assert "--out: found ''; expected a folder" in capsys.readouterr().err
+        words = (command, *(["-c"] if command != "run" else []), "t.yaml")
+        command_refused(*words, file="t.yaml", line=len(text.splitlines()), where="out")
+    words = ("make", "--words", "[a]", "--out", out.strip("'"))
+    command_refused(*words, where="--out", found="''", expected="a folder...")
     assert [path.name for path in tmp_path.iterdir()] == ["t.yaml"] and fake_stages.CALLS == []
 
 
@@ -226,12 +226,11 @@ def test_an_empty_out_is_no_folder(
     ids=lambda words: " ".join(words[:1] + words[2:3]),
 )
 def test_no_folder_is_called_like_the_home_of_a_user(
-    words: list[str], fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    words: list[str], fake_stages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shell does not replace the `~` of `--out=~/x.yaml`."""
     monkeypatch.chdir(tmp_path)
-    assert main([*words, "--out=~/x.yaml"]) == 2
-    assert "--out: found '~/x.yaml'; expected the whole path" in capsys.readouterr().err
+    command_refused(*words, "--out=~/x.yaml", where="--out", found="'~/x.yaml'", expected="the whole path...")
     assert not list(tmp_path.iterdir()) and fake_stages.CALLS == []
 
 

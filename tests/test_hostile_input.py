@@ -18,6 +18,7 @@ from domainbert.base.choices import is_choice
 from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.runner.stage_table import STAGES, load_stage
+from tests.refusals import command_refused, refused
 
 CANARY = (
     "from pathlib import Path\nPath({marker!r}).touch()\nclass X: pass\ndef run(*_, **__): Path({marker!r}).touch()\n"
@@ -40,7 +41,7 @@ def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert [name for name in sys.modules if name.partition(".")[0] == "canary"] == []
 
 
-def refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What the command line says; it has to end with exit code 2 and in words."""
     assert main(words) == 2
     message = capsys.readouterr().err
@@ -91,10 +92,10 @@ def test_no_class_path_is_imported(
     ):
         value, place = (f"[{text}]", f"{key}[0]") if several else (text, key)
         Path("a.yaml").write_text(f"{key}: {value}\n")
-        message = refused([stage, "-c", "a.yaml", "--out", "out"], capsys)
+        message = said_by([stage, "-c", "a.yaml", "--out", "out"], capsys)
         assert f"{place}.class_path: '{name}' is not allowed" in message
-        assert "is not allowed" in refused([stage, f"--{key}", value, "--out", "out"], capsys)
-    assert "no choice" in refused([stage, f"--{key}.help", name], capsys)
+        assert "is not allowed" in said_by([stage, f"--{key}", value, "--out", "out"], capsys)
+    assert "no choice" in said_by([stage, f"--{key}.help", name], capsys)
 
 
 PRETRAIN = {
@@ -144,31 +145,29 @@ KEYS = {
 def test_nothing_in_a_yaml_is_imported(canary: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
     expected = KEYS[text] if text in KEYS else PRETRAIN[text.removeprefix("encoder: ")]
     Path("a.yaml").write_text(f"{text}\n")
-    message = refused(["pretrain", "-c", "a.yaml", "--out", "out"], capsys)
+    message = said_by(["pretrain", "-c", "a.yaml", "--out", "out"], capsys)
     assert expected in message and "a.yaml:1: " in message
     Path("recipe.yaml").write_text(f"out: run\nstages:\n  pretrain:\n    {text}\n")
-    message = refused(["run", "recipe.yaml"], capsys)
+    message = said_by(["run", "recipe.yaml"], capsys)
     assert expected in message and "recipe.yaml:4: " in message
     assert not Path("out").exists() and not Path("run").exists()
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "where", "problem"),
     [
-        ("stages: {canary.X: {}}", "stages: found name 'canary.X'; expected letters, digits"),
-        ("stages: {x: {stage: canary.X}}", "stages.x.stage: found 'canary.X'"),
-        ("stages: {x: {stage: 'canary:run'}}", "stages.x.stage: found 'canary:run'"),
-        ("stages: {x: {stage: {class_path: canary.X}}}", "stages.x.stage: found a mapping"),
-        ("stages: {x: {stage: [vocab]}}", "stages.x.stage: found a list"),
-        ("allow_import: canary\nstages: {vocab: {}}", "allow_import: unknown key"),
-        ("vars: {a: {class_path: canary.X}}\nstages: {vocab: {}}", "vars.a: found a mapping"),
+        ("stages: {canary.X: {}}", "stages", "found name 'canary.X'"),
+        ("stages: {x: {stage: canary.X}}", "stages.x.stage", "found 'canary.X'"),
+        ("stages: {x: {stage: 'canary:run'}}", "stages.x.stage", "found 'canary:run'"),
+        ("stages: {x: {stage: {class_path: canary.X}}}", "stages.x.stage", "found a mapping"),
+        ("stages: {x: {stage: [vocab]}}", "stages.x.stage", "found a list"),
+        ("allow_import: canary\nstages: {vocab: {}}", "allow_import", "unknown key"),
+        ("vars: {a: {class_path: canary.X}}\nstages: {vocab: {}}", "vars.a", "found a mapping"),
     ],
 )
-def test_nothing_in_a_recipe_is_imported(
-    canary: Path, capsys: pytest.CaptureFixture[str], text: str, expected: str
-) -> None:
+def test_nothing_in_a_recipe_is_imported(canary: Path, text: str, where: str, problem: str) -> None:
     Path("recipe.yaml").write_text(f"out: run\n{text}\n")
-    assert expected in refused(["run", "recipe.yaml"], capsys)
+    command_refused("run", "recipe.yaml", where=where, problem=problem)
 
 
 def test_the_environment_allows_nothing(
@@ -176,13 +175,13 @@ def test_the_environment_allows_nothing(
 ) -> None:
     for name in ("DOMAINBERT_ALLOW_IMPORT", "DOMAINBERT_IMPORT", "JSONARGPARSE_DEFAULT_ENV", "ALLOW_IMPORT"):
         monkeypatch.setenv(name, "canary")
-    assert "is not allowed" in refused(["pretrain", "--encoder", "canary.X", "--out", "out"], capsys)
+    assert "is not allowed" in said_by(["pretrain", "--encoder", "canary.X", "--out", "out"], capsys)
 
 
 @pytest.mark.parametrize("path", ["hub:canary", "hub:./canary", "hub:canary/canary", "hub:canary/sub.py"])
 def test_a_dataset_runs_no_script(canary: Path, capsys: pytest.CaptureFixture[str], path: str) -> None:
     Path("canary/canary.py").write_text(CANARY.format(marker=str(canary)))
-    message = refused(["vocab", "--corpus.sources", f"[{{path: '{path}'}}]", "--out", "out"], capsys)
+    message = said_by(["vocab", "--corpus.sources", f"[{{path: '{path}'}}]", "--out", "out"], capsys)
     said = "not a valid name on the Hugging Face hub" if "./" in path else "the dataset cannot be read"
     assert f"{path}: {said}" in message
 
@@ -246,35 +245,43 @@ def test_names_of_code_in_a_model_folder_mean_nothing(canary: Path, model_folder
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "file", "where", "problem", "expected"),
     [
-        ({"model_type": "canary"}, "model_type: found 'canary'; expected one of albert, bert"),
-        ({"model_type": "canary.sub"}, r"model_type: found 'canary\.sub'"),
-        ({"model_type": "../../canary"}, "model_type: found '../../canary'"),
-        ({"model_type": ["bert"]}, "not the config.json of a model"),
-        ({"vocab_size": float("inf")}, "vocab_size: found inf; expected an integer from 1 to"),
-        ({"vocab_size": "x"}, "vocab_size: found 'x'; expected an integer from 1 to"),
-        ({"vocab_size": 10**11}, "vocab_size: found 100000000000; expected an integer from 1 to 1,000,000,000"),
-        ({"vocab_size": 999_999_999}, r"has shape \(8, 8\); expected \(999999999, 8\) as config.json says"),
-        ({"intermediate_size": 1_000_000}, r"has shape \(16, 8\); expected \(1000000, 8\) as config.json says"),
-        ({"domainbert_teachers": 5}, "config.json: domainbert_teachers: found 5; expected a list, each item text"),
-        ({"domainbert_teachers": None}, "config.json: domainbert_teachers: found None; expected a list"),
-        ({"domainbert_teachers": [{}]}, r"config.json: domainbert_teachers\[0\]: found {}; expected text"),
-        ({"id2label": {"0": {"class_path": "canary.X"}}}, "config.json: id2label: found a label that is not text"),
-        ({"id2label": ["a"]}, "not the config.json of a model"),
-        ({"architectures": {"canary": 1}}, "not the config.json of a model"),
-        ({"hidden_size": "8"}, "hidden_size: found '8'; expected an integer from 1 to 1,000,000"),
-        ({"num_hidden_layers": 1.5}, "num_hidden_layers: found 1.5; expected an integer from 1 to 1,000"),
-        ({"num_hidden_layers": True}, "num_hidden_layers: found True"),
-        ({"layer_norm_eps": {"class_path": "canary.X"}}, "layer_norm_eps: found"),
-        ({"hidden_act": "canary.X"}, r"hidden_act: found 'canary\.X'; expected one of 'gelu'"),
+        ({"model_type": "canary"}, "...", "model_type", "found 'canary'", "one of albert, bert..."),
+        ({"model_type": "canary.sub"}, "...", "model_type", "found 'canary.sub'", "..."),
+        ({"model_type": "../../canary"}, "...", "model_type", "found '../../canary'", "..."),
+        ({"model_type": ["bert"]}, "...", "...", "not the config.json of a model...", "..."),
+        ({"vocab_size": float("inf")}, "...", "vocab_size", "found inf", "an integer from 1 to..."),
+        ({"vocab_size": "x"}, "...", "vocab_size", "found 'x'", "an integer from 1 to..."),
+        ({"vocab_size": 10**11}, "...", "vocab_size", "found 100000000000", "an integer from 1..."),
+        ({"vocab_size": 999_999_999}, "...", "...", "...has shape (8, 8)", "(999999999, 8) as..."),
+        ({"intermediate_size": 1_000_000}, "...", "...", "...has shape (16, 8)", "(1000000, 8)..."),
+        ({"domainbert_teachers": 5}, "config.json", "domainbert_teachers", "found 5", "a list, each item text"),
+        ({"domainbert_teachers": None}, "config.json", "domainbert_teachers", "found None", "a list..."),
+        ({"domainbert_teachers": [{}]}, "config.json", "domainbert_teachers[0]", "found {}", "text"),
+        (
+            {"id2label": {"0": {"class_path": "canary.X"}}},
+            "config.json",
+            "id2label",
+            "found a label that is not text",
+            "...",
+        ),
+        ({"id2label": ["a"]}, "...", "...", "not the config.json of a model...", "..."),
+        ({"architectures": {"canary": 1}}, "...", "...", "not the config.json of a model...", "..."),
+        ({"hidden_size": "8"}, "...", "hidden_size", "found '8'", "an integer from 1 to 1,000,000"),
+        ({"num_hidden_layers": 1.5}, "...", "num_hidden_layers", "found 1.5", "an integer from..."),
+        ({"num_hidden_layers": True}, "...", "num_hidden_layers", "found True", "..."),
+        ({"layer_norm_eps": {"class_path": "canary.X"}}, "...", "layer_norm_eps", "...", "..."),
+        ({"hidden_act": "canary.X"}, "...", "hidden_act", "found 'canary.X'", "one of 'gelu'..."),
     ],
 )
-def test_a_config_that_is_refused(canary: Path, model_folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_config_that_is_refused(
+    canary: Path, model_folder: Path, changes: dict[str, Any], file: str, where: str, problem: str, expected: str
+) -> None:
     from domainbert.models.loading import load_model
 
     edit(model_folder / "config.json", **changes)
-    with pytest.raises(DomainbertError, match=message):
+    with refused(file=file, where=where, problem=problem, expected=expected):
         load_model(model_folder, "tokens")
 
 
@@ -284,10 +291,10 @@ def test_more_labels_than_weights_need_no_memory(model_folder: Path, head: str |
 
     labels = {str(number): f"B-{number}" for number in range(300_000)}
     edit(model_folder / "config.json", id2label=labels, domainbert_head=head)
-    with pytest.raises(DomainbertError, match="found 300,000 labels; expected at most 4,000 for a CRF"):
+    with refused(found="300,000 labels", expected="at most 4,000 for a CRF"):
         load_predictor(model_folder)
     edit(model_folder / "config.json", architectures=["BertForSequenceClassification"], domainbert_head=None)
-    with pytest.raises(DomainbertError, match=r"has shape \(2, 8\); expected \(300000, 8\) as config.json says"):
+    with refused(problem="...has shape (2, 8)", expected="(300000, 8) as config.json says..."):
         load_predictor(model_folder)
 
 
@@ -315,11 +322,7 @@ DEEP = "[" * 100_000
             "tokenizer_config.json: model_max_length: found '512'",
         ),
         ("tokenizer_config.json", '{"do_lower_case": "no"}', "tokenizer_config.json: do_lower_case: found 'no'"),
-        (
-            "tokenizer_config.json",
-            '{"strip_accents": 5}',
-            "tokenizer_config.json: strip_accents: found 5; expected",
-        ),
+        ("tokenizer_config.json", '{"strip_accents": 5}', "tokenizer_config.json: strip_accents: found 5; expected"),
         ("tokenizer_config.json", '{"tokenize_chinese_chars": []}', "tokenize_chinese_chars: found .*; expected true"),
         ("tokenizer_config.json", '{"add_prefix_space": "no"}', "tokenizer_config.json: add_prefix_space: found 'no'"),
         ("tokenizer_config.json", '{"model_max_length": -1}', "tokenizer_config.json: model_max_length: found -1"),
@@ -353,7 +356,7 @@ def test_a_pipe_in_a_model_folder_is_refused(model_folder: Path, name: str) -> N
     (model_folder / name).unlink(missing_ok=True)
     os.mkfifo(model_folder / name)
     for opens in (open_model, load_tokenizer):
-        with pytest.raises(DomainbertError, match=f"/{name}: is a pipe; expected a regular file"):
+        with refused(file=f"/{name}", problem="is a pipe", expected="a regular file"):
             opens(model_folder)
 
 
@@ -371,7 +374,7 @@ def test_a_tokenizer_that_is_refused(canary: Path, model_folder: Path, changes: 
     from domainbert.tokenization.load import load_tokenizer
 
     edit(model_folder / "tokenizer.json", **changes)
-    with pytest.raises(DomainbertError, match=r"tokenizer\.json: the package `tokenizers` cannot read it"):
+    with refused(file="tokenizer.json", problem="the package `tokenizers` cannot read it..."):
         load_tokenizer(model_folder)
 
 
@@ -388,29 +391,33 @@ _TENFOLD = _replace({"String": "b"}, "b" * 10)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "found", "expected"),
     [
-        ({"vocab": {"a": 10**9}}, "found the id 1,000,000,000; expected ids up to about 8, the entries"),
+        ({"vocab": {"a": 10**9}}, "the id 1,000,000,000", "ids up to about 8, the entries"),
+        ({"normalizer": _replace({"String": "a"}, "b" * 1_001)}, "...may write 1,001 characters for one", "..."),
+        ({"normalizer": _replace({"Regex": "x*"}, "b" * 1_000)}, "...may write 1,001 characters...", "..."),
         (
-            {"normalizer": _replace({"String": "a"}, "b" * 1_001)},
-            "may write 1,001 characters for one; expected",
+            {"normalizer": {"type": "Sequence", "normalizers": 9 * [_TENFOLD]}},
+            "...may write 1,000,000,000 characters...",
+            "...",
         ),
-        ({"normalizer": _replace({"Regex": "x*"}, "b" * 1_000)}, "may write 1,001 characters"),
-        ({"normalizer": {"type": "Sequence", "normalizers": 9 * [_TENFOLD]}}, "may write 1,000,000,000 characters"),
         (
             {"normalizer": {"type": "Precompiled", "precompiled_charsmap": _charsmap(b"b" * 2_000)}},
-            "may write 2,000",
+            "...may write 2,000...",
+            "...",
         ),
     ],
 )
-def test_a_tokenizer_beyond_its_size_is_refused(model_folder: Path, changes: dict[str, Any], message: str) -> None:
+def test_a_tokenizer_beyond_its_size_is_refused(
+    model_folder: Path, changes: dict[str, Any], found: str, expected: str
+) -> None:
     from domainbert.tokenization.load import load_tokenizer
 
     path = model_folder / "tokenizer.json"
     content = json.loads(path.read_text())
     content["model"]["vocab"] |= changes.pop("vocab", {})
     path.write_text(json.dumps(content | changes))
-    with pytest.raises(DomainbertError, match=message):
+    with refused(found=found, expected=expected):
         load_tokenizer(model_folder)
 
 
@@ -454,7 +461,7 @@ def test_weights_that_are_refused(canary: Path, model_folder: Path, name: str) -
 
     content = WEIGHTS[name]
     (model_folder / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)) if content is None else content)
-    with pytest.raises(DomainbertError, match=r"model\.safetensors: not a readable safetensors file"):
+    with refused(file="model.safetensors", problem="not a readable safetensors file..."):
         load_model(model_folder, "tokens")
 
 
@@ -464,7 +471,7 @@ def test_a_pickle_instead_of_weights_is_not_read(canary: Path, model_folder: Pat
     (model_folder / "model.safetensors").unlink()
     for name in ("pytorch_model.bin", "model.pt", "training_args.bin", "optimizer.pt"):
         (model_folder / name).write_bytes(pickle.dumps(Payload(canary)))
-    with pytest.raises(DomainbertError, match=r"pytorch_model\.bin: holds more than tensors, or is damaged"):
+    with refused(file="pytorch_model.bin", problem="holds more than tensors, or is damaged"):
         load_model(model_folder, "tokens")
 
 
@@ -477,7 +484,7 @@ def test_weights_of_another_kind_are_refused(model_folder: Path) -> None:
     tensors = load_file(model_folder / "model.safetensors")
     name = "bert.embeddings.word_embeddings.weight"
     save_file(tensors | {name: tensors[name].to(torch.int8)}, model_folder / "model.safetensors")
-    with pytest.raises(DomainbertError, match=r"word_embeddings\S* holds torch\.int8; expected floating-point weights"):
+    with refused(problem="...word_embeddings... holds torch.int8", expected="floating-point weights"):
         load_model(model_folder, "tokens")
 
 
@@ -488,15 +495,11 @@ def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
     (tmp_path / "runs" / "seed-1").mkdir(parents=True)
     (tmp_path / "x").mkdir()
     (tmp_path / "runs" / "seeds.json").write_text(json.dumps({"best": best}))
-    with pytest.raises(
-        DomainbertError, match=r"seeds\.json: best is .*; expected the name of a folder next to this file"
-    ):
+    with refused(where="...seeds.json", problem="best is...", expected="the name of a folder next to this file"):
         best_seed_folder(tmp_path / "runs")
     for content in ("", "[]", "{}", DEEP):
         (tmp_path / "runs" / "seeds.json").write_text(content)
-        with pytest.raises(
-            DomainbertError, match=r"seeds\.json: .*expected the (seeds\.json that finetune writes|name of a folder)"
-        ):
+        with refused(expected="the ..."):
             best_seed_folder(tmp_path / "runs")
 
 
@@ -504,10 +507,10 @@ def test_the_best_seed_is_a_folder_beside(tmp_path: Path, best: Any) -> None:
 def test_lines_of_json_may_not_be_deep(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str) -> None:
     (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{content}\n')
     words = ["vocab", "--corpus.sources", f"[{{path: '{tmp_path}/a.jsonl'}}]", "--out", str(tmp_path / "out")]
-    assert "a.jsonl:2: " in refused(words, capsys)
+    assert "a.jsonl:2: " in said_by(words, capsys)
 
 
 def test_names_that_no_file_can_have(canary: Path, capsys: pytest.CaptureFixture[str]) -> None:
     long = "x" * 5_000
     for words in (["-c", long], ["--prepared", long], ["--encoder", f"{long}.yaml"], ["--init_from", long]):
-        assert "too long" in refused(["pretrain", *words, "--out", "out"], capsys).lower()
+        assert "too long" in said_by(["pretrain", *words, "--out", "out"], capsys).lower()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from domainbert import DomainbertError, Ner
+from domainbert import Ner
 from domainbert.cli import main
 from domainbert.labelled.read import read_file
+from tests.refusals import refused
 
 SETTINGS = """\
 task: Nre
@@ -99,16 +100,15 @@ def test_the_command_line_tells_all_mistakes(command: str, page: str, capsys: py
 
 
 @pytest.mark.parametrize(
-    ("tags", "sentence"),
+    ("tags", "line", "problem", "expected"),
     [
-        ("EU B-ORG\nsays O O\n", "train.conll:2: 3 columns separated by spaces; expected 2 as in line 1"),
-        ("EU B-\n", "train.conll:1: unknown tag 'B-'; expected O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"),
-        ("-DOCSTART- B-X\n\nEU B-ORG\n", "train.conll:1: -DOCSTART- has the tag 'B-X'; expected O"),
+        ("EU B-ORG\nsays O O\n", 2, "3 columns separated by spaces", "2 as in line 1"),
+        ("EU B-\n", 1, "unknown tag 'B-'", "O, B-TYPE or I-TYPE (or E-, S-, L-, U-TYPE)"),
+        ("-DOCSTART- B-X\n\nEU B-ORG\n", 1, "-DOCSTART- has the tag 'B-X'", "O"),
     ],
     ids=["columns", "tag", "document"],
 )
-def test_a_tagged_file_tells_line_and_tag(tags: str, sentence: str) -> None:
+def test_a_tagged_file_tells_line_and_tag(tags: str, line: int, problem: str, expected: str) -> None:
     Path("train.conll").write_text(tags, encoding="utf-8")
-    with pytest.raises(DomainbertError) as caught:
+    with refused(file="train.conll", line=line, problem=problem, expected=expected):
         read_file(Ner(), Path("train.conll"))
-    assert str(caught.value) == sentence

@@ -237,7 +237,7 @@ def check_one_given(**settings: object) -> None:
     given = [name for name, value in settings.items() if value is not None]
     if len(given) != 1:
         found = "both" if given else "neither"
-        raise DomainbertError(f"{', '.join(settings)}: found {found}; expected exactly one of the two")
+        raise DomainbertError(where=", ".join(settings), found=found, expected="exactly one of the two")
 
 
 def needs_package(packages: str, extra: str) -> str:

@@ -194,8 +194,8 @@ def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
     """
     lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
     if lines != other_lines:
-        found = f"number of lines: found {lines:,}, but {other_lines:,} in {other}"
-        raise DomainbertError(found, file=path, expected="the same number in both files")
+        found = f"{lines:,}, but {other_lines:,} in {other}"
+        raise DomainbertError(file=path, where="number of lines", found=found, expected="the same number in both files")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation
 

@@ -27,7 +27,7 @@ from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.module_config import DistillationSettings
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs, sizes_of
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_error
 from domainbert.encoders.families import build_model
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import SeededDraws
@@ -154,7 +154,7 @@ class Distillation(DistillationModule, RowsModule):
         positions |= {str(folder.path): folder.config.max_length for folder in self.folders}
         for name, count in positions.items():
             if data.row_length > count:
-                raise DomainbertError(max_length_problem(data.row_length, count, name))
+                raise max_length_error(data.row_length, count, name)
 
     def _build(self, settings: DistillationSettings) -> None:
         if not self.folders:

@@ -72,8 +72,8 @@ class StudentConfig:
         chosen = tuple(range(self.first_layers)) if self.first_layers is not None else self.layers
         if chosen is not None and max(chosen) >= num_layers:
             if self.first_layers is not None:
-                found = f"student.first_layers: found {self.first_layers}"
-                raise DomainbertError(found, expected=f"at most {num_layers}, the layers of the teacher")
+                expected = f"at most {num_layers}, the layers of the teacher"
+                raise DomainbertError(where="student.first_layers", found=self.first_layers, expected=expected)
             raise DomainbertError(
                 where="student.layers", found=max(chosen), expected=f"layers from 0 to {num_layers - 1}"
             )

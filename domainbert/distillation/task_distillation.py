@@ -27,7 +27,7 @@ from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.teachers import Teachers, load_teachers
 from domainbert.distillation.transfer_data import TransferData
 from domainbert.distillation.weighted import WeightedLosses, compute_outputs, mean_outputs, sizes_of
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_problem
+from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_error
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import SeededDraws
@@ -109,7 +109,7 @@ class TaskDistillation(DistillationModule, FineTuning):
                 teacher_sizes = sizes_of(self.ensemble.predictors[0].model.encoder)
                 max_length = max_length or min(initial.config.max_length, self.ensemble.default_max_length)
                 if max_length > initial.config.max_length:
-                    raise DomainbertError(max_length_problem(max_length, initial.config.max_length, "the student"))
+                    raise max_length_error(max_length, initial.config.max_length, "the student")
             self._set_model(initial, max_length, settings.activation_checkpointing)
             # the sizes of the teacher matter only to losses on layers, which require a single teacher
             self._teacher_sizes = teacher_sizes
@@ -290,5 +290,5 @@ def check_losses(
     runs_teachers = weighted.needs_hidden or (weighted.needs_teacher and not has_cache)  # in each training step
     longest = min(teacher.config.max_length for teacher in teachers.predictors)
     if runs_teachers and window > longest:
-        problem = max_length_problem(window, longest, "a teacher")
-        raise DomainbertError(problem, hint="for a longer window, set cache and use only losses on predictions")
+        hint = "for a longer window, set cache and use only losses on predictions"
+        raise max_length_error(window, longest, "a teacher", hint)

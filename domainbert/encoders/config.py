@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Facts
 from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields
+from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields, read_field
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 Width = Annotated[int, Range(1, 1_000_000)]
 Layers = Annotated[int, Range(1, 1000)]
@@ -120,8 +122,8 @@ class EncoderConfig(ABC):
     def __post_init__(self) -> None:
         check_fields(self)
         width, heads = self.sizes.hidden_size, self.sizes.num_heads
-        message = f"found {width}; expected a multiple of {self._field('num_heads')}={heads}"
-        require(width % heads == 0, f"{self._field('hidden_size')}: {message}")
+        expected = f"a multiple of {self._field('num_heads')}={heads}"
+        require(width % heads == 0, where=self._field("hidden_size"), found=width, expected=expected)
 
     def _field(self, size: str) -> str:
         field = self.size_fields.get(size, size)
@@ -235,7 +237,9 @@ class EncoderConfig(ABC):
         Keys on the head, the labels and the files are ignored. Raises `DomainbertError` for an unsupported value.
         """
         is_decoder = fields.get("is_decoder")
-        require(not is_decoder, f"is_decoder: found {is_decoder!r}; expected false: decoders are not supported")
+        require(
+            not is_decoder, where="is_decoder", found=repr(is_decoder), expected="false: decoders are not supported"
+        )
         names = {field.name for field in dataclasses.fields(cls)}
         config = cls(**{name: fields[name] for name in names & fields.keys()})
         ignored = names | _NOT_ENCODER
@@ -287,8 +291,9 @@ class PostNormConfig(EncoderConfig):
         # a sequence has at least 3 tokens, as in `Length`
         require(
             not offset or rows >= offset + 3,
-            f"max_position_embeddings: found {rows}; expected {offset + 3} or more, because the first {offset} "
-            "positions are not used",
+            where="max_position_embeddings",
+            found=rows,
+            expected=f"{offset + 3} or more, because the first {offset} positions are not used",
         )
 
     @classmethod
@@ -296,19 +301,22 @@ class PostNormConfig(EncoderConfig):
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the configuration in a `config.json`. Raises `DomainbertError` for relative positions."""
         positions = fields.get("position_embedding_type", "absolute")
-        require(positions == "absolute", f"position_embedding_type: found {positions!r}; expected 'absolute'")
+        require(positions == "absolute", where="position_embedding_type", found=repr(positions), expected="'absolute'")
         return super().from_json(fields)
 
 
 def check_length(max_length: int | None, encoder: EncoderConfig | None) -> None:
     """Raise `DomainbertError` if `max_length` exceeds the positions of the encoder; no check if one of them is None."""
     if encoder is not None and max_length is not None and max_length > encoder.max_length:
-        raise DomainbertError(max_length_problem(max_length, encoder.max_length))
+        raise max_length_error(max_length, encoder.max_length)
 
 
-def max_length_problem(max_length: int, num_positions: int, model: str = "the encoder") -> str:
-    """Return the text of an error: `max_length` exceeds the number of positions of `model`."""
-    return f"max_length: found {max_length}; expected at most {num_positions}, the number of positions of {model}"
+def max_length_error(
+    max_length: int, num_positions: int, model: str = "the encoder", hint: str = ""
+) -> DomainbertError:
+    """Return the error that `max_length` exceeds the number of positions of `model`."""
+    expected = f"at most {num_positions}, the number of positions of {model}"
+    return DomainbertError(where="max_length", found=max_length, expected=expected, hint=hint)
 
 
 def frozen_layers_problem(frozen_layers: int, num_layers: int) -> str:
@@ -316,7 +324,7 @@ def frozen_layers_problem(frozen_layers: int, num_layers: int) -> str:
     return f"found {frozen_layers}; expected at most {num_layers}, the number of layers of the encoder"
 
 
-def require(condition: bool, message: str) -> None:
-    """Raise a `DomainbertError` with `message` unless `condition` holds."""
+def require(condition: bool, problem: object = "", **facts: Unpack[Facts]) -> None:
+    """Raise a `DomainbertError` with these facts unless `condition` holds."""
     if not condition:
-        raise DomainbertError(message)
+        raise DomainbertError(problem, **facts)

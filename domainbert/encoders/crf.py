@@ -31,7 +31,9 @@ class Crf(nn.Module):
 
     def __init__(self, num_labels: int) -> None:
         super().__init__()
-        require(num_labels <= _MAX_LABELS, f"found {num_labels:,} labels; expected at most {_MAX_LABELS:,} for a CRF")
+        require(
+            num_labels <= _MAX_LABELS, found=f"{num_labels:,} labels", expected=f"at most {_MAX_LABELS:,} for a CRF"
+        )
         self.transitions = nn.Parameter(torch.zeros(num_labels, num_labels))
         self.start = nn.Parameter(torch.zeros(num_labels))
         self.end = nn.Parameter(torch.zeros(num_labels))

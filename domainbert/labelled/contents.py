@@ -95,9 +95,13 @@ class UnreadableContents(DomainbertError):
 
     def __init__(self, errors: Mapping[int, DomainbertError]) -> None:
         self.error_by_index = errors
-        first = min(errors)
-        more = f" (and {len(errors) - 1:,} more like this)" if len(errors) > 1 else ""
-        super().__init__(f"text {first + 1:,}: {errors[first]}{more}")
+        first = errors[min(errors)].within(f"text {min(errors) + 1:,}")
+        facts = {
+            name: fact for name in ("where", "problem", "found", "expected", "hint") if (fact := getattr(first, name))
+        }
+        if len(errors) > 1:
+            facts[list(facts)[-1]] += f" (and {len(errors) - 1:,} more like this)"
+        super().__init__(**facts)
 
 
 def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:

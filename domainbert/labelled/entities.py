@@ -133,11 +133,12 @@ def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: Reader
     for row in rows:
         sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
         for violation in find_violations(row.tags, scheme):
-            where = f"{path}:{row.lines[violation.index]}: {violation.reason}"
+            line = row.lines[violation.index]
             if format.repair:
-                repairs.append(f"{where}; read as {violation.expected}")
+                repairs.append(f"{path}:{line}: {violation.reason}; read as {violation.expected}")
             else:
-                problems.add(where, expected=f"{violation.expected} (format.repair: true rewrites it)")
+                expected = f"{violation.expected} (format.repair: true rewrites it)"
+                problems.add(violation.reason, file=path, line=line, expected=expected)
     problems.raise_if_any()
     if format.types is not None:
         labels = (label for sentence in sentences for label in sentence.labels)

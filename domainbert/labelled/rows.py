@@ -185,10 +185,9 @@ def read_words_or_texts(path: Path) -> list[str]:
 def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator[tuple[int, Row]]:
     for name, default in (("kind", "auto"), ("text_pair_key", None)):
         if getattr(format, name) != default:
-            found = f"found {getattr(format, name)!r}, but the labels are in a separate file, {labels}"
-            raise DomainbertError(
-                f"format.{name}: {found}", where=texts, expected=f"one file for both, or no format.{name}"
-            )
+            found = f"{getattr(format, name)!r}, but the labels are in a separate file, {labels}"
+            expected = f"one file for both, or no format.{name}"
+            raise DomainbertError(file=texts, where=f"format.{name}", found=found, expected=expected)
     return parallel_rows(texts, labels, format.text_key, format.label_key)
 
 

@@ -133,7 +133,7 @@ def sentence_rows(file: OpenFile, problems: Problems, left_out: Counter[str]) ->
     rows = list(without_rejected(file.rows(problems), left_out))
     if not rows:
         problems.raise_if_any()
-        raise DomainbertError("no sentences", where=file.source, expected="words with tags")
+        raise DomainbertError("no sentences", file=file.source, expected="words with tags")
     return rows
 
 

@@ -167,7 +167,7 @@ def _id2label(fields: Mapping[str, Any], head: str | None) -> Mapping[Any, Any]:
 def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
     size: int = read_field(fields, "vocab_size", PositiveInt)
     pad = config.pad_token_id
-    require(pad < size, f"pad_token_id: found {pad}; expected an id below vocab_size, which is {size:,}")
+    require(pad < size, where="pad_token_id", found=pad, expected=f"an id below vocab_size, which is {size:,}")
     return size
 
 
@@ -192,7 +192,7 @@ def need_weights(folder: ModelFolder) -> None:
     """Raise `DomainbertError` if a folder has no weights, or was exported to ONNX: it cannot be trained."""
     if folder.onnx is not None:
         raise DomainbertError(
-            "exported for ONNX Runtime", where=folder.onnx, expected="the model folder that was exported"
+            "exported for ONNX Runtime", file=folder.onnx, expected="the model folder that was exported"
         )
     find_weights(folder.path)
 

@@ -146,9 +146,9 @@ class _Reader(NodeProblems):
         hints = {name: all_hints[name] for name in defaults}
         for name, child in node.value.items():
             if name not in defaults:
-                message = removed_hint(cls, name)
-                message = message or f"unknown key; {suggest_key(name, hints, key_prefix, in_recipe=bool(self.prefix))}"
-                self.add_problem(child, key_prefix + name, message)
+                removed = removed_hint(cls, name)
+                hint = "" if removed else suggest_key(name, hints, key_prefix, in_recipe=bool(self.prefix))
+                self.add_problem(child, key_prefix + name, removed or "unknown key", hint=hint)
         for name, default in defaults.items():
             if name in node.value:
                 values[name] = self.read_value(node.value[name], hints[name], key_prefix + name, default)
@@ -299,8 +299,8 @@ class _Reader(NodeProblems):
         if not isinstance(node.value, dict):
             return self.wrong_type(node, hint, key)
         if key.rpartition(".")[2] == "trainer":
-            for child, name, message in trainer_problems(node, key):
-                self.add_problem(child, name, message)
+            for child, name, error in trainer_problems(node, key):
+                self.add_problem(child, name, error)
         item_hint = get_args(strip_ranges(hint))[1]
         values = {name: self.read_value(child, item_hint, f"{key}.{name}") for name, child in node.value.items()}
         return WRONG if any(value is WRONG for value in values.values()) else values

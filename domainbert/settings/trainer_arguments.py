@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from domainbert.base.errors import suggest_name
+from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.fields import Count, Items, Range, describe_type, parse_plain
 from domainbert.settings.yaml_files import Node
 
@@ -100,28 +100,29 @@ def trainer_arguments() -> tuple[str, ...]:
     return tuple(inspect.signature(Trainer).parameters)
 
 
-def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, str]]:
-    """Yield (node, key, message) for each argument under `trainer:` that is not allowed; `key` is the key of `node`."""
+def trainer_problems(node: Node, key: str) -> Iterator[tuple[Node, str, DomainbertError]]:
+    """Yield (node, key, error) for each argument under `trainer:` that is not allowed; `key` is the key of `node`."""
     for name, child in node.value.items():
-        if (message := _problem(name, child)) is not None:
-            yield child, f"{key}.{name}", message
+        if (error := _problem(name, child)) is not None:
+            yield child, f"{key}.{name}", error
 
 
-def _problem(name: str, node: Node) -> str | None:
+def _problem(name: str, node: Node) -> DomainbertError | None:
     value = node.plain()
     hint = _TYPES.get(name, _OTHER_TYPE)
     if name in RESERVED:
-        return f"domainbert sets it; {RESERVED[name]}"
+        return DomainbertError("domainbert sets it", hint=RESERVED[name])
     if name in REFUSED:
-        return REFUSED[name]
+        return DomainbertError(REFUSED[name])
     if name in ALLOWED_NAMES:
-        is_valid = value is None or value in ALLOWED_NAMES[name]
-        return None if is_valid else f"found {node.short_text()}; {suggest_name(str(value), ALLOWED_NAMES[name])}"
+        if value is None or value in ALLOWED_NAMES[name]:
+            return None
+        return DomainbertError(found=node.short_text(), hint=suggest_name(str(value), ALLOWED_NAMES[name]))
     if name not in _TYPES and name not in trainer_arguments():
-        return f"lightning.Trainer has no such argument; {suggest_name(name, trainer_arguments())}"
+        return DomainbertError("lightning.Trainer has no such argument", hint=suggest_name(name, trainer_arguments()))
     try:
         parse_plain(value, hint)
     except ValueError:
         devices = "a number of devices, -1 or auto for all, or a list of device numbers such as [0, 1]"
-        return f"found {node.short_text()}; expected {devices if name == 'devices' else describe_type(hint)}"
+        return DomainbertError(found=node.short_text(), expected=devices if name == "devices" else describe_type(hint))
     return None

@@ -198,8 +198,8 @@ class TaggedScoring(Scoring):
         tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
         for sentence, (tags, _) in zip(sentences, tagged, strict=True):
             if len(sentence.words) != len(tags):
-                found = f"{self.test.path}:{sentence.line}: found {len(tags)} predicted tags"
-                raise DomainbertError(found, expected=f"{len(sentence.words)}, one for each word")
+                place, expected = f"{self.test.path}:{sentence.line}", f"{len(sentence.words)}, one for each word"
+                raise DomainbertError(where=place, found=f"{len(tags)} predicted tags", expected=expected)
         return tagged
 
     @override

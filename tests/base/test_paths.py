@@ -6,7 +6,6 @@ import huggingface_hub
 import pytest
 
 import domainbert
-from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import check_hub_name, model_name, resolve_path, suggest_hub_name
 from tests.refusals import refused
 
@@ -14,11 +13,11 @@ from tests.refusals import refused
 def test_folders_and_packages() -> None:
     assert resolve_path("some/folder") == Path("some/folder")
     assert resolve_path("package:domainbert/encoders") == Path(domainbert.__file__).parent / "encoders"
-    with pytest.raises(DomainbertError, match=r"no installed Python package has the name 'not_there'"):
+    with refused(problem="no installed Python package has the name 'not_there'"):
         resolve_path("package:not_there/model")
-    with pytest.raises(DomainbertError, match=r"found '~/a\.jsonl'; expected the whole path"):
+    with refused(found="'~/a.jsonl'", expected="the whole path..."):
         resolve_path(Path("~/a.jsonl"))
-    with pytest.raises(DomainbertError, match=r"not a folder inside the Python package 'domainbert'"):
+    with refused(problem="not a folder inside the Python package 'domainbert'"):
         resolve_path("package:domainbert/../x")
 
 
@@ -120,7 +119,7 @@ def test_what_is_no_name_of_the_hub_is_refused_before_the_hub_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
-    with pytest.raises(DomainbertError, match="not a valid name on the Hugging Face hub; expected hub:NAME or"):
+    with refused(problem="not a valid name on the Hugging Face hub", expected="hub:NAME or..."):
         resolve_path(f"hub:{name}")
 
 

@@ -16,6 +16,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import RUN, FileHashes, hash_file
 from domainbert.base.freshness import format_examples, record_outputs
 from domainbert.base.run_record import RunRecord, check_outputs_unchanged, read_record
+from tests.refusals import refused
 
 FACTS = {"stage": "make", "key": "k", "made_from": {"stage": "make"}, "state": "done", "metrics": {"f1": 0.5}}
 RECORD = RunRecord(**FACTS)
@@ -101,13 +102,13 @@ def test_a_reader_is_told_of_the_files_that_it_reads(folder: Path) -> None:
     (folder / "seed-1/config.json").write_text("{}")
     check_outputs_unchanged(folder, "*.bin", "*.json")
     check_outputs_unchanged(folder.parent, "*")
-    with pytest.raises(DomainbertError) as caught:
+    with refused(
+        file=folder,
+        problem="changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29)",
+        hint="restore the files, or run make again with --force (in a recipe: --force stage)",
+    ):
         check_outputs_unchanged(folder / "seed-1", "config.json")
-    assert str(caught.value) == (
-        f"{folder}: changed since stage make finished: seed-1/config.json has changed (2 bytes; it had 29); restore "
-        "the files, or run make again with --force (in a recipe: --force stage)"
-    )
-    with pytest.raises(DomainbertError, match=r"config\.json has changed"):
+    with refused(problem="...config.json has changed..."):
         check_outputs_unchanged(folder, "seed-*/config.json")
 
 
@@ -134,19 +135,18 @@ def test_the_file_of_other_software_is_left_alone(folder: Path, content: str) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    "content",
     [
-        (b'{"stage": "make"', "not valid JSON"),
-        (b"\xff\xfe{}", "not valid JSON"),
-        (b'{"stage": "\xe9"}', "not valid JSON"),
-        (b"[" * 100_000 + b"]" * 100_000, "not valid JSON"),
+        b'{"stage": "make"',
+        b"\xff\xfe{}",
+        b'{"stage": "\xe9"}',
+        b"[" * 100_000 + b"]" * 100_000,
     ],
 )
-def test_an_odd_record_is_told_in_a_sentence(folder: Path, content: bytes, expected: str) -> None:
+def test_an_odd_record_is_told_in_a_sentence(folder: Path, content: bytes) -> None:
     (folder / RUN).write_bytes(content)
-    with pytest.raises(DomainbertError) as caught:
+    with refused(file=folder / RUN, problem="not valid JSON...") as caught:
         read_record(folder)
-    assert str(caught.value).startswith(f"{folder / RUN}: ") and expected in str(caught.value)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
@@ -231,7 +231,7 @@ def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path
     folder = shutil.copytree(sealed / "ner-pretrained", tmp_path / "ner")
     assert list(_model_folders({"a": folder})["a"]) == ["seed-1", "seed-2"]
     (folder / "seed-2/config.json").unlink()
-    with pytest.raises(DomainbertError, match=r"seed-2/config\.json is missing"):
+    with refused(problem="...seed-2/config.json is missing"):
         _model_folders({"a": folder})
 
 

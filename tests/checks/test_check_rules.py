@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.checks import corpus_rules
 from domainbert.checks.rules import LABELLED_SET_RULES
 from domainbert.stages.check import check
+from tests.refusals import refused
 
 _SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
 assert _SPEC is not None and _SPEC.loader is not None
@@ -210,18 +210,16 @@ def test_a_text_of_a_terminal_escape_and_half_a_character(tmp_path: Path, capsys
 
 def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     train = planted.written(tmp_path, planted.classes())["train"]
-    with pytest.raises(DomainbertError, match="labelled: found no set and no corpus"):
+    with refused(where="labelled", found="no set and no corpus"):
         check(tmp_path / "out", task="Classification")
     usual = {"labelled": {"train": str(train)}, "task": "Classification"}
-    with pytest.raises(
-        DomainbertError, match=r"ignore: no rule has the name 'rare-labels'; did you mean 'rare-label'\?"
-    ):
+    with refused(where="ignore", problem="no rule has the name 'rare-labels'; did you mean 'rare-label'?"):
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
-    with pytest.raises(DomainbertError, match="ignore: the rule 'rare-label' has no reason"):
+    with refused(where="ignore", problem="the rule 'rare-label' has no reason"):
         check(tmp_path / "out", **usual, ignore={"rare-label": " "})
-    with pytest.raises(DomainbertError, match="thresholds: the rule 'unknown-label' has no threshold; remove it here;"):
+    with refused(where="thresholds", problem="the rule 'unknown-label' has no threshold", hint="remove it here;..."):
         check(tmp_path / "out", **usual, thresholds={"unknown-label": 3})
-    with pytest.raises(DomainbertError, match="task: missing"):
+    with refused(where="task", problem="missing"):
         check(tmp_path / "out", labelled={"train": str(train)})
 
 

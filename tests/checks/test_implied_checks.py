@@ -17,6 +17,7 @@ from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import dump_yaml, load_yaml
 from domainbert.stages.implied_checks import RecipeStage, implied_checks
 from tests.conftest import Runs
+from tests.refusals import command_refused
 
 RECIPE = """
 out: {out}
@@ -154,11 +155,12 @@ def read_stages(folder: Path, text: str) -> dict[str, RecipeStage]:
     return found
 
 
-def test_settings_of_the_check_are_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", str(recipe(tmp_path, "check: yes please\n")), "--dry-run"]) == 2
-    assert "recipe.yaml:3: check: found 'yes please'; expected settings, or false for no" in capsys.readouterr().err
-    assert main(["run", str(recipe(tmp_path, "check: {ignore: {same-txt: old}}\n")), "--dry-run"]) == 2
-    assert "no rule has the name 'same-txt'" in capsys.readouterr().err
+def test_settings_of_the_check_are_checked(tmp_path: Path) -> None:
+    facts = {"file": "recipe.yaml", "line": 3, "where": "check"}
+    words = ("run", recipe(tmp_path, "check: yes please\n"), "--dry-run")
+    command_refused(*words, **facts, found="'yes please'", expected="settings, or false for no...")
+    words = ("run", recipe(tmp_path, "check: {ignore: {same-txt: old}}\n"), "--dry-run")
+    command_refused(*words, problem="...no rule has the name 'same-txt'...")
 
 
 def test_errors_stop_the_recipe_and_a_reason_lets_it_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,8 +231,8 @@ def test_thresholds_of_nothing_and_below_it(tmp_path: Path, capsys: pytest.Captu
     words = ["check", "--task", "Ner", "--labelled.train", str(tmp_path / "train.conll"), "--out", str(tmp_path / "o")]
     assert main([*words, "--thresholds", "{surface-missed: 0}"]) == 0
     assert "surface-missed" not in capsys.readouterr().out
-    assert main([*words, "--force", "--thresholds", "{surface-missed: -1}"]) == 2
-    assert "thresholds: found -1 for the rule 'surface-missed'; expected 0 or more" in capsys.readouterr().err
+    words = [*words, "--force", "--thresholds", "{surface-missed: -1}"]
+    command_refused(*words, where="thresholds", found="-1 for the rule 'surface-missed'", expected="0 or more...")
 
 
 def test_a_changed_set_is_checked_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from domainbert.corpus.readers import read_conll
 from domainbert.corpus.report import CorpusReport
 from domainbert.corpus.sentences import cut_sentences, split_sentences
 from domainbert.tasks.classification.config import Classification
-from tests.refusals import refused
+from tests.refusals import command_refused, refused
 
 WORDS = [*"abcdefghijklmnopqrstuvwxyz", "é", "naïve", "Straße", "κόσμος"]
 
@@ -130,14 +130,19 @@ def test_sentences_of_conll_are_texts(tmp_path: Path) -> None:
     assert document.text == "It rose, and this line stays.\nThe rate was changed."
 
 
-def test_what_it_means_nothing_for_is_refused(tmp_path: Path, capsys: Any) -> None:
+def test_what_it_means_nothing_for_is_refused(tmp_path: Path) -> None:
     with refused(where="exclude[0].weight", found="2"):
         CorpusConfig([Source("a.txt")], exclude=[Source("b.txt", weight=2)])
     words = ["prepare", "--out", str(tmp_path / "out"), "--tokenizer", str(tmp_path), "--corpus.sources", "a.txt"]
     jsonl(tmp_path / "corpus.jsonl", ["a b c"])
     words[-1] = str(tmp_path / "corpus.jsonl")
-    assert main([*words, "--corpus.exclude", "absent.jsonl"]) == 2
-    assert "exclude[0].path: found 'absent.jsonl', which neither exists" in capsys.readouterr().err
+    command_refused(
+        *words,
+        "--corpus.exclude",
+        "absent.jsonl",
+        where="exclude[0].path",
+        found="'absent.jsonl', which neither exists...",
+    )
 
 
 def test_the_fed_has_no_sentence_of_stance_any_more(econ_data: Path) -> None:

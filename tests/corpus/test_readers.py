@@ -79,51 +79,52 @@ def test_nulls_are_empty_texts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "line", "problem", "expected"),
     [
-        ("a.txt", b"one\ntw\xe9\n", r"a\.txt:2: byte 3 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
-        ("a.jsonl", b'{"text": "x"}\n{"text": \n', r"a\.jsonl:2: not JSON .*; expected an object per line"),
-        ("a.jsonl", b'{"txt": "x"}\n', r"a\.jsonl:1: no key 'text' \(keys found: 'txt'\)"),
-        ("a.jsonl", b'["text"]\n', r"a\.jsonl:1: a JSON list; expected an object"),
-        ("a.jsonl", b'{"text": 3}\n', r"a\.jsonl:1: the value of 'text' is of type int; expected a string"),
-        ("a.csv", b"id,txt\n1,x\n", r"a\.csv: no column 'text' \(columns found: 'id', 'txt'\)"),
-        ("a.csv", b"id,text\n1,x\n2,x,y\n", r"a\.csv:3: 3 columns; expected 2 as in the header"),
-        ("a.csv", b'id,text\n1,"x\n', r"a\.csv:2: broken CSV \(unexpected end of data\)"),
-        (
-            "a.jsonl",
-            b'{"text": "x", "text": "y"}\n',
-            r"a\.jsonl:1: JSON that cannot be read \(the key 'text' more than",
-        ),
-        ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}", r"a\.jsonl:1: JSON that cannot be read \(Exceeds"),
-        ("a.csv", b"text,text\n1,x\n", r"a\.csv: found 2 columns named 'text'; expected a single one"),
-        ("a.jsonl.gz", b"", r"a\.jsonl\.gz: cannot be read \(it is empty\); expected a whole \.gz file"),
-        ("a.txt.zst", b"", r"a\.txt\.zst: cannot be read \(it is empty\); expected a whole \.zst file"),
-        ("a.csv", b"", r"a\.csv: no column 'text' \(columns found: none\)"),
-        ("a.parquet", b"PAR1", r"a\.parquet: cannot be read"),
+        ("a.txt", b"one\ntw\xe9\n", 2, "byte 3 of the line, 0xe9, is not UTF-8", "UTF-8 text"),
+        ("a.jsonl", b'{"text": "x"}\n{"text": \n', 2, "not JSON...", "an object per line"),
+        ("a.jsonl", b'{"txt": "x"}\n', 1, "no key 'text' (keys found: 'txt')", "..."),
+        ("a.jsonl", b'["text"]\n', 1, "a JSON list", "an object..."),
+        ("a.jsonl", b'{"text": 3}\n', 1, "the value of 'text' is of type int", "a string"),
+        ("a.csv", b"id,txt\n1,x\n", "", "no column 'text' (columns found: 'id', 'txt')", "..."),
+        ("a.csv", b"id,text\n1,x\n2,x,y\n", 3, "3 columns", "2 as in the header"),
+        ("a.csv", b'id,text\n1,"x\n', 2, "broken CSV (unexpected end of data)", "..."),
+        ("a.jsonl", b'{"text": "x", "text": "y"}\n', 1, "JSON that cannot be read (the key...", "..."),
+        ("a.jsonl", b'{"text": "x", "n": ' + b"1" * 5000 + b"}", 1, "JSON that cannot be read (Exceeds...", "..."),
+        ("a.csv", b"text,text\n1,x\n", "", "found 2 columns named 'text'", "a single one"),
+        ("a.jsonl.gz", b"", "", "cannot be read (it is empty)", "a whole .gz file"),
+        ("a.txt.zst", b"", "", "cannot be read (it is empty)", "a whole .zst file"),
+        ("a.csv", b"", "", "no column 'text' (columns found: none)", "..."),
+        ("a.parquet", b"PAR1", "", "cannot be read...", "..."),
         (
             "a.jsonl.gz",
             gzip.compress(b'{"text": "x"}\n' * 9, mtime=0)[:-9],
-            r"a\.jsonl\.gz: cannot be read .*whole \.gz file",
+            "",
+            "cannot be read...",
+            "...whole .gz file",
         ),
-        ("a.jsonl.gz", b'{"text": "x"}\n', r"a\.jsonl\.gz: cannot be read \(Not a gzipped file"),
-        ("a.txt.zst", b"no zstandard", r"a\.txt\.zst: cannot be read .*whole \.zst file"),
-        ("a.parquet.zst", b"no zstandard", r"a\.parquet\.zst: cannot be read .*whole \.zst file"),
+        ("a.jsonl.gz", b'{"text": "x"}\n', "", "cannot be read (Not a gzipped file...", "..."),
+        ("a.txt.zst", b"no zstandard", "", "cannot be read...", "...whole .zst file"),
+        ("a.parquet.zst", b"no zstandard", "", "cannot be read...", "...whole .zst file"),
     ],
 )
-def test_broken_input_is_told_with_its_place(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+def test_broken_input_is_told_with_its_place(
+    tmp_path: Path, name: str, content: bytes, line: int | str, problem: str, expected: str
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(DomainbertError, match=message):
+    with refused(file=name, line=line, problem=problem, expected=expected):
         list(READERS[files.format_suffix(path)](path, Source(str(path))))
 
 
 def test_broken_lines_are_told_together(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "x"}\n' + "{}\n" * 30)
-    with pytest.raises(DomainbertError, match=r"a\.jsonl, stopped reading: 20 problems\n.*:2: no key") as error:
+    with pytest.raises(DomainbertError) as caught:
         list(read_jsonl(path, Source(str(path))))
-    assert len(error.value.problems) == 20 and "a.jsonl:21: no key" in error.value.problems[-1]
-    assert str(error.value).splitlines()[-1] == "  ... and 17 more like this"
+    assert [(error.line, error.problem[:6]) for error in caught.value.errors] == [(n, "no key") for n in range(2, 22)]
+    lines = str(caught.value).splitlines()
+    assert lines[0].endswith("a.jsonl, stopped reading: 20 problems") and lines[-1] == "  ... and 17 more like this"
 
 
 def test_a_flipped_bit_in_parquet_never_loses_rows(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_a_document_too_long_for_memory_is_refused(
         monkeypatch.setattr(module, "MAX_DOCUMENT_BYTES", 1024**2)
     path = tmp_path / "a.txt"
     path.write_text("short\n" + ("x" * (2**21) if documents == "line" else "word word\n" * 2**18))
-    with pytest.raises(DomainbertError, match=r"a\.txt:\d: a (line|document) of more than 1 MiB"):
+    with refused(file="a.txt", problem="a ... of more than 1 MiB"):
         list(read_text(path, Source(str(path), documents=documents)))
 
 
@@ -166,7 +167,7 @@ def test_the_length_of_a_document_is_in_bytes(tmp_path: Path, monkeypatch: pytes
     with refused(file="a.txt", line=1, problem="a document of more than..."):
         list(read_text(tmp_path / "a.txt", Source("a")))
     pq.write_table(pa.table({"text": ["", text]}), tmp_path / "a.parquet")
-    with pytest.raises(DomainbertError, match=r"a\.parquet, row 2: a document of more than"):
+    with refused(where="...a.parquet, row 2", problem="a document of more than..."):
         list(read_parquet(tmp_path / "a.parquet", Source("a")))
 
 
@@ -189,17 +190,13 @@ def test_text_in_another_encoding_and_nul_characters_are_refused_with_their_line
 ) -> None:
     """UTF-16 without a byte order mark is valid UTF-8 with NUL characters."""
     path = tmp_path / "a.txt"
-    for content, place in [
-        ("Loans\nrose".encode(encoding), ":1: byte "),
-        (
-            b"Cr\xc3\xa9dit\nA\x00B\n",
-            ":2: byte 2 of the line, 0x00, is a NUL character (is the file UTF-16?); expected UTF-8",
-        ),
-        (b"\xef\xbb\xbfA\n\nB\xff\n", ":3: byte 2 of the line, 0xff, is not UTF-8; expected UTF-8"),
+    for content, line, problem in [
+        ("Loans\nrose".encode(encoding), 1, "byte ..."),
+        (b"Cr\xc3\xa9dit\nA\x00B\n", 2, "byte 2 of the line, 0x00, is a NUL character (is the file UTF-16?)"),
+        (b"\xef\xbb\xbfA\n\nB\xff\n", 3, "byte 2 of the line, 0xff, is not UTF-8"),
     ]:
         path.write_bytes(content)
-        with pytest.raises(DomainbertError) as error:
+        with refused(file=path, line=line, problem=problem, expected="UTF-8 text..."):
             read(path)
-        assert str(error.value).startswith(f"{path}{place}")
     path.write_bytes("\ufeffCrédit \x01\r\n".encode())
     assert read(path) == ([(1, "Crédit \x01")] if read is not files.read_text else "Crédit \x01\r\n")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Select, Source
 from domainbert.corpus.documents import Document, read_documents
 from domainbert.corpus.ngrams import hash_ngrams, hash_words, words_of_text
@@ -185,7 +184,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
         return type(found)(found.weights[:-1], found.kept[:-1])
 
     monkeypatch.setattr("domainbert.corpus.selection.select", grown)
-    with pytest.raises(DomainbertError, match="files have changed while `select` read them"):
+    with refused(problem="files have changed while `select` read them"):
         read(CorpusConfig([source], select=wanted))
 
 

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pickle
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.data.batches import Share
 from domainbert.data.parts import PartedPlan, PartedSplit
@@ -34,6 +32,7 @@ from domainbert.stages.prepare import prepare
 from domainbert.stages.pretrain import pretrain
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.loaders import WithBoundaries
+from tests.interface.snapshot import check_folder
 from tests.refusals import refused
 from tests.toy_corpus import WORDS
 
@@ -110,6 +109,7 @@ def test_batches_do_not_depend_on_merges(whole: Path, corpora: list[Path], tmp_p
 
 
 def test_each_token_of_each_file_is_read_once_in_a_pass(merged: Path, text: Path, tokenizer: Path) -> None:
+    check_folder("merge", merged)
     corpus = open_prepared([merged])
     rows = reader(corpus)
     assert isinstance(rows.plan, PartedPlan)
@@ -453,26 +453,28 @@ def test_metrics_are_those_of_all_parts(whole: Path, text: Path, tokenizer: Path
 def test_corpora_that_cannot_be_merged(
     text: Path, tokenizer: Path, corpora: list[Path], whole: Path, toy_tokenizer: DomainTokenizer, tmp_path: Path
 ) -> None:
-    def refused(sentence: str, *folders: Path) -> None:
-        with pytest.raises(DomainbertError, match=re.escape(sentence)):
-            merge(tmp_path / "out", prepared=list(folders))
-
+    out = tmp_path / "out"
     merge(tmp_path / "some", prepared=corpora[1:])
-    refused(f"{corpora[1]}/parts/00000: the same part as", tmp_path / "some", *corpora)
+    with refused(file=f"{corpora[1]}/parts/00000", problem="the same part as..."):
+        merge(out, prepared=[tmp_path / "some", *corpora])
     given = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
     prepare(tmp_path / "long", corpus=given, tokenizer=tokenizer, row_lengths=[20], num_workers=0)
-    refused(f"long: found row_lengths [20]; expected [16, 40], as in {whole}", whole, tmp_path / "long")
+    with refused(file="long", found="row_lengths [20]", expected=f"[16, 40], as in {whole}"):
+        merge(out, prepared=[whole, tmp_path / "long"])
     toy_tokenizer.save(tmp_path / "tokenizer", 64)
     vocab = json.loads((tmp_path / "tokenizer" / "tokenizer.json").read_text())
     vocab["model"]["vocab"]["another"] = len(vocab["model"]["vocab"])
     (tmp_path / "tokenizer" / "tokenizer.json").write_text(json.dumps(vocab))
     prepared(tmp_path / "other", text, tmp_path / "tokenizer")
-    refused(f"other: prepared with another tokenizer than {whole}", whole, tmp_path / "other")
+    with refused(file="other", problem=f"prepared with another tokenizer than {whole}"):
+        merge(out, prepared=[whole, tmp_path / "other"])
     shutil.rmtree(tmp_path / "other" / "parts" / "00003")
-    refused("parts/00003: no prepared.json", tmp_path / "other")
+    with refused(file="parts/00003", problem="no prepared.json"):
+        merge(out, prepared=[tmp_path / "other"])
     prepare(tmp_path / "plain", corpus=given, tokenizer=tokenizer, num_workers=0)
-    refused("plain: prepared without row_lengths; run prepare again with row_lengths", tmp_path / "plain")
-    with pytest.raises(DomainbertError, match="was prepared with row_lengths; expected one folder"):
+    with refused(file="plain", problem="prepared without row_lengths", hint="run prepare again with row_lengths"):
+        merge(out, prepared=[tmp_path / "plain"])
+    with refused(found="...was prepared with row_lengths", expected="one folder..."):
         open_prepared([whole, whole])
 
 
@@ -483,11 +485,11 @@ def test_merge_finds_damage(text: Path, tokenizer: Path, tmp_path: Path, name: s
     damaged = bytearray(file.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     file.write_bytes(damaged)
-    with pytest.raises(DomainbertError, match=f"{name} has changed; expected the file that `prepare` wrote"):
+    with refused(problem=f"{name} has changed", expected="the file that `prepare` wrote..."):
         merge(tmp_path / "out", prepared=[tmp_path / "corpus"])
     file.write_bytes(damaged[:-1])
     if name.endswith("arrow"):
-        with pytest.raises(DomainbertError, match=f"{name}: .* bytes; expected"):
+        with refused(file=name, found="... bytes"):
             batches(reader(open_prepared([tmp_path / "corpus"])), Share(0, 1, 1))
 
 
@@ -495,7 +497,7 @@ def test_other_rows_are_refused(merged: Path) -> None:
     corpus = open_prepared([merged])
     with refused(where="max_length", found="20"):
         reader(corpus, 20)
-    with pytest.raises(DomainbertError, match="this objective reads no corpus with row_lengths; use"):
+    with refused(problem="this objective reads no corpus with row_lengths", hint="use..."):
         SentencePairs().build(load_tokenizer(corpus.tokenizer_folder)).layout_rows(corpus.train, 16)
 
 
@@ -511,18 +513,7 @@ def test_a_held_out_text_that_cannot_be_laid_out_is_named(
         pretrain(tmp_path / "out", prepared=tmp_path / "plain", **how)
 
 
-@pytest.mark.parametrize(
-    ("corpus", "sentence"),
-    [
-        (
-            {"sources": ["hub:owner/name"]},
-            "row_lengths: found next to hub:owner/name (corpus.sources[0]); expected only sources on disk",
-        ),
-    ],
-)
-def test_settings_that_do_not_go_together(
-    text: Path, tokenizer: Path, tmp_path: Path, corpus: dict[str, Any], sentence: str
-) -> None:
-    given = {"sources": [{"path": str(text), "documents": "line"}], **corpus}
-    with pytest.raises(DomainbertError, match=re.escape(sentence)):
-        prepare(tmp_path, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS)
+def test_a_corpus_of_the_hub_has_no_row_lengths(tokenizer: Path, tmp_path: Path) -> None:
+    found = "next to hub:owner/name (corpus.sources[0])"
+    with refused(where="row_lengths", found=found, expected="only sources on disk..."):
+        prepare(tmp_path, corpus={"sources": ["hub:owner/name"]}, tokenizer=tokenizer, row_lengths=LENGTHS)

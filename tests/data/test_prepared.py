@@ -26,6 +26,7 @@ from domainbert.data.prepared_writer import PreparedWriter
 from domainbert.data.splits import PreparedSplit
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.refusals import refused
 
 WORDS = ["the", "bank", "rate", "##s", "rose", ".", "a"]
 
@@ -143,27 +144,27 @@ def test_wide_ids_for_a_large_vocabulary(tmp_path: Path) -> None:
 def test_folders_that_cannot_be_used_are_told(tmp_path: Path, tokenizer: Path) -> None:
     folder = write(tmp_path / "a", make_documents(30), tokenizer)
     other = write(tmp_path / "b", make_documents(30), make_tokenizer(tmp_path / "tokenizer", WORDS[::-1]))
-    with pytest.raises(
-        DomainbertError, match=r"b: prepared with another tokenizer; run `prepare` again with the tokenizer of .*a$"
+    with refused(
+        file=other, problem="prepared with another tokenizer", hint="run `prepare` again with the tokenizer of ...a..."
     ):
         open_prepared([folder, other])
-    with pytest.raises(
-        DomainbertError, match=r"a: prepared with another tokenizer; run `prepare` again with the model's tokenizer$"
+    with refused(
+        file=folder, problem="prepared with another tokenizer", hint="run `prepare` again with the model's tokenizer"
     ):
         open_prepared([folder], "0" * 64)
-    with pytest.raises(DomainbertError, match=r"absent: no prepared\.json; expected a folder written by"):
+    with refused(file="absent", problem="no prepared.json", expected="a folder written by..."):
         open_prepared([tmp_path / "absent"])
-    with pytest.raises(DomainbertError, match="prepared: found an empty list"):
+    with refused(where="prepared", found="an empty list"):
         open_prepared([])
     shard = folder / "train/data-00000.arrow"
     os.truncate(shard, size := shard.stat().st_size - 8)
     (folder / "validation/data-00000.arrow").unlink()
-    message = rf"data-00000.arrow has changed \({size:,} bytes; it had {size + 8:,}\).*\n.*is missing"
-    with pytest.raises(DomainbertError, match=message):
-        open_prepared([folder])
+    for problem in (f"...data-00000.arrow has changed ({size:,} bytes; it had {size + 8:,})", "...is missing"):
+        with refused(problem=problem):
+            open_prepared([folder])
     facts = json.loads((other / "prepared.json").read_text())
     (other / "prepared.json").write_text(json.dumps(facts | {"format_version": 0}))
-    with pytest.raises(DomainbertError, match=r"prepared\.json: format version 0; expected 3: run `prepare` again"):
+    with refused(file="prepared.json", problem="format version 0", expected="3: run `prepare` again"):
         open_prepared([other])
 
 
@@ -233,18 +234,16 @@ def test_damage_in_several_files_is_told_together(tmp_path: Path, prepared: Path
     folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
     (folder / "train/state.json").unlink()
     shutil.rmtree(folder / "tokenizer")
-    with pytest.raises(DomainbertError, match="prepared: 5 problems") as error:
+    with pytest.raises(DomainbertError) as caught:
         open_prepared([folder])
-    problems = [problem.split(";")[0] for problem in error.value.problems]
+    problems = [error.problem for error in caught.value.errors]
     assert problems == [f"{folder / name} is missing" for name in [*FILES[2:6], "train/state.json"]]
 
 
 def test_another_tokenizer_in_the_folder_is_refused(tmp_path: Path, prepared: Path) -> None:
     folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
     make_tokenizer(folder / "tokenizer", WORDS[::-1])
-    with pytest.raises(
-        DomainbertError, match=r"tokenizer/tokenizer\.json has changed.*; expected the file that `prepare` wrote"
-    ):
+    with refused(problem="...tokenizer/tokenizer.json has changed", expected="the file that `prepare` wrote..."):
         open_prepared([folder])
 
 
@@ -268,14 +267,14 @@ def test_edited_facts_are_refused(tmp_path: Path, prepared: Path, edit: dict[str
     folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
     facts = json.loads((folder / "prepared.json").read_text())
     (folder / "prepared.json").write_text(json.dumps(facts | edit))
-    with pytest.raises(DomainbertError, match=r"prepared\.json: changed since `prepare` wrote it"):
+    with refused(file="prepared.json", problem="changed since `prepare` wrote it"):
         open_prepared([folder])
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"3", b"null", b'"ab"', b"[[1, 2]]", b"\xff", b"[" * 10_000])
 def test_what_is_no_prepared_json_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "prepared.json").write_bytes(content)
-    with pytest.raises(DomainbertError, match=r"prepared\.json: cannot be read \(.*\); run `prepare` again"):
+    with refused(file="prepared.json", problem="cannot be read (...)", hint="run `prepare` again"):
         open_prepared([tmp_path])
 
 
@@ -313,7 +312,7 @@ def slow_documents(count: int, killed: list[int]) -> Iterator[Document]:
 @pytest.mark.usefixtures("small_batches")
 def test_a_dead_worker_is_an_error_and_not_a_wait(tokenizer: Path) -> None:
     killed: list[int] = []
-    with pytest.raises(DomainbertError, match="a worker process died: "):
+    with refused(problem="a worker process died:..."):
         list(encode_documents(slow_documents(500, killed), load_tokenizer(tokenizer), num_workers=2))
     assert killed and not multiprocessing.active_children()
 

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from domainbert.base.choices import choices_of
-from domainbert.base.errors import DomainbertError
 from domainbert.distillation.attention_config import AttentionKL, AttentionMSE, Relations
 from domainbert.distillation.config import LossConfig, Sizes, uniform_pairs
 from domainbert.distillation.hidden_config import HiddenCosine, HiddenMSE, PatientCLS
@@ -278,53 +277,36 @@ def test_layers_are_mapped_uniformly():
 
 
 @pytest.mark.parametrize(
-    ("config", "student", "message"),
+    ("config", "student", "problem", "expected"),
     [
-        (
-            HiddenCosine(),
-            NARROW,
-            "the hidden_size is 6 in the student and 12 in the teacher; expected the same size, or HiddenMSE",
-        ),
-        (HiddenMSE(projection="none"), NARROW, "the hidden_size is 6 in the student and 12 in the teacher"),
-        (
-            AttentionMSE(),
-            OTHER_HEADS,
-            "the num_attention_heads is 2 in the student and 3 in the teacher; expected the same number",
-        ),
-        (
-            Relations(),
-            OTHER_HEADS,
-            "the num_attention_heads is 2 in the student and 3 in the teacher; set relation_heads",
-        ),
-        (
-            Relations(relation_heads=5),
-            STUDENT,
-            "found relation_heads: 5; expected a divisor of the hidden_size of the student, 12",
-        ),
-        (
-            HiddenMSE(student_layers=(1, 2)),
-            STUDENT,
-            "student_layers has length 2 and teacher_layers length 0; expected lists of",
-        ),
+        (HiddenCosine(), NARROW, "the hidden_size is 6 in the student...", "the same size, or HiddenMSE..."),
+        (HiddenMSE(projection="none"), NARROW, "the hidden_size is 6 in the student and 12 in the...", "..."),
+        (AttentionMSE(), OTHER_HEADS, "the num_attention_heads is 2 in the student...", "the same number..."),
+        (Relations(), OTHER_HEADS, "the num_attention_heads is 2 in the student and...", "set relation_heads"),
+        (Relations(relation_heads=5), STUDENT, "found relation_heads: 5", "a divisor of the hidden_size of..."),
+        (HiddenMSE(student_layers=(1, 2)), STUDENT, "student_layers has length 2 and...", "lists of..."),
         (
             AttentionKL(student_layers=(3,), teacher_layers=(4,)),
             STUDENT,
-            "found 3 in student_layers; expected 0 to 2, or -1 for the last",
+            "found 3 in student_layers",
+            "0 to 2, or -1 for the last...",
         ),
         (
             AttentionKL(student_layers=(0,), teacher_layers=(1,)),
             STUDENT,
-            "^found layer 0 in student_layers, the embeddings",
+            "found layer 0 in student_layers, the embeddings...",
+            "...",
         ),
         (
             AttentionKL(student_layers=(1,), teacher_layers=(0,)),
             STUDENT,
-            "^found layer 0 in teacher_layers, the embeddings",
+            "found layer 0 in teacher_layers, the embeddings...",
+            "...",
         ),
     ],
 )
-def test_what_cannot_be_compared(config, student, message):
-    with pytest.raises(DomainbertError, match=message):
+def test_what_cannot_be_compared(config, student, problem, expected):
+    with refused(problem=problem, expected=expected):
         config.build(student, TEACHER)
 
 

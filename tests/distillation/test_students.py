@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.distillation.student_config import StudentConfig
 from domainbert.distillation.students import build_student, principal_directions, student_config
 from domainbert.encoders.albert.config import AlbertConfig
@@ -18,6 +17,7 @@ from domainbert.encoders.families import build_model, config_class, family_names
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.roberta.config import RobertaConfig
+from tests.refusals import refused
 
 TEACHER = BertConfig(24, 4, 3, 40, max_position_embeddings=16, hidden_dropout_prob=0.0, initializer_range=0.3)
 VOCABULARY = 60
@@ -184,28 +184,28 @@ def test_layers_with_weights_of_their_own_are_chosen(config, groups):
 
 
 @pytest.mark.parametrize(
-    ("student", "teacher", "counts"),
+    ("student", "teacher", "found"),
     [
         (
             StudentConfig(every_nth_layer=2),
             SHARED,
-            "found 2 selected layers, but 'albert' has separate weights for only 1 of them",
+            "2 selected layers, but 'albert' has separate weights for only 1 of them",
         ),
         (
             StudentConfig(first_layers=3),
             GROUPED,
-            "found 3 selected layers, but 'albert' has separate weights for only 2 of them",
+            "3 selected layers, but 'albert' has separate weights for only 2 of them",
         ),
         (
             StudentConfig(every_nth_layer=2, family="albert"),
             TEACHER,
-            "found 2 selected layers, but 'albert' has separate weights for only 1 of them",
+            "2 selected layers, but 'albert' has separate weights for only 1 of them",
         ),
     ],
 )
-def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, counts):
-    expected = "expected layers with separate weights, or neither layers, every_nth_layer nor first_layers"
-    with pytest.raises(DomainbertError, match=f"student: {counts}; {expected}"):
+def test_layers_that_share_their_weights_cannot_be_chosen(student, teacher, found):
+    expected = "layers with separate weights, or neither layers, every_nth_layer nor first_layers"
+    with refused(where="student", found=found, expected=expected):
         student_config(student, teacher)
 
 
@@ -277,38 +277,45 @@ def test_another_vocabulary_leaves_words_and_head_alone():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "where", "problem", "expected"),
     [
         (
             lambda: StudentConfig(every_nth_layer=2, first_layers=1),
-            "first_layers: found next to 'every_nth_layer'; expected only one of these keys",
+            "first_layers",
+            "found next to 'every_nth_layer'",
+            "only one of these keys",
         ),
-        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family: found next to encoder"),
-        (
-            lambda: StudentConfig(family="brt"),
-            "family: found 'brt'; expected one of albert, bert, deberta-v2, distilbert",
-        ),
-        (lambda: StudentConfig(first_layers=0), "first_layers: found 0; expected an integer from 1 to 1,000"),
-        (lambda: StudentConfig(layers=()), r"layers: found \(\); expected a list of one or more items"),
+        (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family", "found next to encoder...", "..."),
+        (lambda: StudentConfig(family="brt"), "family", "found 'brt'", "one of albert, bert..."),
+        (lambda: StudentConfig(first_layers=0), "first_layers", "found 0", "an integer from 1 to 1,000..."),
+        (lambda: StudentConfig(layers=()), "layers", "found ()", "a list of one or more items..."),
         (
             lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
-            "student.layers: found 4; expected layers from 0 to 3",
+            "student.layers",
+            "found 4",
+            "layers from 0 to 3",
         ),
         (
             lambda: student_config(StudentConfig(first_layers=6), TEACHER),
-            "student.first_layers: found 6; expected at most 4, the layers of the teacher",
+            "student.first_layers",
+            "found 6",
+            "at most 4, the layers of the teacher",
         ),
-        (lambda: StudentConfig(layers=(3, 3)), r"layers: found \[3, 3\]; expected each layer once"),
+        (lambda: StudentConfig(layers=(3, 3)), "layers", "found [3, 3]", "each layer once"),
         (
             lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
-            "student.layers: found 1, 3; expected layer 0 first, and only once: .* only layer 0 has a convolution",
+            "student.layers",
+            "found 1, 3",
+            "layer 0 first, and only once: ... only layer 0 has a convolution",
         ),
         (
             lambda: student_config(StudentConfig(encoder=TEACHER, first_layers=2), TEACHER),
-            "selected layers .* is 2; expected 4, as in student.encoder",
+            "...",
+            "...selected layers ... is 2",
+            "4, as in student.encoder",
         ),
     ],
 )
-def test_what_makes_no_student(make, message):
-    with pytest.raises(DomainbertError, match=message):
+def test_what_makes_no_student(make, where, problem, expected):
+    with refused(where=where, problem=problem, expected=expected):
         make()

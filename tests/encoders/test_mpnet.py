@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers.models.mpnet.modeling_mpnet import MPNetEncoder
 
-from domainbert.base.errors import DomainbertError
 from domainbert.encoders.config import VocabularyFacts
 from domainbert.encoders.families import family, name_map
 from domainbert.encoders.mpnet.config import MPNetConfig
@@ -14,6 +13,7 @@ from domainbert.encoders.mpnet.model import relative_buckets
 from domainbert.encoders.names import to_hugging_face
 from domainbert.encoders.packed import Packed
 from tests.encoders.conftest import BERT_SIZES, reference_of
+from tests.refusals import refused
 
 CONFIG = MPNetConfig(24, 2, 3, 40, max_position_embeddings=20)
 LONG = 150
@@ -63,22 +63,26 @@ def test_the_bias_is_made_once_for_all_layers():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "where", "problem", "expected"),
     [
         (
             lambda: family(CONFIG).encoder(CONFIG, VocabularyFacts(40, 0)),
-            "the tokenizer's padding has id 0; expected 1, which mpnet needs in .* trained with kind: roberta or",
+            "...",
+            "the tokenizer's padding has id 0",
+            "1, which mpnet needs in ... trained with kind: roberta or...",
         ),
-        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "the tokenizer's padding has id 3; expected 1"),
-        (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id: found 0; only 1 is supported"),
-        (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id: found None; only 1 is supported"),
+        (lambda: family(CONFIG).with_pad_id({}, CONFIG, 3), "...", "the tokenizer's padding has id 3", "..."),
+        (lambda: MPNetConfig.from_json({"pad_token_id": 0}), "pad_token_id", "found 0", "only 1 is supported..."),
+        (lambda: MPNetConfig.from_json({"pad_token_id": None}), "pad_token_id", "found None", "only 1 is supported..."),
         (
             lambda: MPNetConfig.from_json({"relative_attention_num_buckets": 64}),
-            "relative_attention_num_buckets: found 64; only 32 is supported",
+            "relative_attention_num_buckets",
+            "found 64",
+            "only 32 is supported...",
         ),
-        (lambda: MPNetConfig(max_position_embeddings=4), "max_position_embeddings: found 4; expected 5 or more"),
+        (lambda: MPNetConfig(max_position_embeddings=4), "max_position_embeddings", "found 4", "5 or more..."),
     ],
 )
-def test_what_transformers_would_compute_otherwise_is_refused(make, message):
-    with pytest.raises(DomainbertError, match=message):
+def test_what_transformers_would_compute_otherwise_is_refused(make, where, problem, expected):
+    with refused(where=where, problem=problem, expected=expected):
         make()

@@ -19,6 +19,7 @@ from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.ner.tagger import Entity
 from domainbert.tasks.output import JsonlWriter
 from domainbert.tokenization.align import basic_words
+from tests.refusals import refused
 
 TEXT = "\U0001f468\u200d\U0001f469 \U0001f600 S\u00e3o Paulo\r\nraised \u00e9t\u00e9 loans"
 
@@ -96,7 +97,7 @@ def test_the_files_are_those_of_the_tools(tmp_path):
 
 @pytest.mark.parametrize("task", ["classification", "regression", "relations", "token_labels", "parsing"])
 def test_a_format_that_a_task_does_not_have_is_refused(task):
-    with pytest.raises(DomainbertError, match=f"output_format: found 'brat'; expected jsonl, as .* is for {task}"):
+    with refused(where="output_format", found="'brat'", expected=f"jsonl, as ... is for {task}..."):
         prediction_writer(task, "brat")
     assert prediction_writer(task, "jsonl") is JsonlWriter
 
@@ -122,9 +123,7 @@ def test_json_of_spacy(tmp_path, value, indent):
     path.write_text(json.dumps(value, indent=indent))
     assert found_in(path, ["A loan"]) == [[(2, 6, "loan")]]
     assert read_ner(path).describe().startswith(f"{path}: 1 sentence, 2 words; JSON, texts in 'text'")
-    with pytest.raises(
-        DomainbertError, match=r"k_folds and init cannot split .*JSON; expected CoNLL or JSONL, or separate"
-    ):
+    with refused(problem="k_folds and init cannot split JSON", expected="CoNLL or JSONL, or separate..."):
         read_ner(path).units()
 
 
@@ -184,49 +183,51 @@ SMILING = "\U0001f600 A loan"
 
 
 @pytest.mark.parametrize(
-    ("tasks", "message"),
+    ("tasks", "where", "problem", "expected"),
     [
         (
             [task(by(1, result(5, 9, "x", text="loan")), text=SMILING)],
-            "result[0]: the offsets 5-9 of 'loan' count UTF-16 code",
+            "result[0]",
+            "the offsets 5-9 of 'loan' count UTF-16 code...",
+            "...",
         ),
-        ([task(by(1, result(2, 6, "x", "y")))], "result[0]: found 2 labels; expected one label, because"),
+        ([task(by(1, result(2, 6, "x", "y")))], "result[0]", "found 2 labels", "one label, because..."),
         (
             [task(by(1, result("/p[1]", "/p[1]", "x")))],
-            'entities[0]: found start "/p[1]" and end "/p[1]"; expected character offsets',
+            "entities[0]",
+            'found start "/p[1]" and end "/p[1]"',
+            "character offsets...",
         ),
-        ([task(by(1, result(2, 5, "x")))], "entities[0]: 'loa' (2-5) is not at word boundaries"),
-        ([{"data": {"body": ""}, "annotations": []}], "no key 'text'; found 'body'"),
-        ([{"data": {"text": "a"}, "completions": []}], "no key 'annotations'; found 'data', 'completions'"),
-        ([{"data": 3}], "no object under 'data'; expected Label Studio's export in the format JSON, not JSON-MIN"),
+        ([task(by(1, result(2, 5, "x")))], "entities[0]", "'loa' (2-5) is not at word boundaries", "..."),
+        ([{"data": {"body": ""}, "annotations": []}], "...", "no key 'text'; found 'body'", "..."),
+        ([{"data": {"text": "a"}, "completions": []}], "...", "no key 'annotations'; found...", "..."),
+        ([{"data": 3}], "...", "no object under 'data'", "Label Studio's export in the format JSON..."),
     ],
 )
-def test_broken_tasks_of_label_studio(tmp_path, tasks, message):
+def test_broken_tasks_of_label_studio(tmp_path, tasks, where, problem, expected):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(tasks))
-    with pytest.raises(DomainbertError) as error:
+    with refused(file=path, line=1, where=where, problem=problem, expected=expected):
         read_ner(path)
-    assert str(error.value).startswith(f"{path}:1: {message}")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "line", "problem", "expected"),
     [
-        ('[\n{"text": "a", "entities": []},\n{"text" "b"}]', ":3: not JSON (Expecting ':' delimiter)"),
-        ('[\n{"text": "a", "entities": []}\n{"text": "b"}]', ":3: the list is not closed; expected , or ]"),
-        ('[{"text": "a", "entities": []},\n]', ":2: not JSON (Expecting value)"),
-        ('[\n{"text": "a", "text": "b"}]', ":2: JSON that cannot be read (the key 'text' more than once)"),
-        ("[{}] []", ": '[]' after the list"),
-        ("[]", ": no annotated texts; expected at least one in JSON"),
-        ('[{"text": "a", "entities": []}, 3]', ":1: found 3; expected an object, or spaCy's pair [text, object]"),
+        ('[\n{"text": "a", "entities": []},\n{"text" "b"}]', 3, "not JSON (Expecting ':' delimiter)", "..."),
+        ('[\n{"text": "a", "entities": []}\n{"text": "b"}]', 3, "the list is not closed", ", or ]"),
+        ('[{"text": "a", "entities": []},\n]', 2, "not JSON (Expecting value)", "..."),
+        ('[\n{"text": "a", "text": "b"}]', 2, "JSON that cannot be read (the key 'text' more...", "..."),
+        ("[{}] []", "", "'[]' after the list", "..."),
+        ("[]", "", "no annotated texts", "at least one in JSON"),
+        ('[{"text": "a", "entities": []}, 3]', 1, "found 3", "an object, or spaCy's pair [text, object]"),
     ],
 )
-def test_broken_arrays(tmp_path, content, message):
+def test_broken_arrays(tmp_path, content, line, problem, expected):
     path = tmp_path / "a.json"
     path.write_text(content)
-    with pytest.raises(DomainbertError) as error:
+    with refused(line=line, problem=problem, expected=expected):
         read_ner(path)
-    assert message in str(error.value)
 
 
 def brat(folder: Path, **annotations: str) -> Path:
@@ -246,36 +247,34 @@ def test_brat_counts_what_it_leaves_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "message"),
+    ("lines", "line", "problem", "expected"),
     [
-        ("T1\tloan 2 6;7 9\tloan of\n", "one.ann:1: 'loan' 2-6;7-9 is discontinuous; expected one range of characters"),
-        ("\nT1\tloan 2 6\tloans\n", "one.ann:2: characters 2-6 are 'loan', but the annotation has 'loans'"),
-        ("T1 loan 2 6 loan\n", "one.ann:1: found 'T1 loan 2 6 loan'; expected a line of brat"),
-        (
-            f"T1\tloan {5000 * '9'} 6\tloan\n",
-            "one.ann:1: found 'T1\\tloan 999...99999 6\\tloan'; expected a line of brat",
-        ),
-        ("R1\ta Arg1:T1\nT1\tloan 2 5\tloa\n", "one.ann:2: 'loa' (2-5) is not at word boundaries"),
+        ("T1\tloan 2 6;7 9\tloan of\n", 1, "'loan' 2-6;7-9 is discontinuous", "one range of characters..."),
+        ("\nT1\tloan 2 6\tloans\n", 2, "characters 2-6 are 'loan', but the annotation has 'loans'", "..."),
+        ("T1 loan 2 6 loan\n", 1, "found 'T1 loan 2 6 loan'", "a line of brat..."),
+        (f"T1\tloan {5000 * '9'} 6\tloan\n", 1, "found 'T1\\tloan 999...99999...", "a line of brat..."),
+        ("R1\ta Arg1:T1\nT1\tloan 2 5\tloa\n", 2, "'loa' (2-5) is not at word boundaries", "..."),
         (
             "T1\tplace 10 19\tS\u00e3o Paulo\nT2\tname 10 13\tS\u00e3o\n",
-            "one.ann:2: name 'S\u00e3o' (10-13) and place 'S\u00e3o Paulo' (10-19) overlap",
+            2,
+            "name 'S\xe3o' (10-13) and place 'S\xe3o Paulo' (10-19) overlap",
+            "...",
         ),
     ],
 )
-def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, message):
+def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, line, problem, expected):
     folder = brat(tmp_path / "b", one=lines)
-    with pytest.raises(DomainbertError) as error:
+    with refused(file="one.ann", line=line, problem=problem, expected=expected):
         read_ner(folder)
-    assert f"{folder}/{message}" in str(error.value)
 
 
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
-    with pytest.raises(DomainbertError, match=r"more.txt: no more.ann next to it"):
+    with refused(file="more.txt", problem="no more.ann next to it"):
         read_ner(folder)
     (tmp_path / "c").mkdir()
-    with pytest.raises(DomainbertError, match=r"a folder without .ann files"):
+    with refused(problem="a folder without .ann files"):
         read_ner(tmp_path / "c")
 
 
@@ -283,16 +282,14 @@ def test_types_choose_a_layer_of_nested_entities(tmp_path):
     path = tmp_path / "a.jsonl"
     nested = [[2, 16, "programme"], [2, 6, "money"], [17, 23, "verb"]]
     path.write_text(json.dumps({"text": "A cash programme helped", "entities": nested}) + "\n")
-    with pytest.raises(
-        DomainbertError, match=r"entities\[1\]: money 'cash' .* and programme .* overlap; .* format.types"
-    ):
+    with refused(where="entities[1]", problem="money 'cash' ... and programme...", expected="... format.types..."):
         read_ner(path)
     file = read_ner(path, NerFormat(types=("programme", "verb")))
     assert file.sentences[0].tags == ["O", "B-programme", "I-programme", "B-verb"]
     assert file.describe().endswith("left out: entities of the type 'money' (1)")
     assert read_ner(path, NerFormat(types=("money",))).sentences[0].tags == ["O", "B-money", "O", "O"]
     task = Ner(format=NerFormat(types=("mony",)))
-    with pytest.raises(DomainbertError, match=r"format.types: found 'mony', but no entity .*; expected"):
+    with refused(where="format.types", found="'mony', but no entity..."):
         task.check_labels(label_set(read_set(task, [path, path]).items))
     Ner(format=NerFormat(types=("mony", "verb"))).check_labels(["verb"])
 

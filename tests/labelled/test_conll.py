@@ -16,6 +16,7 @@ from domainbert.serving.texts import read_texts
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.parsing.files import read as read_treebank
+from tests.refusals import refused
 
 
 def read_conll(path: Path, **format: object) -> NerFile:
@@ -62,7 +63,7 @@ def test_only_spaces_or_tabs_separate(write):
 def test_byte_order_mark_and_compression(write, suffix, pack):
     path = write(pack(b"\xef\xbb\xbfA O\n"), f"file.conll{suffix}")
     assert read_conll(path).sentences[0].words == ["A"]
-    with pytest.raises(DomainbertError, match=rf"cannot be read \(.*expected a whole \{suffix} file"):
+    with refused(problem="cannot be read...", expected=f"a whole {suffix} file"):
         read_conll(write(b"A O\n", f"file.conll{suffix}"))
 
 
@@ -82,13 +83,9 @@ def test_documents_begin_at_docstart(write):
 def test_columns_by_name(write, header):
     file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
-    with pytest.raises(
-        DomainbertError, match=r"format\.tag_column: no column 'tag'; the header names 'word', 'pos', 'ner'"
-    ):
+    with refused(where="format.tag_column", problem="no column 'tag'", hint="the header names 'word', 'pos', 'ner'"):
         read_conll(write(header + "A D O\n"), token_column="word", tag_column="tag")
-    with pytest.raises(
-        DomainbertError, match=r"format\.tag_column: 2 columns 'ner'; the header names 'word', 'ner', 'ner'"
-    ):
+    with refused(where="format.tag_column", problem="2 columns 'ner'", hint="the header names 'word', 'ner', 'ner'"):
         read_conll(write(header.replace("pos", "ner") + "A D O\n"), token_column="word", tag_column="ner")
 
 
@@ -97,52 +94,51 @@ def test_columns_by_number(write):
     file = read_conll(path, token_column=1, tag_column=-3)
     assert (file.sentences[0].words, file.sentences[0].tags) == (["A", "cat"], ["O", "B-a"])
     assert read_words(path, token_column=1) == [["A", "cat"]]
-    with pytest.raises(DomainbertError, match=r"format\.tag_column: no column 3; expected 0 to 2"):
+    with refused(where="format.tag_column", problem="no column 3", expected="0 to 2"):
         read_conll(path, tag_column=3)
-    with pytest.raises(DomainbertError, match=r"format\.tag_column: column 2 of 3 has the words; expected tags"):
+    with refused(where="format.tag_column", problem="column 2 of 3 has the words", expected="tags"):
         read_conll(path, token_column=2)
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "line", "where", "problem", "expected"),
     [
-        ("A x O\nb O\n", ":2: 2 columns separated by spaces; expected 3 as in line 1"),
-        ("A\tO\nb\tO\nc O\n", ":3: 1 column separated by tabs; expected 2 as in line 1"),
-        ("# id 1\nA\tO\nb\tO\n", ":1: 1 column separated by tabs; expected 2 as in line 2"),
-        ("A\tO\n\tO\n", ":2: column 0 is empty"),
-        ("A O\nb O\nc\td O\n", ":3: a tab; expected spaces"),
-        ("A O\nb N\n", ":2: unknown tag 'N'"),
-        ("A O\nb I-a\nc B-b\n", ":2: I-a follows O, which IOB2 forbids; expected B-a"),
-        ("A O\ncaf\xe9 O\n".encode("latin-1"), ":2: byte 4 of the line, 0xe9, is not UTF-8; expected UTF-8 text"),
-        ("A O\nb", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A O\n\u00a0\nb O\n", ":2: 1 column separated by spaces; expected 2 as in line 1"),
-        ("A\u00a0O\n", ": format.tag_column: column 0 of 1 has the words; expected tags"),
-        ("A O\rb B-x\r", ":1: a carriage return inside the line; expected only \\n or \\r\\n as line ends: remove"),
-        ("A O\nb B-x\r\r\n", ":2: a carriage return inside the line"),
-        ("A O\n\ufeffb O\n", ":2: a byte order mark; expected it only at the beginning of the file"),
-        ("\ufeff\ufeffA O\n", ":1: a byte order mark; expected it only"),
-        ("-DOCSTART- O\rb B-x\nc O\n", ":1: U+000D after -DOCSTART-; expected only"),
-        ("-DOCSTART- O\u2028b B-x\nc O\n", ":1: U+2028 after -DOCSTART-; expected only"),
-        ("-DOCSTART- B-x\nb O\n", ":1: -DOCSTART- has the tag 'B-x'; expected O"),
-        ("A O\nb B-x\u00a0\n", ":2: tag 'B-x\\xa0'; expected a type of visible characters"),
-        ("A\tO\nb\tB-x \n", ":2: tag 'B-x '; expected a type of visible characters"),
-        ("A O\nb B-\x00x\n", ":2: byte 5 of the line, 0x00, is a NUL character (is the file UTF-16?); expected UTF-8"),
-        ("A O\nb \u200bO\n", ":2: unknown tag '\\u200bO'"),
-        (f"A O\nb {'x' * 100_000}\n", ":2: unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'"),
-        ("A S-a\nb B-a\nc E-a\nd L-a\n", ":4: tags with E-, L-, S- in one file; expected E- and S- (BIOES), or"),
-        ("A O\n".encode("utf-16"), ":1: byte 1 of the line, 0xff, is not UTF-8"),
-        ("A O\n".encode("utf-16-le"), ":1: byte 2 of the line, 0x00, is a NUL character (is the file UTF-16?)"),
-        (b"A O\n\xed\xa0\x80 O\n", ":2: byte 1 of the line, 0xed, is not UTF-8"),
-        ("", ": no words"),
-        ("\ufeff", ": no words"),
-        ("\n-DOCSTART- O\n\n", ": no words"),
+        ("A x O\nb O\n", 2, "...", "2 columns separated by spaces", "3 as in line 1"),
+        ("A\tO\nb\tO\nc O\n", 3, "...", "1 column separated by tabs", "2 as in line 1"),
+        ("# id 1\nA\tO\nb\tO\n", 1, "...", "1 column separated by tabs", "2 as in line 2"),
+        ("A\tO\n\tO\n", 2, "...", "column 0 is empty", "..."),
+        ("A O\nb O\nc\td O\n", 3, "...", "a tab", "spaces..."),
+        ("A O\nb N\n", 2, "...", "unknown tag 'N'", "..."),
+        ("A O\nb I-a\nc B-b\n", 2, "...", "I-a follows O, which IOB2 forbids", "B-a..."),
+        ("A O\ncaf\xe9 O\n".encode("latin-1"), 2, "...", "byte 4 of the line, 0xe9, is not UTF-8", "UTF-8 text"),
+        ("A O\nb", 2, "...", "1 column separated by spaces", "2 as in line 1"),
+        ("A O\n\u00a0\nb O\n", 2, "...", "1 column separated by spaces", "2 as in line 1"),
+        ("A\u00a0O\n", "", "format.tag_column", "column 0 of 1 has the words", "tags"),
+        ("A O\rb B-x\r", 1, "...", "a carriage return inside the line", "only \\n or \\r\\n as..."),
+        ("A O\nb B-x\r\r\n", 2, "...", "a carriage return inside the line", "..."),
+        ("A O\n\ufeffb O\n", 2, "...", "a byte order mark", "it only at the beginning of the file"),
+        ("\ufeff\ufeffA O\n", 1, "...", "a byte order mark", "it only..."),
+        ("-DOCSTART- O\rb B-x\nc O\n", 1, "...", "U+000D after -DOCSTART-", "only..."),
+        ("-DOCSTART- O\u2028b B-x\nc O\n", 1, "...", "U+2028 after -DOCSTART-", "only..."),
+        ("-DOCSTART- B-x\nb O\n", 1, "...", "-DOCSTART- has the tag 'B-x'", "O"),
+        ("A O\nb B-x\u00a0\n", 2, "...", "tag 'B-x\\xa0'", "a type of visible characters..."),
+        ("A\tO\nb\tB-x \n", 2, "...", "tag 'B-x '", "a type of visible characters..."),
+        ("A O\nb B-\x00x\n", 2, "...", "byte 5 of the line, 0x00, is a NUL...", "UTF-8..."),
+        ("A O\nb \u200bO\n", 2, "...", "unknown tag '\\u200bO'", "..."),
+        (f"A O\nb {'x' * 100_000}\n", 2, "...", "unknown tag 'xxxxxxxxxxxx...xxxxxxxxxxxxx'", "..."),
+        ("A S-a\nb B-a\nc E-a\nd L-a\n", 4, "...", "tags with E-, L-, S- in one file", "E- and S- (BIOES), or..."),
+        ("A O\n".encode("utf-16"), 1, "...", "byte 1 of the line, 0xff, is not UTF-8", "..."),
+        ("A O\n".encode("utf-16-le"), 1, "...", "byte 2 of the line, 0x00, is a NUL...", "..."),
+        (b"A O\n\xed\xa0\x80 O\n", 2, "...", "byte 1 of the line, 0xed, is not UTF-8", "..."),
+        ("", "", "...", "no words", "..."),
+        ("\ufeff", "", "...", "no words", "..."),
+        ("\n-DOCSTART- O\n\n", "", "...", "no words", "..."),
     ],
 )
-def test_bad_files_name_the_line(write, content, message):
+def test_bad_files_name_the_line(write, content, line, where, problem, expected):
     path = write(content)
-    with pytest.raises(DomainbertError) as error:
+    with refused(file=path, line=line, where=where, problem=problem, expected=expected):
         read_conll(path)
-    assert f"{path}{message}" in str(error.value)
 
 
 @pytest.mark.parametrize("character", "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029")
@@ -153,7 +149,7 @@ def test_a_break_of_another_kind_is_data_in_a_word_and_refused_beside_it(write, 
         character.join(["A O", "b B-x", "c O"]) + "\n"
     )  # three lines for another program, one of 4 columns here
     for read in (read_conll, read_words):
-        with pytest.raises(DomainbertError, match=rf":1: U\+{ord(character):04X} in column 1; expected only"):
+        with refused(line=1, problem=f"U+{ord(character):04X} in column 1", expected="only..."):
             read(path)
 
 
@@ -182,7 +178,7 @@ def test_an_extremely_long_line(write, monkeypatch):
     path = write("A O\n" + "x" * 2_000_000 + " B-a\n")
     assert len(read_conll(path).sentences[0].words[1]) == 2_000_000
     monkeypatch.setattr("domainbert.corpus.files.MAX_DOCUMENT_BYTES", 1024**2)
-    with pytest.raises(DomainbertError, match=r"file\.conll:2: a line of more than 1 MiB; expected"):
+    with refused(file="file.conll", line=2, problem="a line of more than 1 MiB"):
         read_conll(path)
 
 
@@ -195,13 +191,13 @@ def test_a_sentence_without_an_end_is_not_read_to_its_end(write, monkeypatch, re
     decode = files._decode
     monkeypatch.setattr("domainbert.corpus.files._decode", lambda *arguments: next(numbers) and decode(*arguments))
     monkeypatch.setattr("domainbert.labelled.conll._MAX_LINES", 8)
-    with pytest.raises(DomainbertError, match=r"file\.conll\.gz:14: the sentence has more than 8 lines; expected"):
+    with refused(file="file.conll.gz", line=14, problem="the sentence has more than 8 lines"):
         read(path)
     assert next(numbers) == 15
 
 
 def test_missing_file(tmp_path):
-    with pytest.raises(DomainbertError, match=r"none\.conll: cannot be read \(No such file or directory\)"):
+    with refused(file="none.conll", problem="cannot be read (No such file or directory)"):
         read_conll(tmp_path / "none.conll")
 
 
@@ -227,15 +223,14 @@ def test_tags_without_types_are_entities_of_one_type(write, tags):
     file = read_conll(write("".join(f"é{number}\t{tag}\n" for number, tag in enumerate(tags))))
     assert file.sentences[0].tags == ["B-_", "I-_", "O", "B-_"]
     assert file.describe().endswith("\n  changed: tags without a type, such as B, read as B-_ (3)")
-    with pytest.raises(DomainbertError, match=r":2: unknown tag 'I'; expected O, B-TYPE or I-TYPE"):
+    with refused(line=2, problem="unknown tag 'I'", expected="O, B-TYPE or I-TYPE..."):
         read_conll(write("A B-x\nb I\n"))
 
 
 def test_a_tag_that_leaves_its_entity_open_is_named_itself(write):
-    with pytest.raises(DomainbertError) as error:
+    expected = "S-x (format.repair: true rewrites it)"
+    with refused(line=2, problem="B-x is followed by O, which BIOES forbids", expected=expected):
         read_conll(write("A S-x\nb B-x\nc O\nd S-x\n"))
-    said = ":2: B-x is followed by O, which BIOES forbids; expected S-x (format.repair: true rewrites it)"
-    assert str(error.value).endswith(said)
     assert read_conll(write("A S-x\nb B-x\nc O\n"), repair=True).repairs[0].endswith("BIOES forbids; read as S-x")
 
 
@@ -257,9 +252,9 @@ def test_econ_ie_keeps_every_entity(econ_data, split, sentences, spans, repairs)
 
 
 def test_econ_ie_test_is_refused_without_repair(econ_data):
-    with pytest.raises(DomainbertError, match="13 problems") as error:
+    with refused(file="test.conll", line=1, problem="I-effect_size begins the sentence...") as caught:
         read_conll(econ_data / "ner" / "test.conll")
-    assert "test.conll:1: I-effect_size begins the sentence" in str(error.value)
+    assert len(caught.value.errors) == 13
 
 
 def test_ncbi_disease(bio_data):
@@ -270,7 +265,7 @@ def test_ncbi_disease(bio_data):
 
 def test_the_numbers_of_a_treebank_are_not_taken_for_words(write):
     path = write("".join(f"{n}\t{word}" + "\t_" * 8 + "\n" for n, word in enumerate(("Cash", "helped"), 1)))
-    with pytest.raises(DomainbertError, match=r":1: column 0 holds word numbers, .* expected token_column: 1"):
+    with refused(line=1, problem="column 0 holds word numbers,...", expected="token_column: 1"):
         read_words(path)
     assert read_words(path, token_column=1) == [["Cash", "helped"]]
     assert read_words(write("1 O\n2 O\n")) == [["1", "2"]]
@@ -284,7 +279,7 @@ def test_the_words_of_a_treebank_are_read_without_what_stands_beside_them(tmp_pa
     kind, items = read_texts(path, "auto", "text", 1)
     assert str(kind) == "CoNLL"
     assert [content for _, content in items] == [["de", "le", "#"], ["Là"]]
-    with pytest.raises(DomainbertError, match=r":4: column 0 holds word numbers, .* expected token_column: 1"):
+    with refused(line=4, problem="column 0 holds word numbers,...", expected="token_column: 1"):
         read_words(path)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.base.files import FileHashes
 from domainbert.corpus.rows import Rows
 from domainbert.labelled.folds import split_folds
@@ -34,6 +34,7 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.regression.config import Regression
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.token_labels.config import TokenLabels
+from tests.refusals import fact_rows, refused
 
 PAGE = Path(__file__).parents[2] / "docs/reference/labelled-files.md"
 TEXT = Value("string")
@@ -62,12 +63,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     return "hub:hub"
-
-
-def problem_of(task: TaskConfig, source: Any, **options: Any) -> str:
-    with pytest.raises(DomainbertError) as error:
-        read_labelled(task, source, **options)
-    return str(error.value)
 
 
 def classes(items: Any) -> list[tuple[str, str, int]]:
@@ -175,78 +170,70 @@ def test_a_list_of_rows_may_hold_arrays_tuples_and_numbers_of_numpy() -> None:
 def test_a_pandas_table_comes_by_way_of_datasets() -> None:
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"text": ["a", "b"], "label": ["up", None]})
-    assert problem_of(Classification(), table).startswith(
-        "rows: found DataFrame; expected a path, hub:NAME, a datasets.Dataset"
-    )
-    assert problem_of(Classification(), Dataset.from_pandas(table), name="train").startswith(
-        "train:2: 'label' is null; expected a string or whole number"
-    )
+    with refused(where="rows", found="DataFrame", expected="a path, hub:NAME, a datasets.Dataset..."):
+        read_labelled(Classification(), table)
+    with refused(file="train", line=2, problem="'label' is null", expected="a string or whole number..."):
+        read_labelled(Classification(), Dataset.from_pandas(table), name="train")
     assert classes(read_labelled(Classification(), Dataset.from_pandas(table[:1]))) == [("a", "up", 1)]
 
 
 @pytest.mark.parametrize(
-    ("task", "rows", "problem"),
+    ("task", "rows", "line", "problem", "expected"),
     [
-        (Classification(), [{"text": "a", "label": "x"}, {"text": "b"}], "rows:2: no key 'label'; found 'text'"),
-        (
-            Classification(),
-            [{"text": "a", "label": "x"}, ["b"]],
-            "rows:2: found list; expected a mapping of columns to values",
-        ),
-        (
-            Classification(),
-            [{"text": "a", "label": {1}}],
-            "rows:1: 'label' is \"a set\"; expected a string or whole number",
-        ),
-        (Classification(), [], "rows: no texts; expected at least one row with 'text' and 'label'"),
-        (Ner(), [], "rows: no sentences; expected words with tags"),
-        (
-            Ner(),
-            [{"tokens": ["a"], "tags": ["O", "O"]}],
-            "rows:1: 'tokens' has length 1, but 'tags' has length 2",
-        ),
+        (Classification(), [{"text": "a", "label": "x"}, {"text": "b"}], 2, "no key 'label'; found 'text'...", "..."),
+        (Classification(), [{"text": "a", "label": "x"}, ["b"]], 2, "found list", "a mapping of columns to values"),
+        (Classification(), [{"text": "a", "label": {1}}], 1, "'label' is \"a set\"", "a string or whole number"),
+        (Classification(), [], "", "no texts", "at least one row with 'text' and 'label'"),
+        (Ner(), [], "", "no sentences", "words with tags"),
+        (Ner(), [{"tokens": ["a"], "tags": ["O", "O"]}], 1, "'tokens' has length 1, but 'tags' has length 2", "..."),
         (
             Ner(NerFormat(scheme="IOB2")),
             [{"tokens": ["a"], "tags": ["I-x"]}],
-            "rows:1: I-x begins the sentence, which IOB2 forbids",
+            1,
+            "I-x begins the sentence, which IOB2 forbids",
+            "B-x...",
         ),
         (
             Ner(),
             [{"text": "abc", "entities": [{"start": 0, "end": 2, "label": "x"}]}],
-            "rows:1: entities[0]: 'ab' (0-2) is not",
+            1,
+            "'ab' (0-2) is not at word boundaries",
+            "...",
         ),
-        (QuestionAnswering(), [{"question": "a"}], "rows:1: no key 'answers'"),
-        (Parsing(), [{"tokens": ["a"]}], "rows: found rows; expected the path of a treebank in CoNLL-U or CoNLL-X"),
-        (Classification(), 5, "rows: found int; expected a path, hub:NAME, a datasets.Dataset or a list of rows"),
-        (Classification(), {"text": ["a"]}, "rows: found dict; expected a path"),
+        (QuestionAnswering(), [{"question": "a"}], 1, "no key 'answers'", "..."),
+        (Parsing(), [{"tokens": ["a"]}], "", "found rows", "the path of a treebank in CoNLL-U or CoNLL-X..."),
     ],
 )
-def test_errors_name_the_row(task: TaskConfig, rows: Any, problem: str) -> None:
-    assert problem_of(task, rows).startswith(problem)
+def test_errors_name_the_row(task: TaskConfig, rows: Any, line: int | str, problem: str, expected: str) -> None:
+    with refused(file="rows", line=line, problem=problem, expected=expected):
+        read_labelled(task, rows)
+
+
+@pytest.mark.parametrize("rows", [5, {"text": ["a"]}])
+def test_what_has_no_rows_is_refused_by_its_type(rows: Any) -> None:
+    expected = "a path, hub:NAME, a datasets.Dataset or a list of rows"
+    with refused(where="rows", found=type(rows).__name__, expected=expected):
+        read_labelled(Classification(), rows)
 
 
 def test_a_class_of_minus_one_is_no_label() -> None:
     rows = [{"text": "a", "label": 0}, {"text": "b", "label": -1}]
     dataset = Dataset.from_list(rows, features=Features({"text": TEXT, "label": UP_DOWN}))
-    assert problem_of(Classification(), dataset, name="test").startswith(
-        "test:2: 'label' is null; expected a string or whole number"
-    )
+    with refused(file="test", line=2, problem="'label' is null", expected="a string or whole number..."):
+        read_labelled(Classification(), dataset, name="test")
 
 
 def test_of_several_splits_one_has_to_be_named() -> None:
     both = DatasetDict({"train": CLASSES, "test": CLASSES.select([1])})
-    assert problem_of(Classification(), both).startswith(
-        "rows: found several splits; expected hub_split to be one of 'train', 'test'"
-    )
-    assert problem_of(Classification(), both, hub_split="dev").startswith(
-        "rows: found no split 'dev'; expected hub_split to be one of "
-    )
+    with refused(where="rows", found="several splits", expected="hub_split to be one of 'train', 'test'..."):
+        read_labelled(Classification(), both)
+    with refused(where="rows", found="no split 'dev'", expected="hub_split to be one of ..."):
+        read_labelled(Classification(), both, hub_split="dev")
     assert classes(read_labelled(Classification(), both, hub_split="test")) == [("Prices fell.", "down", 1)]
     assert classes(read_labelled(Classification(), DatasetDict({"train": CLASSES}))) == NAMED
     both.save_to_disk("saved")
-    assert problem_of(Classification(), "saved").startswith(
-        "saved: found several splits; expected hub_split to be one of 'train', 'test'"
-    )
+    with refused(where="saved", found="several splits", expected="hub_split to be one of 'train', 'test'..."):
+        read_labelled(Classification(), "saved")
     for source in ("saved/train", LabelledFile(Path("saved"), hub_split="train")):
         assert classes(read_labelled(Classification(), source)) == NAMED
     assert len(read_labelled(Classification(), ["saved/train", "saved/test"]).items) == 4
@@ -261,14 +248,14 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
     found = read_labelled(Classification(), hub, hub_config="news", hub_split="train")
     assert classes(found) == [("train rose", "rose", 1), ("train fell", "fell", 2)]
     assert found.describe() == "hub:hub: 2 texts; rows; 2 classes (fell 1, rose 1)"
-    assert problem_of(Classification(), hub).startswith("hub:hub: the data set cannot be read: Config name is missing")
-    assert problem_of(Classification(), hub, hub_config="news").startswith(
-        "hub:hub: found several splits; expected hub_split to be one of 'train', 'test'"
-    )
-    assert problem_of(Classification(), "hub:hub/absent").startswith("hub:hub/absent: the data set cannot be read: ")
-    assert problem_of(Classification(), "hub:../secret").startswith(
-        "hub:../secret: not a valid name on the Hugging Face hub"
-    )
+    with refused(file="hub:hub", problem="the data set cannot be read: Config name is missing..."):
+        read_labelled(Classification(), hub)
+    with refused(where="hub:hub", found="several splits", expected="hub_split to be one of 'train', 'test'..."):
+        read_labelled(Classification(), hub, hub_config="news")
+    with refused(file="hub:hub/absent", problem="the data set cannot be read: ..."):
+        read_labelled(Classification(), "hub:hub/absent")
+    with refused(where="hub:../secret", problem="not a valid name on the Hugging Face hub"):
+        read_labelled(Classification(), "hub:../secret")
     asked = []
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: asked.append((names, rest)) or CLASSES)
     assert classes(read_labelled(Classification(), "hub:me/data@v1")) == NAMED
@@ -287,13 +274,14 @@ def test_slices_of_a_data_set(hub: str) -> None:
         ("up", "tweets"),
         ("down", "tweets"),
     ]
-    assert problem_of(Ner(), files[0]) == "hub:hub: task 'ner' reads no `label` or `slices`; expected only `path`"
+    with refused(file="hub:hub", problem="task 'ner' reads no `label` or `slices`", expected="only `path`"):
+        read_labelled(Ner(), files[0])
 
 
-def settings_of(values: dict[str, Any]) -> tuple[Settings, list[str]]:
+def settings_of(values: dict[str, Any]) -> tuple[Settings, list[Any]]:
     problems = Problems("finetune")
     given = {"task": {"class_path": "Classification"}, "model": "model", **values}
-    return read_settings(Finetune, to_node(given, "finetune"), problems), problems.messages
+    return read_settings(Finetune, to_node(given, "finetune"), problems), fact_rows(problems.errors)
 
 
 def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
@@ -325,28 +313,24 @@ def test_settings_of_a_stage_name_data_sets(hub: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("train", "problem"),
+    ("train", "where", "problem"),
     [
-        ("hub:../a", "train: hub:../a: not a valid name on the Hugging Face hub"),
-        ("me/data", "train: 'me/data' does not exist; expected a file or folder, or hub:me/data for a data set on the"),
-        (
-            {"path": "rows.jsonl", "hub_config": "a"},
-            "train.hub_config: found 'a' for rows.jsonl; expected a path hub:NAME",
-        ),
+        ("hub:../a", "train: hub:../a", "not a valid name on the Hugging Face hub"),
+        ("me/data", "train", "'me/data' does not exist"),
+        ({"path": "rows.jsonl", "hub_config": "a"}, "train.hub_config", "found 'a' for rows.jsonl"),
     ],
 )
-def test_settings_that_name_no_data_set(train: Any, problem: str) -> None:
+def test_settings_that_name_no_data_set(train: Any, where: str, problem: str) -> None:
     Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
     Path("model").mkdir()
     _, problems = settings_of({"train": train, "validation": "rows.jsonl"})
-    assert [one for one in problems if one.startswith(f"finetune: {problem}")] == problems != []
+    assert [row[1:3] for row in problems] == [(f"finetune: {where}", problem)]
 
 
 def test_a_split_beside_a_file_is_refused() -> None:
     Path("rows.jsonl").write_text('{"text": "a", "label": "x"}\n')
-    assert problem_of(Classification(), "rows.jsonl", hub_split="train").startswith(
-        "rows.jsonl: hub_split: found 'train' for a file; expected it only for hub:NAME, or"
-    )
+    with refused(file="rows.jsonl", where="hub_split", found="'train' for a file", expected="it only for..."):
+        read_labelled(Classification(), "rows.jsonl", hub_split="train")
 
 
 def test_folds_of_a_data_set_are_jsonl_with_names() -> None:
@@ -396,5 +380,5 @@ def test_a_pipe_in_a_saved_set_is_refused(tmp_path: Path, name: str) -> None:
     saved.save_to_disk(tmp_path / "saved")
     (tmp_path / "saved" / name).unlink()
     os.mkfifo(tmp_path / "saved" / name)
-    with pytest.raises(DomainbertError, match=f"/saved/{name}: is a pipe; expected a regular file"):
+    with refused(file=f"saved/{name}", problem="is a pipe", expected="a regular file"):
         open_dataset(tmp_path / "saved")

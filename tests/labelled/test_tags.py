@@ -3,7 +3,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
-from domainbert.base.errors import DomainbertError
 from domainbert.labelled.tag_schemes import (
     detect_scheme,
     entity_types,
@@ -14,6 +13,7 @@ from domainbert.labelled.tag_schemes import (
     tags_from_spans,
     to_iob2,
 )
+from tests.refusals import refused
 
 
 def tag_lists(prefixes):
@@ -91,7 +91,7 @@ def test_scheme_is_detected(sentences, scheme):
 
 
 def test_mixed_schemes_are_refused():
-    with pytest.raises(DomainbertError, match="L-, S- in one file; expected E- and S- "):
+    with refused(problem="...L-, S- in one file", expected="E- and S-..."):
         detect_scheme([["S-a", "L-a"]])
 
 
@@ -117,7 +117,7 @@ def test_what_a_scheme_forbids_is_told(tags, scheme, reasons):
 
 @pytest.mark.parametrize("tag", ["", "B", "B-", "b-a", "X-a", "NN", "O ", "-a"])
 def test_unknown_tags_are_refused(tag):
-    with pytest.raises(DomainbertError, match="unknown tag"):
+    with refused(problem="unknown tag..."):
         split_tag(tag)
 
 

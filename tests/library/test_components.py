@@ -11,7 +11,6 @@ import torch
 
 from domainbert import (
     CorpusConfig,
-    DomainbertError,
     MultiLabelScores,
     Source,
     load_tokenizer,
@@ -51,18 +50,18 @@ def test_a_prepared_corpus_is_that_of_the_stage(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "where", "problem", "expected"),
     [
-        (("one text",), "texts: found a single string; expected an iterable of documents, such as a list"),
-        ((["a", 1],), r"texts\[1\]: found int; expected a string"),
-        ((["a"], "wordpice"), "kind: found 'wordpice'; did you mean 'WordPiece'?"),
-        ((["a"], "wordpiece", "128"), r"^vocab_size: found '128'; expected an integer from 1 to"),
-        (([],), "the corpus has no words; expected text to train a vocabulary on"),
-        ((["a b"], "wordpiece", 256), r"the corpus is too small for vocab_size 256: .* supports 109 pieces"),
+        (("one text",), "texts", "found a single string", "an iterable of documents, such as a list"),
+        ((["a", 1],), "texts[1]", "found int", "a string"),
+        ((["a"], "wordpice"), "kind", "found 'wordpice'", "did you mean 'WordPiece..."),
+        ((["a"], "wordpiece", "128"), "vocab_size", "found '128'", "an integer from 1 to..."),
+        (([],), "...", "the corpus has no words", "text to train a vocabulary on"),
+        ((["a b"], "wordpiece", 256), "...", "the corpus is too small for vocab_size 256: ......", "..."),
     ],
 )
-def test_texts_that_make_no_tokenizer_are_one_sentence(arguments: Any, message: str) -> None:
-    with pytest.raises(DomainbertError, match=message):
+def test_texts_that_make_no_tokenizer_are_one_sentence(arguments: Any, where: str, problem: str, expected: str) -> None:
+    with refused(where=where, problem=problem, expected=expected):
         train_tokenizer(*arguments)
 
 
@@ -71,9 +70,9 @@ def test_a_corpus_that_cannot_be_prepared_is_one_sentence(folder: Path, tmp_path
     whole = CorpusConfig([Source(str(text), documents="line")], validation_fraction=0)
     with refused(where="validation_fraction", found="0"):
         prepare_corpus(whole, folder / "model", tmp_path / "a")
-    with pytest.raises(DomainbertError, match=r"sources\[0\].path: found '.*nothing.txt', which neither exists"):
+    with refused(where="sources[0].path", found="'...nothing.txt', which neither exists..."):
         prepare_corpus(tmp_path / "nothing.txt", folder / "model", tmp_path / "b")
-    with pytest.raises(DomainbertError, match=r"no document for validation \(1 for train"):
+    with refused(found="no document for validation (1 for train..."):
         prepare_corpus(text, folder / "model", tmp_path / "c")  # the file is one document
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "prepared.json").touch()

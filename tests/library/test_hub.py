@@ -16,8 +16,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from domainbert import DomainbertError, push_to_hub
-from domainbert.cli import main
 from tests.fake_hub import READS, WRITES, FakeHub, fake_hub
+from tests.refusals import command_refused, refused
 
 FILES = {
     *("README.md", "config.json", "model.safetensors", "special_tokens_map.json"),
@@ -151,24 +151,31 @@ def test_an_unreachable_hub_is_one_sentence(hub, tagger, monkeypatch):
 
 
 def test_what_is_no_model_is_refused_before_the_hub_is_asked(hub, tagger, tmp_path):
-    assert problem("me/tagger", tmp_path) == (
-        f"{tmp_path}: no config.json; expected a model folder, such as {tmp_path / 'tagger'}"
-    )
-    assert problem("me/tag ger", tagger).startswith("me/tag ger: not a valid name on the Hugging Face hub")
-    assert problem("me/tagger@main", tagger) == "me/tagger@main: found the revision main; expected a name without one"
+    with refused(file=tmp_path, problem="no config.json", expected=f"a model folder, such as {tmp_path / 'tagger'}"):
+        push_to_hub("me/tagger", tmp_path)
+    with refused(where="me/tag ger", problem="not a valid name on the Hugging Face hub"):
+        push_to_hub("me/tag ger", tagger)
+    with refused(where="me/tagger@main", found="the revision main", expected="a name without one"):
+        push_to_hub("me/tagger@main", tagger)
     (tagger / "model.safetensors").unlink()
-    assert "expected a model folder with its weights" in problem("me/tagger", tagger)
+    with refused(file=tagger, expected="a model folder with its weights..."):
+        push_to_hub("me/tagger", tagger)
     assert hub.created == []
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "facts"),
     [
-        ([], "push: expected a folder and a repository: domainbert push FOLDER OWNER/NAME"),
-        (["a", "me/a", "--public", "1"], "--public: no such option of push; expected --card, --private or --message"),
-        (["a", "me/a", "-c", "b.yaml"], "-c: no such option of push; expected --card, --private or --message"),
+        ([], {"where": "push", "problem": "expected a folder and a repository: domainbert push FOLDER OWNER/NAME"}),
+        (
+            ["a", "me/a", "--public", "1"],
+            {"where": "--public", "problem": "no such option of push", "expected": "--card, --private or --message"},
+        ),
+        (
+            ["a", "me/a", "-c", "b.yaml"],
+            {"where": "-c", "problem": "no such option of push", "expected": "--card, --private or --message"},
+        ),
     ],
 )
-def test_a_wrong_command_is_one_sentence(words, message, capsys):
-    assert main(["push", *words]) == 2
-    assert capsys.readouterr().err == f"domainbert: {message}\n"
+def test_a_wrong_command_is_one_sentence(words, facts):
+    command_refused("push", *words, **facts)

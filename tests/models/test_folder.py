@@ -25,6 +25,7 @@ from domainbert.models.loading import load_encoder, load_model, load_tensors
 from domainbert.models.saving import save_model, save_with_vocabulary
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.refusals import refused
 
 CONFIG = BertConfig(
     hidden_size=12,
@@ -309,28 +310,34 @@ def test_a_config_without_model_type_is_of_the_family_of_its_architectures(tmp_p
     assert open_model(tmp_path) == whole and open_model(tmp_path).fields["model_type"] == "bert"
     for odd, said in (
         ({}, "no architectures from which to infer it"),
-        (["BrtModel"], r"architectures is \['BrtModel'\]"),
+        (["BrtModel"], "architectures is ['BrtModel']"),
     ):
         file.write_text(json.dumps(fields | {"architectures": odd}))
-        expected = (
-            rf'config\.json: model_type: missing, and {said}; expected one of these lines: .*"model_type": "bert", '
-        )
-        with pytest.raises(DomainbertError, match=expected):
+        with refused(
+            file="config.json",
+            where="model_type",
+            problem=f"missing, and {said}",
+            expected='one of these lines: ..."model_type": "bert",...',
+        ):
             open_model(tmp_path)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"model_type": "bert"}'])
 def test_a_file_that_is_no_config(tmp_path, content):
     (tmp_path / "config.json").write_text(content)
-    message = r"(not the config\.json of a model|vocab_size: found None; expected)"
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}/config\.json: {message}"):
+    facts = (
+        {"where": "vocab_size", "found": "None"}
+        if "bert" in content
+        else {"problem": "not the config.json of a model..."}
+    )
+    with refused(file=tmp_path / "config.json", **facts):
         open_model(tmp_path)
 
 
 def test_a_folder_that_is_no_model_folder(tmp_path):
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: no config\.json; expected a model folder"):
+    with refused(file=tmp_path, problem="no config.json", expected="a model folder"):
         open_model(tmp_path)
-    with pytest.raises(DomainbertError, match=r"absent: no config\.json; expected a model folder"):
+    with refused(file="absent", problem="no config.json", expected="a model folder"):
         load_model(tmp_path / "absent", "tokens")
 
 
@@ -340,30 +347,20 @@ def test_weights_that_cannot_be_used(tmp_path):
     tensors, content = load_file(file), file.read_bytes()
 
     edit_config(tmp_path, intermediate_size=24)
-    with pytest.raises(
-        DomainbertError,
-        match=rf"{tmp_path}: the parameter encoder\.layers\.0\.feed_forward\.expand\.weight has shape \(20, 12\); .*24",
-    ):
+    with refused(file=tmp_path, problem="the parameter encoder.layers.0.feed_forward.expand.weight has shape (20, 12)"):
         load_model(tmp_path, "tokens")
     edit_config(tmp_path, intermediate_size=20, num_hidden_layers=3)
-    with pytest.raises(
-        DomainbertError, match=rf"{tmp_path}: found no weights named bert\.encoder\.layer\.2\..* \(16 missing\)"
-    ):
+    with refused(file=tmp_path, found="no weights named bert.encoder.layer.2... (16 missing)"):
         load_model(tmp_path, "tokens")
     edit_config(tmp_path, num_hidden_layers=2)
     save_file({name: tensor for name, tensor in tensors.items() if "word_embeddings" not in name}, file)
-    with pytest.raises(
-        DomainbertError,
-        match=rf"{tmp_path}: found no weights named bert\.embeddings\.word_embeddings\.weight \(1 missing\)",
-    ):
+    with refused(file=tmp_path, found="no weights named bert.embeddings.word_embeddings.weight (1 missing)"):
         load_model(tmp_path, "tokens")
     file.write_bytes(content[: len(content) // 2])
-    with pytest.raises(DomainbertError, match=rf"{file}: not a readable safetensors file"):
+    with refused(file=file, problem="not a readable safetensors file..."):
         load_model(tmp_path, "tokens")
     file.unlink()
-    with pytest.raises(
-        DomainbertError, match=rf"{tmp_path}: no model\.safetensors and no pytorch_model\.bin; expected a"
-    ):
+    with refused(file=tmp_path, problem="no model.safetensors and no pytorch_model.bin"):
         load_model(tmp_path, "tokens")
 
 
@@ -373,7 +370,7 @@ def test_a_tokenizer_larger_than_the_embeddings(tmp_path):
         "fewer entries than embeddings are fine: sizes are rounded"
     )
     make_tokenizer(num_pieces=28).save(tmp_path)
-    with pytest.raises(DomainbertError, match=rf"{tmp_path}: the tokenizer has 33 entries, but vocab_size .* is 32"):
+    with refused(file=tmp_path, problem="the tokenizer has 33 entries, but vocab_size ... is 32"):
         open_model(tmp_path).tokenizer()
 
 
@@ -426,19 +423,13 @@ def test_a_head_is_taken_wherever_it_is_and_what_is_not_used_is_said_once(tmp_pa
 def test_weights_that_config_json_does_not_account_for(tmp_path):
     their_model(num_hidden_layers=2).save_pretrained(tmp_path)
     edit_config(tmp_path, num_hidden_layers=1)
-    with pytest.raises(
-        DomainbertError,
-        match=rf"{tmp_path}: found unexpected weights, bert\.encoder\.layer\.1\..* \(16 in all\)",
-    ):
+    with refused(file=tmp_path, found="unexpected weights, bert.encoder.layer.1... (16 in all)"):
         load_model(tmp_path, "masked_lm")
 
 
 def test_an_untied_head(tmp_path):
     their_model(tie_word_embeddings=False).save_pretrained(tmp_path)
-    with pytest.raises(
-        DomainbertError,
-        match=r"decoder\.weight differs from bert\.embeddings\.word_embeddings\.weight; expected equal tensors",
-    ):
+    with refused(problem="...decoder.weight differs from...", expected="equal tensors..."):
         load_model(tmp_path, "masked_lm")
     assert sorted(load_model(tmp_path, "tokens", LABELS)[2]) == CLASSIFIER, "the encoder alone is fine"
 

@@ -14,6 +14,7 @@ from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
 from mine.replaced_tokens.config import ReplacedTokens
+from tests.refusals import assert_printed
 from tests.resuming import Work, assert_same_outcome, metrics, pretraining
 from tests.toy_corpus import corpus_readers
 
@@ -105,13 +106,15 @@ def test_random_tokens_replaces_a_share_of_each_row(toy_corpus: Any, toy_tokeniz
 
 def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, masking={"mlm_probability": 0.3})
-    assert work.run("pretrain", "out", settings, *ALLOWED) == 2
-    assert "masking: found next to objective; expected masking inside it" in capsys.readouterr().err
+    assert work.run("pretrain", "out", settings, *ALLOWED, "--json") == 2
+    said = capsys.readouterr().err
+    assert_printed(said, where="masking", found="next to objective", expected="masking inside it...")
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
 
 
 def test_shared_parameters_cannot_be_spread_over_devices(runs: Any, work: Work, capsys: Any) -> None:
     trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
-    assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED) == 2
-    assert "trainer.strategy: found fsdp; expected ddp, because the models share parameters" in capsys.readouterr().err
+    assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED, "--json") == 2
+    expected = "ddp, because the models share parameters..."
+    assert_printed(capsys.readouterr().err, where="trainer.strategy", found="fsdp", expected=expected)

@@ -18,6 +18,7 @@ from domainbert.report import attention_page
 from domainbert.report.attention_page import write_attention_report
 from domainbert.serving.attention_maps import attention_maps
 from tests.encoders.conftest import REFERENCES
+from tests.refusals import command_refused
 from tests.serving.test_attention_maps import folder_of
 
 CROOKED = "café loans </script><img src=x onerror=alert(1)> & 中国"
@@ -74,8 +75,8 @@ def test_the_command_writes_the_page_and_says_where(model: Path, capsys: pytest.
     assert "<h1>How model reads a text</h1>" in text
     assert cli.main(["report", "model", "--attend", CROOKED, "--out", "new/page.html"]) == 0
     assert Path("new/page.html").read_text(encoding="utf-8") == text
-    assert cli.main(["report", "elsewhere", "--attend", CROOKED]) == 2
-    assert "elsewhere: no config.json; expected a model folder" in capsys.readouterr().err
+    words = ("report", "elsewhere", "--attend", CROOKED)
+    command_refused(*words, file="elsewhere", problem="no config.json", expected="a model folder...")
 
 
 def test_a_head_that_is_opened_is_drawn_large_in_a_browser(model: Path) -> None:

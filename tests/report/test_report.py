@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.files import read_json
 from domainbert.base.run_record import RunRecord
 from domainbert.report.command import perform, write_report
 from domainbert.report.page import MAX_BYTES
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
+from tests.refusals import refused
 from tests.report.hand_made import CROOKED, evaluated, mistake, put, record_again, stage, training, whole_run
 from tests.report.reading import Read
 
@@ -183,22 +183,24 @@ def test_a_long_table_says_how_many_rows_it_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "file", "where", "problem", "expected"),
     [
-        ([], "report: expected the folder of a run"),
-        (["nowhere"], "nowhere: no such folder; expected an output folder of domainbert run"),
-        (["empty"], "empty: contains no stage; expected an output folder of domainbert run"),
-        (["runs"], "runs: found a folder of runs; expected a single run, such as 'runs/law'"),
-        (["a", "b"], "report: found 2 runs without --out; expected --out FILE"),
-        (["a", "--deep", "1"], "--deep: no such option of report"),
-        (["a", "-c", "run.yaml"], "-c: no such option of report"),
+        ([], "...", "report", "expected the folder of a run...", "..."),
+        (["nowhere"], "nowhere", "...", "no such folder", "an output folder of domainbert run..."),
+        (["empty"], "empty", "...", "contains no stage", "an output folder of domainbert run..."),
+        (["runs"], "runs", "...", "found a folder of runs", "a single run, such as 'runs/law'"),
+        (["a", "b"], "...", "report", "found 2 runs without --out", "--out FILE"),
+        (["a", "--deep", "1"], "...", "--deep", "no such option of report", "..."),
+        (["a", "-c", "run.yaml"], "...", "-c", "no such option of report", "..."),
     ],
 )
-def test_what_is_wrong_with_the_command_is_told(words: list[str], message: str) -> None:
+def test_what_is_wrong_with_the_command_is_told(
+    words: list[str], file: str, where: str, problem: str, expected: str
+) -> None:
     Path("empty").mkdir()
     stage(Path("runs/single"), "prepare")
     put(Path("runs/law/recipe.json"), {"command": "domainbert run law.yaml", "stages": {}})
-    with pytest.raises(DomainbertError, match=message):
+    with refused(file=file, where=where, problem=problem, expected=expected):
         perform(typed(*words))
 
 

@@ -32,6 +32,7 @@ from domainbert.runner.first_recipe.writing import in_yaml
 from domainbert.settings.yaml_files import Loader
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.ner.files import read_ner
+from tests.refusals import command_refused, refused
 from tests.samples.task_data import write_task_data
 
 ROOT = Path(__file__).parents[2]
@@ -60,11 +61,6 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def init(*words: object) -> None:
     assert main(["init", *map(str, words)]) == 0
-
-
-def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
-    assert main(["init", *map(str, words)]) == 2
-    return capsys.readouterr().err.removeprefix("domainbert: ").strip()
 
 
 def stages(recipe: str = "recipe.yaml") -> dict[str, Any]:
@@ -159,24 +155,24 @@ def test_the_same_data_give_the_same_bytes_and_nothing_is_replaced_unasked(sampl
     files = ["a.yaml", *(f"a-data/{name}.conll" for name in ("train", "validation", "test"))]
     first = [Path(file).read_bytes() for file in files]
     capsys.readouterr()
-    said = refused(capsys, *words)
-    assert said == "a.yaml: already exists; use another --out, or --force to replace it"
+    command_refused("init", *words, file="a.yaml", problem="already exists", hint="use another --out, or --force to...")
     Path("a.yaml").unlink()
-    assert refused(capsys, *words).startswith("a-data: already exists; use another --out")
+    command_refused("init", *words, file="a-data", problem="already exists", hint="use another --out...")
     init(*words, "--force")
     assert [Path(file).read_bytes() for file in files] == first
 
 
-def test_no_data_are_replaced_even_when_asked(capsys):
+def test_no_data_are_replaced_even_when_asked():
     data = Path("own-data")
     data.mkdir()
     file = labelled(data / "train.jsonl", 50)
     before = file.read_bytes()
     for source in (file, data):
-        said = refused(capsys, "--labelled", source, "--model", "m", "--out", "own.yaml", "--force")
-        assert said.startswith("--out: found 'own.yaml'; the split sets would be written to own-data, which contains")
-    said = refused(capsys, "--labelled", file, "--model", "m", "--out", file, "--force")
-    assert said == "--out: found 'own-data/train.jsonl'; expected a file that ends in .yaml"
+        words = ("init", "--labelled", source, "--model", "m", "--out", "own.yaml", "--force")
+        hint = "the split sets would be written to own-data, which contains..."
+        command_refused(*words, where="--out", found="'own.yaml'", hint=hint)
+    words = ("init", "--labelled", file, "--model", "m", "--out", file, "--force")
+    command_refused(*words, where="--out", found="'own-data/train.jsonl'", expected="a file that ends in .yaml")
     assert file.read_bytes() == before and sorted(data.iterdir()) == [file]
 
 
@@ -259,27 +255,34 @@ def test_a_folder_that_is_not_understood_is_refused(tmp_path):
     )
 
 
-def test_what_is_missing_is_asked_for(tmp_path, capsys):
+def test_what_is_missing_is_asked_for(tmp_path):
     file = labelled(tmp_path / "a.jsonl", 30)
-    expected = "init: no --labelled; expected a labelled file or folder (docs/reference/labelled-files.md)"
-    assert refused(capsys) == expected
-    assert refused(capsys, "--labelled", file).startswith("init: neither --corpus nor --model; expected --corpus ")
-    said = refused(capsys, "--labeled", file)
-    assert said == "init: found '--labeled', which is not an option of init; did you mean '--labelled'?"
-    assert "which a recipe reads as a variable or a stage" in refused(
-        capsys, "--labelled", file, "--corpus", "${data}/a.txt"
-    )
+    (empty := tmp_path / "empty.jsonl").write_text("")
     model = ("--labelled", file, "--model", "m")
-    assert refused(capsys, *model, "--out", "") == "--out: found ''; expected a file that ends in .yaml"
-    assert refused(capsys, *model, "--out", ".") == "--out: found '.'; expected a file that ends in .yaml"
-    assert refused(capsys, *model, "--run_folder", " ").startswith("--run_folder: found ''; expected the folder")
-    assert refused(capsys, "--labelled", file, "--corpus", "none").startswith(
-        "--corpus: found 'none', which neither exists"
-    )
-    assert refused(capsys, *model, "--task", "NER") == "--task: no task 'NER'; did you mean 'Ner'?"
-    (tmp_path / "empty.jsonl").write_text("")
-    said = refused(capsys, "--labelled", tmp_path / "empty.jsonl", "--model", "m")
-    assert said == f"{tmp_path}/empty.jsonl: is empty; expected labelled texts"
+    expected = "a labelled file or folder (docs/reference/labelled-files.md)"
+    command_refused("init", where="init", problem="no --labelled", expected=expected)
+    for words, where, problem, expected in (
+        (("--labelled", file), "init", "neither --corpus nor --model", "--corpus ..."),
+        (
+            ("--labeled", file),
+            "init",
+            "found '--labeled', which is not an option of init",
+            "did you mean '--labelled'?",
+        ),
+        (
+            (*model[:2], "--corpus", "${data}/a.txt"),
+            "",
+            "found ... which a recipe reads as a variable or a stage",
+            "...",
+        ),
+        ((*model, "--out", ""), "--out", "found ''", "a file that ends in .yaml"),
+        ((*model, "--out", "."), "--out", "found '.'", "a file that ends in .yaml"),
+        ((*model, "--run_folder", " "), "--run_folder", "found ''", "the folder..."),
+        ((*model[:2], "--corpus", "none"), "--corpus", "found 'none', which neither exists...", "..."),
+        ((*model, "--task", "NER"), "--task", "no task 'NER'", "did you mean 'Ner'?"),
+        (("--labelled", empty, "--model", "m"), "", "is empty", "labelled texts"),
+    ):
+        command_refused("init", *words, where=where, problem=problem, expected=expected)
     assert not Path("recipe.yaml").exists()
 
 
@@ -340,16 +343,19 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert ["cache" in one for one in asked.values()] == [True, True, True, False], "trees have no logits to keep"
     assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in asked} == {0}
     capsys.readouterr()
-    error = refused(capsys, "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
-    assert error == "--teacher: found without --model; add --model with the small model that the teacher trains"
+    words = ("init", "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
+    hint = "add --model with the small model that the teacher trains"
+    command_refused(*words, where="--teacher", found="without --model", hint=hint)
     shutil.copytree(runs / "pretrain", "other")
     tokenizer = Path("other/tokenizer.json")
     tokenizer.write_text(tokenizer.read_text().replace('"##a"', '"##0a"', 1))
-    error = refused(capsys, "--labelled", sample / "trees", "--model", "other", "--teacher", runs / "pretrain")
-    assert error.startswith(f"--teacher: {runs / 'pretrain'} has another vocabulary than --model; use two models")
+    words = ("init", "--labelled", sample / "trees", "--model", "other", "--teacher", runs / "pretrain")
+    problem = f"{runs / 'pretrain'} has another vocabulary than --model"
+    command_refused(*words, where="--teacher", problem=problem, hint="use two models...")
     corpus = ("--corpus", sample / "corpus.jsonl")
-    reason = "cannot be used with --teacher, because the task reads pairs of texts; remove --corpus"
-    assert refused(capsys, "--labelled", sample / "pairs", *models, *corpus) == f"--corpus: {reason}"
+    problem = "cannot be used with --teacher, because the task reads pairs of texts"
+    words = ("init", "--labelled", sample / "pairs", *models, *corpus)
+    command_refused(*words, where="--corpus", problem=problem, hint="remove --corpus")
 
 
 def test_a_recipe_of_it_runs_to_its_end(sample, capsys):
@@ -549,54 +555,52 @@ def test_a_folder_of_any_name_is_found_again(sample, name):
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0
 
 
-def test_a_file_that_a_recipe_cannot_name_is_refused(sample, capsys):
+def test_a_file_that_a_recipe_cannot_name_is_refused(sample):
     corpus = ("--corpus", sample / "corpus.jsonl")
-    said = refused(capsys, "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
-    assert said == (
-        "found 'v/${x}-train.jsonl', which a recipe reads as a variable or a stage; expected a path without '${' that "
-        "does not begin with '@'"
-    )
-    said = refused(capsys, "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
-    assert said == r"'s\udcff': this name is not UTF-8; rename the file or folder"
+    words = ("init", "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
+    found = "'v/${x}-train.jsonl', which a recipe reads as a variable or a stage"
+    command_refused(*words, found=found, expected="a path without '${' that does not begin with '@'")
+    words = ("init", "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
+    command_refused(*words, where=r"'s\udcff'", problem="this name is not UTF-8", hint="rename the file or folder")
     assert not Path("recipe.yaml").exists()
 
 
 @pytest.mark.parametrize(
-    ("labels", "message"),
+    ("labels", "where", "problem", "expected"),
     [
-        ("ab" * 5, "a.jsonl without its test set has 9 documents; expected at least 10 documents or groups, or"),
-        ("abcdefghijkl", "a.jsonl: each document that was drawn for a held-out set has a label of no other document"),
+        ("ab" * 5, "...", "a.jsonl without its test set has 9 documents", "at least 10 documents or..."),
+        ("abcdefghijkl", "a.jsonl", "each document that was drawn for a held-out set has a...", "..."),
     ],
 )
-def test_a_set_that_is_too_small_to_be_divided_is_named(labels: str, message: str) -> None:
+def test_a_set_that_is_too_small_to_be_divided_is_named(labels: str, where: str, problem: str, expected: str) -> None:
     rows = [{"text": f"Text {n}.", "label": label} for n, label in enumerate(labels)]
     Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    with pytest.raises(DomainbertError) as error:
+    with refused(where=where, problem=problem, expected=expected):
         divide(Splits({"train": Path("a.jsonl")}), Classification(), Path("out"))
-    assert str(error.value).startswith(message)
 
 
-def test_a_set_without_any_label_is_refused(sample, capsys):
+def test_a_set_without_any_label_is_refused(sample):
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "labels": []}) + "\n" for n in range(60)))
-    said = refused(capsys, "--labelled", "a.jsonl", "--corpus", sample / "corpus.jsonl")
-    assert said == "train: no text has a label; expected at least one under 'labels'"
+    words = ("init", "--labelled", "a.jsonl", "--corpus", sample / "corpus.jsonl")
+    command_refused(*words, where="train", problem="no text has a label", expected="at least one under 'labels'")
 
 
-def test_a_key_that_no_row_has_is_named(sample, capsys):
+def test_a_key_that_no_row_has_is_named(sample):
     words = ("--labelled", labelled(Path("a.jsonl"), 60), "--corpus", sample / "corpus.jsonl")
     for option in ("text_key", "label_key"):
-        said = refused(capsys, *words, f"--{option}", "nope")
-        assert said == f"a.jsonl: --{option} nope: no row has this key; expected one of 'text', 'label'"
+        where, expected = f"--{option} nope", "one of 'text', 'label'"
+        asked = ("init", *words, f"--{option}", "nope")
+        command_refused(*asked, file="a.jsonl", where=where, problem="no row has this key", expected=expected)
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
-    assert refused(capsys, *words).endswith('; its first row has text: "Text 0.", label: false')
+    command_refused("init", *words, hint='...its first row has text: "Text 0.", label: false')
 
 
-def test_a_folder_of_several_seeds_is_not_pretrained_further(runs, capsys):
+def test_a_folder_of_several_seeds_is_not_pretrained_further(runs):
     model = runs / "ner-pretrained"
     words = ("--labelled", runs / "sample/ner", "--model", model)
-    said = refused(capsys, *words, "--corpus", runs / "sample/corpus.jsonl")
-    assert said.startswith(f"--model: found '{model}', which holds a fine-tuned model for each seed; expected")
-    best = said.rpartition(" ")[2]
+    found = f"'{model}', which holds a fine-tuned model for each seed"
+    error = command_refused("init", *words, "--corpus", runs / "sample/corpus.jsonl", where="--model", found=found)
+    best = error["expected"].rpartition(" ")[2]
     assert Path(best).parent == model
     init("--labelled", runs / "sample/ner", "--model", best, "--corpus", runs / "sample/corpus.jsonl")
     assert main(["run", "recipe.yaml", "--dry-run"]) == 0

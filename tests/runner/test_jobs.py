@@ -19,6 +19,7 @@ from domainbert.cli import main
 from domainbert.runner import jobs
 from domainbert.runner.claim import is_running
 from domainbert.settings.yaml_files import load_yaml
+from tests.refusals import command_refused
 
 
 @pytest.fixture(autouse=True)
@@ -79,24 +80,20 @@ def test_other_work_is_replaced_only_by_force(fake_stages: ModuleType, capsys: p
 
 
 @pytest.mark.parametrize("option", [[], ["--force"], ["--resume", "or-replace"]])
-def test_output_of_another_stage_is_never_replaced(
-    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], option: list[str]
-) -> None:
+def test_output_of_another_stage_is_never_replaced(fake_stages: ModuleType, option: list[str]) -> None:
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
-    assert main(["use", "--source", "source.txt", "--out", "out", *option]) == 2
-    assert capsys.readouterr().err == (
-        "domainbert: out: holds output of the stage make; expected a new folder, or one of the stage use\n"
-    )
+    words = ("use", "--source", "source.txt", "--out", "out", *option)
+    expected = "a new folder, or one of the stage use"
+    command_refused(*words, file="out", problem="holds output of the stage make", expected=expected)
     assert Path("out/words.txt").read_text() == "a a"
 
 
-def test_the_folder_of_a_recipe_is_not_that_of_a_stage(
-    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_folder_of_a_recipe_is_not_that_of_a_stage(fake_stages: ModuleType) -> None:
     Path("recipe.yaml").write_text("out: runs\nstages: {make: {words: [a]}}\n")
     assert main(["run", "recipe.yaml"]) == 0
-    assert main(["make", "--words", "[a]", "--out", "runs", "--force"]) == 2
-    assert "runs: is the folder of a recipe; expected an empty or a new folder, or the" in capsys.readouterr().err
+    words = ("make", "--words", "[a]", "--out", "runs", "--force")
+    expected = "an empty or a new folder, or the..."
+    command_refused(*words, file="runs", problem="is the folder of a recipe", expected=expected)
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "run.json"])

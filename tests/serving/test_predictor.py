@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import domainbert
-from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import text_example
 from domainbert.data.packing import IGNORE_INDEX, collate
 from domainbert.encoders.packed import Packed
@@ -29,6 +28,7 @@ from domainbert.tasks.packed_logits import compute_in_parts
 from domainbert.tasks.word_task import TaggedWords
 from domainbert.tokenization.align import align_text
 from domainbert.training import precision
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +199,7 @@ def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
         for texts in (loaded[0].predict_entities(natural), tagger.predict_entities(natural))
     )
     assert len(wanted) > 100 and len(found & wanted) > 0.95 * max(len(found), len(wanted))
-    with pytest.raises(
-        DomainbertError, match=r"loaded with 16 bits; attention maps need load_predictor\(MODEL_FOLDER, '32-true'"
-    ):
+    with refused(problem="loaded with 16 bits", hint="attention maps need load_predictor(MODEL_FOLDER, '32-true'..."):
         domainbert.attention_maps(loaded[0], natural[0])
     assert domainbert.attention_maps(runs / "ner-pretrained", natural[0]) is not None
 
@@ -348,30 +346,30 @@ def test_predicted_spans_are_words_as_scores_count_them(tagger, natural):
 
 
 @pytest.mark.parametrize(
-    ("texts", "message"),
+    ("texts", "where", "problem", "expected"),
     [
-        ([None], "text 1: found NoneType; expected a string, a list of words or a TextPair"),
-        (["Crédit", 5, b"loan", "x"], r"text 2: found int; expected a string, .* \(and 1 more like this\)"),
-        ([["loan", 3]], "text 1: found list; expected a string, a list of words or a TextPair"),
-        (None, "texts: found NoneType; expected a list, each item a string, a list of words or a TextPair"),
-        (7, "texts: found int; expected a list"),
-        (b"Cash", "texts: found bytes; expected a list"),
-        ({"text": "Cash"}, "texts: found dict; expected a list"),
+        ([None], "...", "text 1: found NoneType", "a string, a list of words or a TextPair"),
+        (["Crédit", 5, b"loan", "x"], "...", "text 2: found int", "a string, ... (and 1 more like this)"),
+        ([["loan", 3]], "...", "text 1: found list", "a string, a list of words or a TextPair"),
+        (None, "texts", "found NoneType", "a list, each item a string, a list of words or a TextPair"),
+        (7, "texts", "found int", "a list..."),
+        (b"Cash", "texts", "found bytes", "a list..."),
+        ({"text": "Cash"}, "texts", "found dict", "a list..."),
     ],
 )
-def test_other_types_are_refused_by_position_and_type(runs, tagger, texts, message):
+def test_other_types_are_refused_by_position_and_type(runs, tagger, texts, where, problem, expected):
     classifier = load_classifier(runs / "classification-pretrained", "32-true")
     for predict in (tagger.predict_entities, tagger.predict, classifier.predict_texts, classifier.predict):
-        with pytest.raises(DomainbertError, match=message):
+        with refused(where=where, problem=problem, expected=expected):
             predict(texts)
 
 
 def test_words_are_lists_and_pairs_are_strings(tagger):
     for predict in (tagger.predict_words, tagger.tag_words, tagger.predict_spans):
         for given in ("Cash", ["Cash", "loans"], ["Cash"]):
-            with pytest.raises(DomainbertError, match="text 1: found str; expected a list of words"):
+            with refused(where="text 1", found="str", expected="a list of words..."):
                 predict(given)
-    with pytest.raises(DomainbertError, match=r"TextPair: found 'A loan\.' and None; expected two strings"):
+    with refused(where="TextPair", found="'A loan.' and None", expected="two strings"):
         domainbert.TextPair("A loan.", None)
 
 
@@ -385,31 +383,26 @@ def test_logits_that_are_not_finite_are_refused_by_the_folder(runs, natural, val
         predictor = load_predictor(runs / name, precision)
         with torch.no_grad():
             predictor.model.head.classifier.weight[0] = value
-        with pytest.raises(DomainbertError, match=rf"{name}/seed-\d: the logits of the model .* large: {advice}"):
+        hint = f"...{advice}..."
+        with refused(file=f"...{name}/seed-...", problem="the logits of the model ...", hint=hint):
             predictor.predict(natural[:3])
 
 
 def test_the_wrong_folder_is_named(runs):
-    with pytest.raises(
-        DomainbertError, match=r"seed-\d: is a classifier with the classes .+; load it with load_classifier"
-    ):
+    with refused(file="seed-...", problem="is a classifier with the classes...", hint="load it with load_classifier"):
         load_tagger(runs / "classification-pretrained", "32-true")
-    with pytest.raises(
-        DomainbertError, match=r"seed-\d: is a tagger with the labels O, B-.+; load it with load_tagger"
-    ):
+    with refused(file="seed-...", problem="is a tagger with the labels O, B-...", hint="load it with load_tagger"):
         load_classifier(runs / "ner-pretrained", "32-true")
     for load in (load_tagger, load_classifier, load_predictor):
-        with pytest.raises(DomainbertError, match="no trained task head; expected a model that finetune wrote"):
+        with refused(problem="no trained task head", expected="a model that finetune wrote"):
             load(runs / "pretrain")
-    with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder"):
+    with refused(problem="no config.json", expected="a model folder"):
         load_predictor(runs / "nowhere", "32-true")
 
 
 @pytest.mark.parametrize("length", [-1, 0, 2, 97])
 def test_windows_that_cannot_be_are_refused(runs, length):
-    with pytest.raises(
-        DomainbertError, match=f"max_length: found {length}; expected 3 to 96, the positions of the model"
-    ):
+    with refused(where="max_length", found=length, expected="3 to 96, the positions of the model"):
         load_tagger(best(runs, "ner-pretrained"), "32-true", max_length=length)
     assert load_predictor(best(runs, "ner-pretrained"), "32-true", max_length=3).max_length == 3
 

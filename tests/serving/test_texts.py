@@ -2,33 +2,32 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.corpus.file_kind import TextFormat
 from domainbert.serving.texts import read_texts
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "problem", "expected"),
     [
-        (b'{"text": "\\ud800"}', ":2: contains half a surrogate pair; expected valid Unicode"),
-        (b'{"text": "a", "more": {"k": ["\\ud800"]}}', ":2: contains half a surrogate pair; expected valid Unicode"),
-        (b'{"text": "a", "\\ud800": 1}', ":2: contains half a surrogate pair; expected valid Unicode"),
-        (b'{"text": "a", "text": "b"}', ":2: JSON that cannot be read (the key 'text' more than once)"),
-        (b'{"text": ["a"]}', ":2: no string under 'text'; expected the text there, or text_key set to"),
-        (b'{"text": "\xff"}', ":2: byte 11 of the line, 0xff, is not UTF-8"),
-        (b'{"text": "a", "n": ' + b"[" * 5000 + b"}", ":2: JSON that cannot be read (maximum recursion depth"),
+        (b'{"text": "\\ud800"}', "contains half a surrogate pair", "valid Unicode"),
+        (b'{"text": "a", "more": {"k": ["\\ud800"]}}', "contains half a surrogate pair", "valid Unicode"),
+        (b'{"text": "a", "\\ud800": 1}', "contains half a surrogate pair", "valid Unicode"),
+        (b'{"text": "a", "text": "b"}', "JSON that cannot be read (the key 'text' more than once)", "..."),
+        (b'{"text": ["a"]}', "no string under 'text'", "the text there, or text_key set to..."),
+        (b'{"text": "\xff"}', "byte 11 of the line, 0xff, is not UTF-8", "..."),
+        (b'{"text": "a", "n": ' + b"[" * 5000 + b"}", "JSON that cannot be read (maximum recursion...", "..."),
     ],
 )
 def test_rows_that_could_not_be_written_again_are_refused_when_they_are_reached(
-    tmp_path: Path, content: bytes, message: str
+    tmp_path: Path, content: bytes, problem: str, expected: str
 ) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "first", "n": NaN}\n' + content + b"\n")
     _, rows = read_texts(path, "auto", "text", 0)
     assert next(rows)[0]["text"] == "first"
-    with pytest.raises(DomainbertError) as error:
+    with refused(file=path, line=2, problem=problem, expected=expected):
         next(rows)
-    assert str(error.value).startswith(f"{path}{message}")
 
 
 def test_any_line_is_a_text(tmp_path: Path) -> None:
@@ -58,5 +57,5 @@ def test_the_header_and_the_labels_of_a_table_are_no_texts(
 def test_a_table_without_the_column_of_the_texts(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,body\n1,a\n")
-    with pytest.raises(DomainbertError, match=r"a\.csv:1: no column 'text'; .* names 'id', 'body' \(set text_key\)"):
+    with refused(file="a.csv", line=1, problem="no column 'text'", hint="... names 'id', 'body' (set text_key)"):
         read_texts(path, "auto", "text", 0)

@@ -20,5 +20,7 @@ def test_arguments_are_taken_apart() -> None:
 
 @pytest.mark.parametrize("words", [["--x"], ["--x", "--y", "1"], ["-c"], ["--dry-run=yes"]])
 def test_an_option_without_its_value(words: list[str]) -> None:
-    with pytest.raises(DomainbertError, match=r"expected (a|no) value"):
+    with pytest.raises(DomainbertError) as caught:
         parse_arguments(words, {"dry_run": "none"})
+    told = f"{caught.value.problem} {caught.value.expected}"
+    assert "a value" in told or "no value" in told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.choices import is_choice
-from domainbert.base.errors import DomainbertError, Problems
+from domainbert.base.errors import Problems
 from domainbert.base.fields import field_types
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.pretraining.config import MaskingConfig
@@ -22,6 +22,7 @@ from domainbert.settings.suggestions import _dataclasses
 from domainbert.settings.yaml_files import to_node
 from domainbert.stages.check import Check
 from domainbert.tuning.config import TuneConfig
+from tests.refusals import refused
 
 
 def settings_below(cls: type) -> Iterator[type]:
@@ -52,7 +53,7 @@ def test_a_removed_setting_is_refused_with_what_to_use_instead(entry: str) -> No
 
 
 def test_a_removed_rule_is_refused_with_what_to_use_instead() -> None:
-    with pytest.raises(DomainbertError, match=r"^ignore: the rule 'unknown-words' was removed; read the table"):
+    with refused(problem="ignore: the rule 'unknown-words' was removed; read the table..."):
         Check(corpus=CorpusConfig([Source("a.txt")]), ignore={"unknown-words": "we know"})
 
 

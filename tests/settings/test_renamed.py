@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.tree import read_config
 from domainbert.stages.check import Check
 from domainbert.training.hparams import from_plain
+from tests.refusals import fact_rows
 
 ADVICE = "the old name will be removed in the next version"
 
@@ -41,10 +43,10 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("a.csv").write_text("text,label\na,b\n")
 
 
-def read(text: str, *options: tuple[str, str], cls: type = Teach) -> tuple[Settings, list[str]]:
+def read(text: str, *options: tuple[str, str], cls: type = Teach) -> tuple[Settings, list[Any]]:
     Path("a.yaml").write_text(text)
     problems = Problems("test")
-    return read_settings(cls, read_config([Path("a.yaml")], options), problems), problems.messages
+    return read_settings(cls, read_config([Path("a.yaml")], options), problems), fact_rows(problems.errors)
 
 
 OLD = """\
@@ -104,39 +106,40 @@ def test_an_option_may_have_the_old_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "problem"),
+    ("text", "where", "problem", "expected"),
     [
         (
             "student: {every: 2, every_nth_layer: 3}",
-            (),
-            "a.yaml:1: student.every: found next to every_nth_layer, its new name; expected only every_nth_layer",
-        ),
-        (
-            "max_words: 2",
-            (("most_words", "3"),),
-            "--most_words: found next to max_words, its new name; expected only max_words",
+            "student.every",
+            "found next to every_nth_layer, its new name",
+            "only every_nth_layer",
         ),
         (
             "student: {evry: 2}",
-            (),
-            "a.yaml:1: student.evry: unknown key; expected one of encoder, family, layers, every_nth_layer, "
-            "first_layers, embedding_projection, init",
+            "student.evry",
+            "unknown key",
+            "one of encoder, family, layers, every_nth_layer, first_layers, embedding_projection, init",
         ),
-        ("student: {every_nth: 2}", (), "a.yaml:1: student.every_nth: unknown key; did you mean 'every_nth_layer'?"),
-        ("most_word: 2", (), "a.yaml:1: most_word: unknown key; did you mean 'max_words'?"),
+        ("student: {every_nth: 2}", "student.every_nth", "unknown key", "did you mean 'every_nth_layer'?"),
+        ("most_word: 2", "most_word", "unknown key", "did you mean 'max_words'?"),
     ],
 )
 def test_two_names_and_similar_names_are_errors(
-    text: str, options: tuple[tuple[str, str], ...], problem: str, recwarn: pytest.WarningsRecorder
+    text: str, where: str, problem: str, expected: str, recwarn: pytest.WarningsRecorder
 ) -> None:
-    assert read(text, *options)[1] == [problem]
+    assert read(text)[1] == [("a.yaml:1", where, problem, expected)]
     assert not recwarn.list
+
+
+def test_an_option_next_to_a_key_with_the_new_name_is_an_error() -> None:
+    problem = "found next to max_words, its new name"
+    assert read("max_words: 2", ("most_words", "3"))[1] == [("", "--most_words", problem, "only max_words")]
 
 
 def test_an_error_in_the_value_is_reported_at_its_line_by_the_new_name() -> None:
     with pytest.warns(FutureWarning):
         assert read("student:\n  layers: [0]\n  every: 2\n")[1] == [
-            "a.yaml:3: student.every_nth_layer: found next to 'layers'; expected only one of these keys"
+            ("a.yaml:3", "student.every_nth_layer", "found next to 'layers'", "only one of these keys")
         ]
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from domainbert.base.errors import DomainbertError
 from domainbert.settings.yaml_files import dump_yaml, load_yaml, parse_option
+from tests.refusals import refused
 
 
 def write(folder: Path, text: str) -> Path:
@@ -83,47 +83,49 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "file", "line", "problem", "expected"),
     [
-        (BOMB, "more than 20,000 values once its aliases are expanded"),
-        ("a: &a [*a]\n", "a.yaml:1: more than 100 levels"),
-        ("a: 1\nb: 2\na: 3\n", "a.yaml:3: duplicate key 'a'"),
-        ("x:\n  a: 1\n  a: 3\n", "a.yaml:3: duplicate key 'a'"),
-        ("1: x\n", "a.yaml:1: found a key that is not text"),
-        ("? [a]\n: x\n", "a.yaml:1: found a key that is not text"),
-        ("a: 1\nmodel: @vocab\n", "a.yaml:2: not valid YAML.*put quotes around"),
-        ("a: !!python/object/apply:os.system [ls]\n", "a.yaml:1: not valid YAML"),
-        ("a: !!int abc\n", "a.yaml:1: not valid YAML"),
-        ("a: [1\n", "not valid YAML"),
-        ("a: b: c\n", "a.yaml:1: not valid YAML: mapping values.*check the indentation, or put quotes around the"),
-        ("a:\n\tb: 1\n", r"a.yaml:2: not valid YAML: .*\(indent with spaces, not tabs\)"),
-        ("a: 1\n---\nb: 2\n", "not valid YAML"),
-        ("- a\n", "a.yaml:1: found a list; expected keys and values"),
-        ("a: " + "[" * 5000 + "]" * 5000, "a.yaml:1: more than 100 levels"),
-        ("a: " + "[" * 120 + "]" * 120, "more than 100 levels"),
-        ("a: \x00\n", "not valid YAML"),
-        ("b: 1\na: '\\0'\n".replace("'", '"'), r"a.yaml:2: contains the character '\\x00'; expected text without it"),
-        ('a: "\\ud800"\n', r"a.yaml:1: contains the character '\\ud800'; expected text without it"),
-        ("a: !!bool maybe\n", "a.yaml:1: not valid YAML: 'maybe'"),
-        ("a: !!float ''\n", "a.yaml:1: not valid YAML"),
-        ("a: !!binary aGk=\n", "a.yaml:1: not valid YAML here: the tag tag:yaml.org,2002:binary"),
-        ("a: !!timestamp 2024-01-01\n", "a.yaml:1: not valid YAML here: the tag"),
-        ("a: <<\n", "a.yaml:1: not valid YAML here: the tag tag:yaml.org,2002:merge"),
-        ("!!python/name:os.system '': 1\n", "a.yaml:1: found a key that is not text"),
+        (BOMB, "...", "", "more than 20,000 values once its aliases are expanded", "..."),
+        ("a: &a [*a]\n", "a.yaml", 1, "more than 100 levels...", "..."),
+        ("a: 1\nb: 2\na: 3\n", "a.yaml", 3, "duplicate key 'a'", "..."),
+        ("x:\n  a: 1\n  a: 3\n", "a.yaml", 3, "duplicate key 'a'", "..."),
+        ("1: x\n", "a.yaml", 1, "found a key that is not text", "..."),
+        ("? [a]\n: x\n", "a.yaml", 1, "found a key that is not text", "..."),
+        ("a: 1\nmodel: @vocab\n", "a.yaml", 2, "not valid YAML...put quotes around...", "..."),
+        ("a: !!python/object/apply:os.system [ls]\n", "a.yaml", 1, "not valid YAML...", "..."),
+        ("a: !!int abc\n", "a.yaml", 1, "not valid YAML...", "..."),
+        ("a: [1\n", "...", "...", "not valid YAML...", "..."),
+        ("a: b: c\n", "a.yaml", 1, "not valid YAML: mapping values...check the...", "..."),
+        ("a:\n\tb: 1\n", "a.yaml", 2, "not valid YAML: ...(indent with spaces, not tabs)", "..."),
+        ("a: 1\n---\nb: 2\n", "...", "...", "not valid YAML...", "..."),
+        ("- a\n", "a.yaml", 1, "found a list", "keys and values"),
+        ("a: " + "[" * 5000 + "]" * 5000, "a.yaml", 1, "more than 100 levels...", "..."),
+        ("a: " + "[" * 120 + "]" * 120, "...", "...", "more than 100 levels...", "..."),
+        ("a: \x00\n", "...", "", "not valid YAML...", "..."),
+        ("b: 1\na: '\\0'\n".replace("'", '"'), "a.yaml", 2, "contains the character '\\x00'", "text without it"),
+        ('a: "\\ud800"\n', "a.yaml", 1, "contains the character '\\ud800'", "text without it"),
+        ("a: !!bool maybe\n", "a.yaml", 1, "not valid YAML: 'maybe'", "..."),
+        ("a: !!float ''\n", "a.yaml", 1, "not valid YAML...", "..."),
+        ("a: !!binary aGk=\n", "a.yaml", 1, "not valid YAML here: the tag...", "..."),
+        ("a: !!timestamp 2024-01-01\n", "a.yaml", 1, "not valid YAML here: the tag...", "..."),
+        ("a: <<\n", "a.yaml", 1, "not valid YAML here: the tag tag:yaml.org,2002:merge", "..."),
+        ("!!python/name:os.system '': 1\n", "a.yaml", 1, "found a key that is not text", "..."),
     ],
 )
-def test_bad_files_are_refused_in_a_sentence(tmp_path: Path, text: str, expected: str) -> None:
+def test_bad_files_are_refused_in_a_sentence(
+    tmp_path: Path, text: str, file: str, line: int | str, problem: str, expected: str
+) -> None:
     start = time.process_time()
-    with pytest.raises(DomainbertError, match=expected):
+    with refused(file=file, line=line, problem=problem, expected=expected):
         load_yaml(write(tmp_path, text))
     assert time.process_time() - start < 2
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match=r"no\.yaml: cannot be read \(No such file"):
+    with refused(file="no.yaml", problem="cannot be read (No such file..."):
         load_yaml(tmp_path / "no.yaml")
     (tmp_path / "latin.yaml").write_bytes(b"a: caf\xe9\n")
-    with pytest.raises(DomainbertError, match=r"latin\.yaml: byte 6 is not UTF-8"):
+    with refused(file="latin.yaml", problem="byte 6 is not UTF-8"):
         load_yaml(tmp_path / "latin.yaml")
     (tmp_path / "bom.yaml").write_bytes(b"\xef\xbb\xbfa: 1\n")
     assert load_yaml(tmp_path / "bom.yaml").plain() == {"a": 1}
@@ -146,14 +148,14 @@ BOMBS = {
     ),
     "a long chain of merge keys": (chain("a{new}: &a{new} {{<<: *a{old}}}\n", 3000), "more than 100 levels"),
     "a long chain of aliases": (chain("a{new}: &a{new} [*a{old}]\n", 5000), "more than 100 levels"),
-    "deep [": ("a: " + "[" * 100_000, "a.yaml:1: more than 100 levels"),
-    "deep {": ("a: " + "{a: " * 100_000, "a.yaml:1: more than 100 levels"),
-    "deep -": ("- " * 100_000, "a.yaml:1: more than 100 levels"),
-    "deep ?": ("? " * 100_000, "a.yaml:1: more than 100 levels"),
+    "deep [": ("a: " + "[" * 100_000, "more than 100 levels"),
+    "deep {": ("a: " + "{a: " * 100_000, "more than 100 levels"),
+    "deep -": ("- " * 100_000, "more than 100 levels"),
+    "deep ?": ("? " * 100_000, "more than 100 levels"),
     "wide and deep": ("a: " + ("[" + "a, " * 100) * 300, "more than 100 levels"),
     "many values": ("a: [" + "1," * 100_000 + "]", "more than 20,000 values"),
     "many empty lists": ("a: [" + "[]," * 100_000 + "]", "more than 20,000 values"),
-    "50 MB": ("a: " + "x" * 50_000_000, "more than 500,000 bytes; expected a far smaller"),
+    "50 MB": ("a: " + "x" * 50_000_000, "more than 500,000 bytes"),
     "a long key": ("k" * 400_000 + ": 1", "mapping values are not allowed here"),
     "a long number": ("a: " + "9" * 400_000, "not valid YAML: Exceeds the limit"),
 }
@@ -161,10 +163,10 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_at_once(tmp_path: Path, name: str) -> None:
-    text, expected = BOMBS[name]
+    text, problem = BOMBS[name]
     path = write(tmp_path, text)
     start = time.process_time()
-    with pytest.raises(DomainbertError, match=expected):
+    with refused(problem=f"...{problem}..."):
         load_yaml(path)
     assert time.process_time() - start < 5  # it is about hanging: each takes far less than a second
 

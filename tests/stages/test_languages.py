@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.languages import Languages
@@ -23,6 +22,7 @@ from domainbert.stages.pretrain import pretrain
 from domainbert.stages.vocab import count_words
 from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.config import Budget
+from tests.refusals import refused
 
 DOCUMENTS = {"en": 300, "fr": 60, "sw": 12}
 ENCODER = {"class_path": "BertConfig", "init_args": {"hidden_size": 32, "num_hidden_layers": 1}}
@@ -109,7 +109,7 @@ def test_a_held_out_text_is_not_called_like_a_language(run: Path, tmp_path: Path
     from domainbert.encoders.bert.config import BertConfig
 
     encoder = BertConfig(**ENCODER["init_args"])
-    with pytest.raises(DomainbertError, match="held_out: a language of the corpus has the name 'fr'; rename"):
+    with refused(where="held_out", problem="a language of the corpus has the name 'fr'", hint="rename..."):
         pretrain(
             tmp_path,
             prepared=[run / "run/prepare"],
@@ -152,6 +152,6 @@ def test_a_language_that_is_left_with_nothing_is_an_error(run: Path, tmp_path: P
     config = corpus(tmp_path, 0.3)
     empty = Source(str(tmp_path / "yo.txt"), documents="line", language="yo")
     config = CorpusConfig([*config.sources, empty], languages=config.languages, validation_fraction=0.1)
-    with pytest.raises(DomainbertError, match=r"corpus\.languages: no training text in 'yo'; add text in each"):
+    with refused(where="corpus.languages", problem="no training text in 'yo'", hint="add text in each"):
         prepare(tmp_path / "out", corpus=config, tokenizer=run / "run/vocab", num_workers=0)
     assert not (tmp_path / "out/prepared.json").exists()

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from domainbert import load_tagger
-from domainbert.base.errors import DomainbertError
-from domainbert.cli import main
 from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.stages.predict import predict
 from domainbert.tasks.ner.files import read_ner
 from domainbert.tokenization.align import basic_words
+from tests.refusals import command_refused, refused
 
 
 def rows_of(folder: Path) -> list[dict]:
@@ -152,49 +151,45 @@ def test_a_file_of_empty_texts(run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "arguments", "message"),
+    ("name", "content", "arguments", "line", "where", "problem", "expected"),
     [
-        ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, "a.jsonl:2: not JSON"),
-        ("a.jsonl", '{"text": "a"}\n["a"]\n', {}, "a.jsonl:2: a JSON list; expected an object"),
-        ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, "a.jsonl:2: no string under 'text'"),
-        ("a.jsonl", '{"text": null}\n', {}, "a.jsonl:1: no string under 'text'"),
-        ("a.jsonl", "", {}, "a.jsonl: nothing to predict; expected at least one text"),
-        ("a.csv", "txt,label\na,b\n", {}, "a.csv:1: no column 'text'; the header names 'txt', 'label'"),
-        ("a.conll", "a O\nb\n", {}, "a.conll:2: 1 column separated by spaces; expected 2"),
-        ("a.conll", "a O\n", {"token_column": 5}, "a.conll: token_column: no column 5"),
+        ("a.jsonl", '{"text": "a"}\n{"text": \n', {}, 2, "...", "not JSON...", "..."),
+        ("a.jsonl", '{"text": "a"}\n["a"]\n', {}, 2, "...", "a JSON list", "an object..."),
+        ("a.jsonl", '{"text": "a"}\n{"txt": "a"}\n', {}, 2, "...", "no string under 'text'", "..."),
+        ("a.jsonl", '{"text": null}\n', {}, 1, "...", "no string under 'text'", "..."),
+        ("a.jsonl", "", {}, "", "...", "nothing to predict", "at least one text"),
+        ("a.csv", "txt,label\na,b\n", {}, 1, "...", "no column 'text'", "the header names..."),
+        ("a.conll", "a O\nb\n", {}, 2, "...", "1 column separated by spaces", "..."),
+        ("a.conll", "a O\n", {"token_column": 5}, "", "token_column", "no column 5", "..."),
     ],
 )
-def test_a_bad_file_is_named(run, tmp_path, name, content, arguments, message):
+def test_a_bad_file_is_named(run, tmp_path, name, content, arguments, line, where, problem, expected):
     (tmp_path / name).write_text(content)
-    with pytest.raises(DomainbertError, match=message):
+    with refused(file=name, line=line, where=where, problem=problem, expected=expected):
         run(tmp_path / name, **arguments)
 
 
 def test_bytes_that_are_no_text_are_named(run, tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\ntw\xff\n")
-    with pytest.raises(DomainbertError, match=r"a.txt:2: byte 3 of the line, 0xff, is not UTF-8"):
+    with refused(file="a.txt", line=2, problem="byte 3 of the line, 0xff, is not UTF-8"):
         run(tmp_path / "a.txt")
 
 
 def test_a_model_without_a_trained_head_is_named(run, tmp_path):
     (tmp_path / "a.txt").write_text("one\n")
-    with pytest.raises(DomainbertError, match="pretrain: no trained task head"):
+    with refused(file="pretrain", problem="no trained task head"):
         run(tmp_path / "a.txt", "pretrain")
-    with pytest.raises(DomainbertError, match=r"vocab: no config.json; expected a model folder"):
+    with refused(file="vocab", problem="no config.json", expected="a model folder"):
         run(tmp_path / "a.txt", "vocab")
-    with pytest.raises(DomainbertError, match=r"no config.json; expected a model folder, such as .*/[\w-]+$"):
+    with refused(problem="no config.json", expected="a model folder, such as /..."):
         run(tmp_path / "a.txt", "")
 
 
-def test_on_the_command_line_nothing_stays_behind(runs, tmp_path, capsys):
+def test_on_the_command_line_nothing_stays_behind(runs, tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n' * 5 + "{\n")
     words = ["--model", str(runs / "ner-pretrained"), "--input", str(tmp_path / "a.jsonl")]
-    assert main(["predict", *words, "--out", str(tmp_path / "out")]) == 2
-    assert f"{tmp_path / 'a.jsonl'}:6: not JSON" in capsys.readouterr().err
-    for path, problem in (
-        ("", "cannot be read (Is a directory); expected a file"),
-        ("no.txt", "does not exist; expected a file\n"),
-    ):
-        assert main(["predict", *words[:3], str(tmp_path / path), "--out", str(tmp_path / "out")]) == 2
-        assert problem in capsys.readouterr().err
+    out = ("--out", tmp_path / "out")
+    command_refused("predict", *words, *out, file=tmp_path / "a.jsonl", line=6, problem="not JSON...")
+    for path, problem in (("", "cannot be read (Is a directory)"), ("no.txt", "...does not exist")):
+        command_refused("predict", *words[:3], tmp_path / path, *out, problem=problem, expected="a file")
     assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ from domainbert.settings.yaml_files import to_node
 from domainbert.stages.prepare import Prepare, prepare
 from domainbert.tokenization.kinds.wordpiece.kind import SPECIAL_TOKENS, bert_backend
 from domainbert.tokenization.load import DomainTokenizer
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def test_a_split_without_documents_is_refused(tmp_path: Path, tokenizer: Path, f
 
 
 def test_a_corpus_without_validation_is_refused_before_it_is_read() -> None:
-    with pytest.raises(DomainbertError, match=r"corpus\.validation_fraction: found 0; expected a positive value"):
+    with refused(where="corpus.validation_fraction", found="0", expected="a positive value..."):
         Prepare(corpus=CorpusConfig([Source("a.txt")], validation_fraction=0), tokenizer=Path("vocab"))
 
 
@@ -75,11 +76,11 @@ def test_errors_of_the_corpus_come_through_with_workers(tmp_path: Path, tokenize
     corpus = write(tmp_path, ["document number 1"] * 3)
     (tmp_path / "a.txt").write_bytes(b"document\nnumber \xff\n")
     (out := tmp_path / "out").mkdir()
-    with pytest.raises(DomainbertError, match=r"a\.txt:2: byte 8 of the line, 0xff"):
+    with refused(file="a.txt", line=2, problem="byte 8 of the line, 0xff..."):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=1)
-    with pytest.raises(DomainbertError, match=r"tokenizer: .*absent' does not exist"):
+    with refused(where="tokenizer", problem="...absent' does not exist"):
         prepare(out, corpus=corpus, tokenizer=tmp_path / "absent")
-    with pytest.raises(DomainbertError, match="num_workers: found -1; expected an integer from 0 to"):
+    with refused(where="num_workers", found="-1", expected="an integer from 0 to..."):
         prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=-1)
 
 

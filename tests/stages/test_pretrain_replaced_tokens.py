@@ -13,6 +13,7 @@ import transformers
 
 from domainbert.models.card import split_card
 from domainbert.models.folder import open_model
+from tests.refusals import assert_printed
 from tests.resuming import Work, assert_same_outcome, losses, metrics, pretraining
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -97,9 +98,10 @@ def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, kind
     ended = validated(work / "first")
     assert rows[0] == pytest.approx({**ended, "step": 0}, rel=1e-4)
     other = {"class_path": "ReplacedTokens", "init_args": {**KINDS[kind][1], "generator": {"layers": 0.1, "size": 1}}}
-    assert work.run("pretrain", "wrong", further | {"objective": other}) == (2 if kind == "electra" else 0)
+    assert work.run("pretrain", "wrong", further | {"objective": other}, "--json") == (2 if kind == "electra" else 0)
     if kind == "electra":
-        assert "objective.generator: found another architecture than in" in capsys.readouterr().err
+        found = "another architecture than in ..."
+        assert_printed(capsys.readouterr().err, where="objective.generator", found=found)
 
 
 @pytest.mark.parametrize(
@@ -151,17 +153,18 @@ def test_a_task_masked_lm_and_another_vocabulary_start_from_the_discriminator(
 
 def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, "electra", encoder={"class_path": "BertConfig", "init_args": SIZES})
-    assert work.run("pretrain", "out", settings) == 2
-    said = capsys.readouterr().err
-    assert "objective: found embeddings of width 16 in the generator, and of width 32 in the encoder" in said
+    assert work.run("pretrain", "out", settings, "--json") == 2
+    found = "embeddings of width 16 in the generator, and of width 32 in the encoder..."
+    assert_printed(capsys.readouterr().err, where="objective", found=found)
     assert not (work / "out/logs").exists()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_shared_embeddings_cannot_be_spread_over_devices(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
-    assert work.run("pretrain", "out", settings_of(runs, kind, trainer=trainer)) == 2
-    assert "trainer.strategy: found fsdp; expected ddp, because the models share parameters" in capsys.readouterr().err
+    assert work.run("pretrain", "out", settings_of(runs, kind, trainer=trainer), "--json") == 2
+    expected = "ddp, because the models share parameters..."
+    assert_printed(capsys.readouterr().err, where="trainer.strategy", found="fsdp", expected=expected)
 
 
 def test_rows_are_shown_with_what_the_generator_sees(runs: Any, work: Work, capsys: Any) -> None:

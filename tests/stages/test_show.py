@@ -26,6 +26,7 @@ from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.regression.task import RegressionTask
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from mine.replaced_tokens.config import ReplacedTokens
+from tests.refusals import command_refused
 
 TEXT = "Prices in Zürich 🍰 fell by 9 % in ☃ 東京, and the naïve cafe\u0301s closed\x1b[2J."
 
@@ -167,13 +168,12 @@ def test_windows_decide_each_word_once(runs, in_folder, capsys):
 
 
 def test_problems_are_told_and_other_stages_show_nothing(runs, in_folder, capsys):
-    for words, said in [
-        (("vocab", "--show", "1"), "--show: the stage vocab has no examples; use prepare, pretrain or finetune"),
-        (ner(runs, "--show", "0"), "--show: found '0'; expected a number of examples from 1 to 10,000"),
-        (ner(runs, "--show", "2", "--train", "no.conll"), "no.conll"),
+    for words, where, problem, expected in [
+        (("vocab", "--show", "1"), "--show", "the stage vocab has no examples", "use prepare, pretrain or finetune"),
+        (ner(runs, "--show", "0"), "--show", "found '0'", "a number of examples from 1 to 10,000"),
+        (ner(runs, "--show", "2", "--train", "no.conll"), "...", "...no.conll...", "..."),
     ]:
-        assert main(list(map(str, words))) == 2
-        assert said in capsys.readouterr().err
+        command_refused(*words, where=where, problem=problem, expected=expected)
     assert main(["finetune", "--help"]) == 0
     assert "--show N" in capsys.readouterr().out
     assert main(["vocab", "--help"]) == 0

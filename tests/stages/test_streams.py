@@ -20,6 +20,7 @@ from domainbert.serving.texts import iterate_available
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.files import read_ner
+from tests.refusals import command_refused, refused
 
 WAIT = 120  # seconds, on a busy machine
 
@@ -162,7 +163,7 @@ def test_what_has_come_is_predicted_together():
     assert first == ["0", "1"]
     waiting.set()
     rest: list[str] = []
-    with pytest.raises(DomainbertError, match="broken"):
+    with refused(problem="broken"):
         for chunk in chunks:
             assert len(chunk) <= 3
             rest += [row["text"] for row, _ in chunk]
@@ -170,22 +171,20 @@ def test_what_has_come_is_predicted_together():
 
 
 @pytest.mark.parametrize(("name", "what"), [("pipe", "a pipe"), ("/dev/zero", "a device"), ("-", "standard input")])
-def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, capsys, name, what):
+def test_what_is_read_more_than_once_has_to_be_a_file(tmp_path, name, what):
     path = tmp_path / name if name == "pipe" else Path(name)
     if name == "pipe":
         os.mkfifo(path)
     options = ["--task", "Ner", "--train", str(path), "--validation", __file__, "--model", str(tmp_path)]
-    assert main(["finetune", *options, "--out", str(tmp_path / "out")]) == 2
-    assert f"--train: '{path}' is {what}; expected a regular file or folder" in capsys.readouterr().err
+    command = ("finetune", *options, "--out", tmp_path / "out")
+    command_refused(*command, where="--train", problem=f"'{path}' is {what}", expected="a regular file or folder")
     for read in (
         read_ner,
         lambda path: read_classification(Classification(), path),
         lambda path: read_ner(path, NerFormat(kind="conll")),
         lambda path: read_classification(Classification(format=ClassificationFormat(kind="csv")), path),
     ):
-        with pytest.raises(DomainbertError, match=f"{path}: is {what}; expected a regular file"):
+        with refused(file=path, problem=f"is {what}", expected="a regular file..."):
             read(path)
-    with pytest.raises(
-        DomainbertError, match=rf"sources\[0\].path: found '{path}', which is {what}; expected a regular file"
-    ):
+    with refused(where="sources[0].path", found=f"'{path}', which is {what}", expected="a regular file..."):
         CorpusConfig([Source(str(path))]).input_files()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.stages.vocab import vocab
 from domainbert.tokenization.kinds.unigram.config import Unigram
 from domainbert.tokenization.load import load_tokenizer
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     (tmp_path / "a.txt").write_text("\n".join(texts), encoding="utf-8")
     corpus = CorpusConfig([Source(str(tmp_path / "a.txt"), documents="line")], 1, validation_fraction=0)
     settings = {"vocab_size": 256, "lowercase": False, "min_frequency": 1}
-    with pytest.raises(DomainbertError, match="min_character_count: found 0; expected an integer from 1"):
+    with refused(where="min_character_count", found="0", expected="an integer from 1..."):
         vocab(tmp_path, corpus=corpus, min_character_count=0)
 
     def made(name: str, **changes: int) -> tuple[str, list[list[int]], dict]:
@@ -131,6 +131,6 @@ def test_the_validation_side_is_not_learnt_from(corpus: CorpusConfig, tmp_path: 
 
 
 def test_a_corpus_without_words_for_the_size(corpus: CorpusConfig, tmp_path: Path) -> None:
-    with pytest.raises(DomainbertError, match=r"too small for vocab_size 65,536: .* expected a vocab_size of at most"):
+    with refused(problem="...too small for vocab_size 65,536:...", expected="a vocab_size of at most..."):
         vocab(_folder(tmp_path / "out"), corpus=corpus, vocab_size=65_536)
     assert list((tmp_path / "out").iterdir()) == []

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.encoders.packed import Packed
 from domainbert.metrics.summary import Resampling
@@ -17,6 +16,7 @@ from domainbert.tasks.classification.scoring import ClassScoring
 from domainbert.tasks.classification.task import ClassificationTask
 from domainbert.tasks.decoding import mean_over_windows, output_logits
 from domainbert.tasks.task import read_task
+from tests.refusals import refused
 
 TEXTS = [
     LabelledText("a b c", "dove", 1),
@@ -83,7 +83,7 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     task = read_task(Classification(), train, train)[2]
     assert task.labels == ("a", "b") and task.head == "sequence"
     assert "train.jsonl" in capsys.readouterr().out
-    with pytest.raises(DomainbertError, match=r"validation\.jsonl:1: label 'c' .* was not in training"):
+    with refused(file="validation.jsonl", line=1, problem="label 'c' ... was not in training"):
         read_task(Classification(), train, validation)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import IGNORE_INDEX
@@ -165,8 +164,7 @@ def test_entities_less_probable_than_the_min_score_are_omitted(tokenizer, make_m
 
 @pytest.mark.parametrize("found", [1, -0.1, "0.5", True])
 def test_a_min_score_that_is_no_probability_is_refused(found):
-    expected = f"domainbert_min_score: found {found!r}; expected a number from 0 to below 1"
-    with pytest.raises(DomainbertError, match=expected):
+    with refused(where="domainbert_min_score", found=repr(found), expected="a number from 0 to below 1"):
         NerTask.from_model_folder(LABELS, {"domainbert_min_score": found})
 
 
@@ -277,7 +275,7 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
     assert sorted(task.labels) == ["B-B-x", "B-org", "I-B-x", "I-org", "O"] and task.labels[0] == "O"
     assert [read_task(Ner(head=head), train, train)[2].head for head in ("linear", "crf")] == ["tokens", "crf"]
     assert "train.conll" in capsys.readouterr().out
-    with pytest.raises(DomainbertError, match="person"):
+    with refused(problem="...person..."):
         read_task(Ner(), train, validation)
 
 

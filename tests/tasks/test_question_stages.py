@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.labelled.contents import TextPair
 from domainbert.serving.predictor import load_predictor
@@ -19,6 +18,7 @@ from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read as read_questions
 from domainbert.tasks.question_answering.task import QuestionAnsweringTask
 from tests.metrics.test_answers import official_scores
+from tests.refusals import refused
 
 NAMES = ["Zoë Müller", "Anna Grün", "José Núñez", "Mary Okoro"]
 PLACES = ["Zürich", "Nairobi", "São Paulo", "Lima"]
@@ -195,5 +195,5 @@ def test_rows_to_predict_have_a_question_and_a_context() -> None:
     task = QuestionAnsweringTask(QuestionAnswering())
     row = {"question": "who ?", "context": "by Zoë", "text": "unread"}
     assert task.inputs.content_of(task, row, "text") == TextPair("who ?", "by Zoë")
-    with pytest.raises(DomainbertError, match="no key 'context'; found 'question'"):
+    with refused(problem="no key 'context'; found 'question'"):
         task.inputs.content_of(task, {"question": "who ?"}, "text")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.labelled.file_sample import read_sample
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.sets import LabelledFile, Single
 from domainbert.tasks.config import DetectedTask
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.recognition import detect_task
+from tests.refusals import refused
 from tests.samples.task_data import write_task_data
 
 CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ changed.", "none")]
@@ -22,12 +22,6 @@ CLASSES = [("Prices fell in Zürich 🍰.", "down"), ("Nothing œ at all œ chan
 
 def told(file: Single, task: str | None = None, **asked: str) -> DetectedTask:
     return detect_task(read_sample(file, asked), task)
-
-
-def refused(file: Single, task: str | None = None, **asked: str) -> str:
-    with pytest.raises(DomainbertError) as error:
-        told(file, task, **asked)
-    return str(error.value)
 
 
 def jsonl(path: Path, *rows: dict[str, Any], times: int = 10) -> Path:
@@ -93,9 +87,9 @@ def test_names_and_numbers(tmp_path):
     assert kind(*range(1950, 2000)) == "Regression", "years are no classes"
     assert kind(["a", "b"], [], ["b"]) == "MultiLabel"
     assert kind(0.0, 1.0) == kind("0.0", "1.0") == "Classification"
-    said = refused(labelled(file, "label", 1.0, 2, 5))
-    assert said.startswith(f"{file}: may be for Classification or Regression (Classification: texts under 'text', 3 ")
-    assert said.endswith("numbers from 1 to 5 under 'label'); expected --task Classification or --task Regression")
+    both = "Classification or Regression (Classification: texts under 'text', 3 ...numbers from 1 to 5 under 'label')"
+    with refused(file=file, problem=f"may be for {both}", expected="--task Classification or --task Regression"):
+        told(labelled(file, "label", 1.0, 2, 5))
     assert type(told(file, "Regression").task).__name__ == "Regression"
     assert type(told(file, "classification").task).__name__ == "Classification"
 
@@ -106,11 +100,9 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
         {"title": "On prices in towns", "abstract": "They fell, and that was all.", "stance": "dovish", "year": 2010},
         {"title": "On the labour of children", "abstract": "It rose œ by 9 %.", "stance": "hawkish", "year": 2011},
     )
-    said = refused(file)
-    assert said == (
-        f"{file}: the text may be under 'title', 'abstract'; expected --text_key KEY, and for pairs of texts "
-        "--text_pair_key KEY"
-    )
+    expected = "--text_key KEY, and for pairs of texts --text_pair_key KEY"
+    with refused(file=file, problem="the text may be under 'title', 'abstract'", expected=expected):
+        told(file)
     found = told(file, text_key="abstract")
     assert found.reason == "texts under 'abstract', 2 names under 'stance'"
     assert found.task.read(file).items[0].content == "They fell, and that was all."
@@ -120,32 +112,41 @@ def test_a_text_that_may_stand_in_two_places_is_asked_for(tmp_path):
     words = {"premise": "They fell by a third.", "hypothesis": "They rose by a third.", "source": "On prices in towns"}
     pairs = jsonl(tmp_path / "b.jsonl", *({**words, "label": label} for label in ("yes", "no")))
     assert told(pairs).reason.startswith("texts under 'premise' and 'hypothesis', pairs")
-    assert "under 'premise', 'hypothesis'; expected --text_key KEY" in refused(pairs, text_pair_key="source")
+    with refused(problem="the text may be under 'premise', 'hypothesis'", expected="--text_key KEY..."):
+        told(pairs, text_pair_key="source")
 
 
 def test_a_label_that_may_stand_in_two_places_or_in_none_is_asked_for(tmp_path):
     rows = [{"text": text, "label": label, "topic": "t"} for text, label in CLASSES]
     file = jsonl(tmp_path / "a.jsonl", *rows)
-    assert refused(file) == f"{file}: the label may be under 'label', 'topic'; choose one with --label_key KEY"
+    with refused(file=file, problem="the label may be under 'label', 'topic'", hint="choose one with --label_key KEY"):
+        told(file)
     assert told(file, label_key="label").reason == "texts under 'text', 2 names under 'label'"
-    expected = "expected texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
+    expected = "texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
     bare = jsonl(tmp_path / "b.jsonl", *({"text": text} for text, _ in CLASSES))
-    assert refused(bare) == f"{bare}: a single key, 'text'; {expected}"
+    with refused(file=bare, problem="a single key, 'text'", expected=expected):
+        told(bare)
     partly = jsonl(tmp_path / "e.jsonl", {"text": CLASSES[0][0]}, *rows, times=1)
     assert told(partly, label_key="label").reason.startswith("texts under 'text', "), "the first row has no label"
     (table := tmp_path / "c.csv").write_text("text|label\na b|up\nc d|down\n")
-    assert refused(table) == f"{table}: a single key, 'text|label'; {expected}"
+    with refused(file=table, problem="a single key, 'text|label'", expected=expected):
+        told(table)
     neither = jsonl(tmp_path / "d.jsonl", *({"text": text, "of": {"a": 1}} for text, _ in CLASSES))
-    assert refused(neither) == f"{neither}: no key with labels (found 'text', 'of'); choose one with --label_key KEY"
+    with refused(
+        file=neither, problem="no key with labels (found 'text', 'of')", hint="choose one with --label_key KEY"
+    ):
+        told(neither)
 
 
 def test_a_table_without_a_header(tmp_path):
     (short := tmp_path / "a.csv").write_text("b 0,up\nb 1,down\n" * 5)
-    found = "no key with texts (found 'b 0', 'up'); choose one with --text_key KEY, or add a header"
-    assert refused(short) == f"{short}: {found}"
+    hint = "choose one with --text_key KEY, or add a header"
+    with refused(file=short, problem="no key with texts (found 'b 0', 'up')", hint=hint):
+        told(short)
     (file := tmp_path / "b.tsv").write_text("They fell by a third.\tup\nThey rose by a third.\tdown\n" * 5)
-    found = "the header names the column of the labels 'up', which is also one of its labels"
-    assert refused(file) == f"{file}:1: {found}; expected column names first, or --label_key up"
+    problem = "the header names the column of the labels 'up', which is also one of its labels"
+    with refused(file=file, line=1, problem=problem, expected="column names first, or --label_key up"):
+        told(file)
     assert told(file, label_key="up").reason.endswith("2 names under 'up'")
 
 
@@ -213,11 +214,11 @@ def test_the_row_without_a_label_is_named_when_it_is_read(tmp_path, kind):
     rows = [{"text": "Prices fell é.", "label": label} for label in ("down", "none")] * 9
     odd = {"null": {"label": None}, "absent": {}, "empty": {"label": ""}}[kind]
     file = jsonl(tmp_path / "a.jsonl", *rows[:3], {"text": "odd"} | odd, *rows, times=1)
-    with pytest.raises(DomainbertError, match=rf"^{file}:4: (no key 'label'|'label' is null|'label' is empty);"):
+    with refused(file=file, line=4):
         told(file).task.read(file)
     table = tmp_path / "b.csv"
     table.write_text("text,label\na text,1\nanother,0\nodd,\n" + "a text,1\n" * 9)
-    with pytest.raises(DomainbertError, match=rf"^{table}:4: 'label' is empty;"):
+    with refused(file=table, line=4, problem="'label' is empty"):
         told(table).task.read(table)
 
 
@@ -275,10 +276,12 @@ def test_questions_on_one_line_or_one_a_line(tmp_path):
 def test_what_is_no_labelled_file_is_refused(tmp_path):
     prose = tmp_path / "a.txt"
     prose.write_text("Prices fell.\nThen they rose again, and then nothing at all changed.\n" * 9, encoding="utf-8")
-    assert "a.txt: does not look like a labelled file of Classification, " in refused(prose)
-    assert "does not look like a labelled file of Parsing" in refused(prose, "Parsing")
+    for task, wanted in ((None, "Classification, ..."), ("Parsing", "Parsing...")):
+        with refused(file="a.txt", problem=f"does not look like a labelled file of {wanted}"):
+            told(prose, task)
     broken = tmp_path / "b.jsonl"
     broken.write_text('{"text": "one two", "label": "a",}\n' + '{"text": "one two", "label": "a"}\n' * 5)
-    with pytest.raises(DomainbertError, match=r"b\.jsonl:1: .*JSON"):
+    with refused(file="b.jsonl", line=1, problem="...JSON..."):
         told(broken).task.read(broken)
-    assert refused(prose, "Parsng") == "--task: no task 'Parsng'; did you mean 'Parsing'?"
+    with refused(where="--task", problem="no task 'Parsng'", hint="did you mean 'Parsing'?"):
+        told(prose, "Parsng")

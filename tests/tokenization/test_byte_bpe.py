@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from tokenizers import decoders
 
 from domainbert.base.choices import named_files
-from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import encode_words
 from domainbert.tokenization.align import align_text, align_words, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
@@ -32,6 +31,7 @@ from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.special_tokens import bert_template, roberta_template
 from domainbert.tokenization.surfaces import origins, vocabulary_of
 from domainbert.tokenization.words import WordCounter
+from tests.refusals import refused
 from tests.tokenization.properties import check_encoding_in_pieces, hostile_text, names
 
 _TEXTS = [
@@ -143,11 +143,11 @@ def test_the_bytes_depend_on_the_words_alone(tmp_path: Path) -> None:
 
 
 def test_sizes_that_cannot_be(tokenizer: DomainTokenizer) -> None:
-    with pytest.raises(DomainbertError, match=r"vocab_size 250 \(rounded to 256\) is too small: .* need 261 pieces"):
+    with refused(problem="vocab_size 250 (rounded to 256) is too small: ... need 261 pieces"):
         train(_TEXTS, 250)
-    with pytest.raises(DomainbertError, match=r"too small for vocab_size 6,400: .* it supports \d+ pieces; expected"):
+    with refused(problem="...too small for vocab_size 6,400: ... it supports ... pieces"):
         train(_TEXTS, 6400)
-    with pytest.raises(DomainbertError, match="the corpus has no words"):
+    with refused(problem="the corpus has no words"):
         train(["", "  "], 320)
 
 
@@ -305,7 +305,7 @@ def test_more_words_leave_the_others_as_they_are(tokenizer: DomainTokenizer, tmp
     assert load_tokenizer(tmp_path).fingerprint == more.fingerprint
     theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
     assert theirs("in Kenya", add_special_tokens=False)["input_ids"] == more.encode(["in Kenya"])[0]
-    with pytest.raises(DomainbertError, match="is in the vocabulary already"):
+    with refused(problem="...is in the vocabulary already"):
         extend_tokenizer(more, [" Kenya"])
 
 
@@ -352,7 +352,7 @@ def test_the_files_before_tokenizer_json(
     config = json.loads((tmp_path / "saved" / "tokenizer_config.json").read_text())
     assert config["add_prefix_space"] is bool(add_prefix_space), "transformers 4 reads it here alone"
     (tmp_path / "merges.txt").write_text("#version: 0.2\nx y z\n")
-    with pytest.raises(DomainbertError, match=r"vocab\.json and merges\.txt are not a byte-level BPE \("):
+    with refused(problem="vocab.json and merges.txt are not a byte-level BPE..."):
         load_tokenizer(tmp_path)
 
 

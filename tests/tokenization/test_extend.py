@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, processors
 
-from domainbert.base.errors import DomainbertError
 from domainbert.tokenization.extend import extend_tokenizer, with_tokens, words_to_add
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
+from tests.refusals import refused
 from tests.tokenization.properties import train_kind
 
 Make = Callable[..., DomainTokenizer]
@@ -23,7 +23,7 @@ def test_the_words_that_save_most_pieces(make_tokenizer: Make) -> None:
     words = {"banks": 3, "bankers": 2, "bank": 100, "loans": 4, "unheard": 50, "bankss": 1, "bank" + "s" * 97: 9}
     assert words_to_add(make_tokenizer(PIECES), words, 3) == ["bankers", "loans", "banks"]
     assert words_to_add(make_tokenizer(PIECES), words, 4)[3:] == ["bankss"]
-    with pytest.raises(DomainbertError, match=r"extend: found 5; expected at most 4, the number of words of the"):
+    with refused(where="extend", found="5", expected="at most 4, the number of words of the..."):
         words_to_add(make_tokenizer(PIECES), words, 5)
 
 
@@ -37,7 +37,7 @@ def test_old_entries_and_ids_stay(make_tokenizer: Make, tmp_path: Path) -> None:
     assert old.encode(["bank loan"]) == new.encode(["bank loan"])
     new.save(tmp_path)
     assert load_tokenizer(tmp_path).fingerprint == new.fingerprint
-    with pytest.raises(DomainbertError, match="'bank' is in the vocabulary already; expected only new words"):
+    with refused(problem="'bank' is in the vocabulary already", expected="only new words"):
         extend_tokenizer(old, ["x", "bank"])
 
 
@@ -136,9 +136,9 @@ def test_an_entry_that_would_get_another_id_is_named(make_tokenizer: Make, monke
     monkeypatch.setattr(
         type(tokenizer.kind), "extend", lambda self, backend, model, entries: model["vocab"].update(entries)
     )
-    with pytest.raises(DomainbertError, match=r"the new vocabulary has '' as id 9; expected '\[E1\]'"):
+    with refused(problem="the new vocabulary has '' as id 9", expected="'[E1]'"):
         extend_tokenizer(tokenizer, ["loans"])
     state = json.loads(make_tokenizer(PIECES).backend.to_str())
     state["model"]["vocab"]["later"] = 12
-    with pytest.raises(DomainbertError, match=r"extend: the ids of the vocabulary have a gap at 10; expected ids"):
+    with refused(where="extend", problem="the ids of the vocabulary have a gap at 10", expected="ids..."):
         with_tokens(DomainTokenizer(Tokenizer.from_str(json.dumps(state))), ["[E1]", "[E2]"])

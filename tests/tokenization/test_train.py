@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from domainbert.base.errors import DomainbertError
 from domainbert.cli import main
 from domainbert.tokenization import train
 from domainbert.tokenization.kind import tokens_by_id
@@ -25,6 +24,7 @@ from domainbert.tokenization.kinds.wordpiece.kind import WordPieceKind
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.tokenization.train import round_vocab_size
 from domainbert.tokenization.words import WordCounter
+from tests.refusals import refused
 
 _TRAIN = """
 import json, sys
@@ -157,26 +157,18 @@ def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("texts", "vocab_size", "message"),
+    ("texts", "vocab_size", "problem", "expected"),
     [
-        ([], 512, "the corpus has no words"),
-        (["", " \n\t\x00 "], 512, "the corpus has no words"),
-        (
-            [_FEW],
-            2000,
-            r"vocab_size 2,000 \(rounded to 2,048\): with min_frequency 2 it supports 111 pieces; .* more text",
-        ),
-        (
-            [_MORE],
-            500,
-            r"vocab_size 500 \(rounded to 512\): .* supports 159 pieces; expected a vocab_size of at most 128, or",
-        ),
-        ([_FEW], 64, "vocab_size 64 is too small: .* 68 characters .* need 109 pieces; expected at least 128"),
-        (["a \ud800"], 512, "half a surrogate pair"),
+        ([], 512, "the corpus has no words", "..."),
+        (["", " \n\t\x00 "], 512, "the corpus has no words", "..."),
+        ([_FEW], 2000, "...vocab_size 2,000 (rounded to 2,048): with min_frequency 2 it...", "more text"),
+        ([_MORE], 500, "...vocab_size 500 (rounded to 512): ... supports 159 pieces", "a vocab_size of at..."),
+        ([_FEW], 64, "vocab_size 64 is too small: ... 68 characters ... need 109 pieces", "at least 128"),
+        (["a \ud800"], 512, "...half a surrogate pair", "..."),
     ],
 )
-def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, message: str) -> None:
-    with pytest.raises(DomainbertError, match=message):
+def test_a_corpus_that_cannot_support_the_size(texts: list[str], vocab_size: int, problem: str, expected: str) -> None:
+    with refused(problem=problem, expected=expected):
         train_wordpiece(texts, vocab_size)
 
 

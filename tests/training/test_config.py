@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from domainbert.base.errors import DomainbertError
 from domainbert.training.config import Budget
+from tests.refusals import refused
 
 
 @pytest.mark.parametrize(
@@ -22,14 +22,14 @@ def test_budgets_in_steps(budget, wanted):
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("fields", "where", "found", "expected"),
     [
-        ({}, "found 0 of max_steps, max_tokens and max_epochs; expected exactly one"),
-        ({"max_steps": 1, "max_epochs": 1}, "found 2 of max_steps, max_tokens and max_epochs"),
-        ({"max_steps": 0}, "max_steps: found 0; expected an integer from 1 to 1,000,000,000"),
-        ({"max_epochs": -1.0}, r"max_epochs: found -1\.0; expected a number above 0 and up to 1e\+06"),
+        ({}, "...", "0 of max_steps, max_tokens and max_epochs", "exactly one"),
+        ({"max_steps": 1, "max_epochs": 1}, "...", "2 of max_steps, max_tokens and max_epochs", "..."),
+        ({"max_steps": 0}, "max_steps", "0", "an integer from 1 to 1,000,000,000..."),
+        ({"max_epochs": -1.0}, "max_epochs", "-1.0", "a number above 0 and up to 1e+06..."),
     ],
 )
-def test_budgets_that_make_no_sense(fields, message):
-    with pytest.raises(DomainbertError, match=message):
+def test_budgets_that_make_no_sense(fields, where, found, expected):
+    with refused(where=where, found=found, expected=expected):
         Budget(**fields)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.batches import Share
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.encoders.config import VocabularyFacts
@@ -26,6 +25,7 @@ from domainbert.training.micro_batches import divisors_descending
 from domainbert.training.module import TrainedModule
 from domainbert.training.trainer import build_trainer
 from tests.ready_made import ReadyBatches, no_tokenizer
+from tests.refusals import refused
 
 ROWS, LENGTH, STEPS = 12, 16, 3
 
@@ -139,7 +139,7 @@ def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
 
 def test_a_gpu_without_room_for_a_row_is_told(train: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
     on_a_gpu(monkeypatch, 0)
-    with pytest.raises(DomainbertError, match=r"a single row does not fit in memory; expected shorter rows"):
+    with refused(found="...a single row does not fit in memory", expected="shorter rows..."):
         train("auto")
 
 
@@ -173,5 +173,5 @@ def test_the_processes_take_what_fits_all(train: Trained, monkeypatch: pytest.Mo
 
 def test_sharded_devices_compute_together(tmp_path: Path) -> None:
     training = Training(micro_batch_size="auto", trainer={"accelerator": "cpu", "strategy": "fsdp"})
-    with pytest.raises(DomainbertError, match=r"micro_batch_size: found auto with trainer\.strategy: fsdp"):
+    with refused(where="micro_batch_size", found="auto with trainer.strategy: fsdp"):
         build_trainer(training, tmp_path, 10, ROWS, 10, [])

@@ -27,6 +27,7 @@ from domainbert.stages.predict import predict
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.ner.config import Ner
 from domainbert.tokenization.load import load_tokenizer
+from tests.refusals import refused
 from tests.resuming import TRAINING, Work, pretraining
 from tests.toy_corpus import corpus_readers
 
@@ -151,9 +152,7 @@ def test_weights_that_are_not_finite_are_named_and_not_saved(runs: Any, work: Wo
     )
     tensors = load_tensors(runs / "pretrain", folder.config)
     tensors["bert.embeddings.word_embeddings.weight"][7, 0] = float("inf")
-    with pytest.raises(
-        DomainbertError, match=r"^1 of 65,536 values of .*word_embeddings\.weight are NaN or infinite, so"
-    ):
+    with refused(problem="1 of 65,536 values of ...word_embeddings.weight are NaN or infinite, so..."):
         save_with_vocabulary(work / "new", folder, tensors, folder.tokenizer(), "card")
     assert not (work / "new").exists()
 

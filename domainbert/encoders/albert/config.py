@@ -64,7 +64,9 @@ class AlbertConfig(PostNormConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         groups, layers = self.num_hidden_groups, self.num_hidden_layers
-        require(groups <= layers, f"num_hidden_groups: found {groups}; expected at most num_hidden_layers={layers}")
+        require(
+            groups <= layers, where="num_hidden_groups", found=groups, expected=f"at most num_hidden_layers={layers}"
+        )
 
     @property
     @override
@@ -92,8 +94,8 @@ class AlbertConfig(PostNormConfig):
         num_blocks, rest = divmod(sizes.num_layers, self.inner_group_num)
         require(
             rest == 0,
-            f"found {sizes.num_layers} layers for an ALBERT encoder with inner_group_num={self.inner_group_num}; "
-            f"expected a multiple of {self.inner_group_num}",
+            found=f"{sizes.num_layers} layers for an ALBERT encoder with inner_group_num={self.inner_group_num}",
+            expected=f"a multiple of {self.inner_group_num}",
         )
         # the base class sets `num_hidden_layers`, and checks it against the number of groups: 1 is always valid
         single_group = self.replaced(num_hidden_groups=1)

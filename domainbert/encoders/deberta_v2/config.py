@@ -89,7 +89,9 @@ class DebertaV2Config(PostNormConfig):
         terms = [] if self.pos_att_type is None else self.pos_att_type.split("|")
         require(
             set(terms) <= set(_TERMS) and len(set(terms)) == len(terms),
-            f"pos_att_type: found {self.pos_att_type!r}; expected c2p, p2c or c2p|p2c",
+            where="pos_att_type",
+            found=repr(self.pos_att_type),
+            expected="c2p, p2c or c2p|p2c",
         )
         if self.relative_attention:
             self._check_relative()
@@ -97,33 +99,41 @@ class DebertaV2Config(PostNormConfig):
             self._check_absolute()
         require(
             self.conv_kernel_size == 0 or self.conv_kernel_size % 2 == 1,
-            f"conv_kernel_size: found {self.conv_kernel_size}; expected an odd number, or 0 for none",
+            where="conv_kernel_size",
+            found=self.conv_kernel_size,
+            expected="an odd number, or 0 for none",
         )
         require(
             self.word_width == self.hidden_size or (self.legacy and not self.position_biased_input),
-            f"embedding_size: found {self.embedding_size}; expected {self.hidden_size}, as hidden_size; any other size "
-            "needs legacy: true and position_biased_input: false",
+            where="embedding_size",
+            found=self.embedding_size,
+            expected=f"{self.hidden_size}, as hidden_size",
+            hint="any other size needs legacy: true and position_biased_input: false",
         )
 
     def _check_relative(self) -> None:
         require(
-            bool(self.terms), "pos_att_type: found null next to relative_attention: true; expected c2p, p2c or c2p|p2c"
+            bool(self.terms),
+            where="pos_att_type",
+            found="null next to relative_attention: true",
+            expected="c2p, p2c or c2p|p2c",
         )
-        require(self.position_buckets != 1, "position_buckets: found 1; expected 2 or more, or -1 for none")
+        require(self.position_buckets != 1, where="position_buckets", found="1", expected="2 or more, or -1 for none")
         half = self.position_buckets // 2  # buckets of a single distance; larger distances share logarithmic buckets
         has_logarithmic_buckets = self.position_buckets > 1 and self.max_length > half + 1
         if has_logarithmic_buckets:
             require(
                 self.max_distance > half + 1,  # their scale, from `half` to `max_distance` - 1, must not be empty
-                f"max_relative_positions: found {self.max_distance} with position_buckets={self.position_buckets}; "
-                f"expected {half + 2} or more (or set max_position_embeddings to {half + 1} or less)",
+                where="max_relative_positions",
+                found=f"{self.max_distance} with position_buckets={self.position_buckets}",
+                expected=f"{half + 2} or more (or set max_position_embeddings to {half + 1} or less)",
             )
 
     def _check_absolute(self) -> None:
         for name in ("pos_att_type", "norm_rel_ebd", "conv_kernel_size", "position_biased_input"):
             value, default = getattr(self, name), getattr(type(self), name)
-            message = f"{name}: found {value!r} without relative_attention; expected relative_attention: true"
-            require(value == default, f"{message}, or no {name}")
+            found, expected = f"{value!r} without relative_attention", f"relative_attention: true, or no {name}"
+            require(value == default, where=name, found=found, expected=expected)
 
     @classmethod
     @override
@@ -134,7 +144,7 @@ class DebertaV2Config(PostNormConfig):
             parts = terms.split("|") if isinstance(terms, str) else map(str, terms)
             values["pos_att_type"] = "|".join(part.strip().lower() for part in parts) or None
         groups = values.get("conv_groups", 1)
-        require(groups == 1, f"conv_groups: found {groups!r}; only 1 is supported")
+        require(groups == 1, where="conv_groups", found=repr(groups), hint="only 1 is supported")
 
         widths = {name: values.pop(name) for name in ("attention_head_size", "pooler_hidden_size") if name in values}
         config = super().from_json(values)
@@ -143,7 +153,9 @@ class DebertaV2Config(PostNormConfig):
             "pooler_hidden_size": config.hidden_size,
         }
         for name, width in widths.items():
-            require(width == supported[name], f"{name}: found {width!r}; only {supported[name]} is supported")
+            require(
+                width == supported[name], where=name, found=repr(width), hint=f"only {supported[name]} is supported"
+            )
         return config
 
     @override
@@ -159,8 +171,9 @@ class DebertaV2Config(PostNormConfig):
         """Return a copy with a selection of layers. Raises `DomainbertError` if layer 0, with a convolution, moves."""
         require(
             self.conv_kernel_size == 0 or (layers[0] == 0 and 0 not in layers[1:]),
-            f"student.layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only once: in the "
-            "teacher, only layer 0 has a convolution",
+            where="student.layers",
+            found=", ".join(map(str, layers)),
+            expected="layer 0 first, and only once: in the teacher, only layer 0 has a convolution",
         )
         return super().with_layers(layers)
 

@@ -134,8 +134,10 @@ class ModernBertConfig(EncoderConfig):
         head_width = self.hidden_size // self.num_attention_heads
         require(
             head_width % 2 == 0,
-            f"num_attention_heads: found {self.num_attention_heads}, so that heads have width {head_width} with "
-            f"hidden_size={self.hidden_size}; expected an even width, which rotary positions need",
+            where="num_attention_heads",
+            found=f"{self.num_attention_heads}, so that heads have width {head_width} with "
+            f"hidden_size={self.hidden_size}",
+            expected="an even width, which rotary positions need",
         )
 
     @property
@@ -157,15 +159,17 @@ class ModernBertConfig(EncoderConfig):
         """
         require(
             layers[0] == 0 and 0 not in layers[1:],
-            f"student.layers: found {', '.join(map(str, layers))}; expected layer 0 first, and only once: in the "
-            "teacher, only layer 0 has no norm before its attention",
+            where="student.layers",
+            found=", ".join(map(str, layers)),
+            expected="layer 0 first, and only once: in the teacher, only layer 0 has no norm before its attention",
         )
         types = [self.layer_types[layer] for layer in layers]
         interval = _global_interval(types, self.global_attn_every_n_layers)
         require(
             interval is not None,
-            f"student: found layers {', '.join(map(str, layers))} of types {', '.join(types)}; expected {GLOBAL} in "
-            f"every n-th layer and {LOCAL} in all others, as in layers 0 to {len(layers) - 1}",
+            where="student",
+            found=f"layers {', '.join(map(str, layers))} of types {', '.join(types)}",
+            expected=f"{GLOBAL} in every n-th layer and {LOCAL} in all others, as in layers 0 to {len(layers) - 1}",
         )
         return self.replaced(num_hidden_layers=len(layers), global_attn_every_n_layers=interval)
 
@@ -186,7 +190,7 @@ class ModernBertConfig(EncoderConfig):
         values = {key: value for key, value in fields.items() if key not in ("layer_types", "rope_parameters")}
         for key, supported, json_text in (("rope_scaling", None, "null"), ("decoder_bias", True, "true")):
             value = fields.get(key, supported)
-            require(value == supported, f"{key}: found {value!r:.80}; expected {json_text}, or no such key")
+            require(value == supported, where=key, found=f"{value!r:.80}", expected=f"{json_text}, or no such key")
         if fields.get("layer_types") is not None:
             values["global_attn_every_n_layers"] = _read_global_interval(fields, cls.global_attn_every_n_layers)
         values |= _thetas(fields.get("rope_parameters"))
@@ -220,8 +224,10 @@ def _read_global_interval(fields: Mapping[str, Any], default: int) -> int:
     interval = _global_interval(types, preferred) if valid else None
     require(
         interval is not None,
-        f"layer_types: found {types!r:.80}; expected a type for each of {count!r:.80} layers: {GLOBAL} for the first "
-        f"of every n layers, {LOCAL} for the others",
+        where="layer_types",
+        found=f"{types!r:.80}",
+        expected=f"a type for each of {count!r:.80} layers: {GLOBAL} for the first of every n layers, "
+        f"{LOCAL} for the others",
     )
     assert interval is not None
     return interval
@@ -236,8 +242,9 @@ def _thetas(rope: Any) -> dict[str, Any]:
         isinstance(rope, Mapping)
         and rope.keys() <= keys.keys()
         and all(_is_unscaled(values or {}) for values in rope.values()),
-        f"rope_parameters: found {rope!r:.200}; expected rope_type 'default' and a rope_theta under {GLOBAL} and under "
-        f"{LOCAL}",
+        where="rope_parameters",
+        found=f"{rope!r:.200}",
+        expected=f"rope_type 'default' and a rope_theta under {GLOBAL} and under {LOCAL}",
     )
     return {keys[name]: values["rope_theta"] for name, values in rope.items() if values and "rope_theta" in values}
 

@@ -48,7 +48,7 @@ class MPNetConfig(PostNormConfig):
         buckets than `PAD_ID` and `NUM_BUCKETS`."""
         for name, fixed in {"pad_token_id": PAD_ID, "relative_attention_num_buckets": NUM_BUCKETS}.items():
             value = fields.get(name, fixed)
-            require(value == fixed, f"{name}: found {value!r:.80}; only {fixed} is supported for MPNet")
+            require(value == fixed, where=name, found=f"{value!r:.80}", hint=f"only {fixed} is supported for MPNet")
         return super().from_json(fields)
 
     @property

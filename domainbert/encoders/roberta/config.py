@@ -46,8 +46,10 @@ class RobertaConfig(PostNormConfig):
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
         require(
             type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
-            f"pad_token_id: found {pad!r:.80}; expected an integer below max_position_embeddings - 3, because "
-            f"positions are counted from this id on (max_position_embeddings: {positions!r:.80})",
+            where="pad_token_id",
+            found=f"{pad!r:.80}",
+            expected="an integer below max_position_embeddings - 3, because positions are counted from this "
+            f"id on (max_position_embeddings: {positions!r:.80})",
         )
         return super().from_json(fields)
 

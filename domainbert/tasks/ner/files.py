@@ -120,8 +120,8 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
             row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
-            for part in error.errors:  # a problem of an entity begins with its location
-                problems.add(part if str(part).startswith(str(path)) else part.within(file=path, line=line))
+            for part in error.errors:  # a problem of an entity has its own place
+                problems.add(part if part.file else part.within(file=path, line=line))
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     kind: Kind = "rows" if isinstance(path, Rows) else "jsonl"
@@ -171,12 +171,13 @@ def _words_of_text(
     raise_problems(problem_with_text(row, keys.content, may_be_empty=True), list_problem)
     text: str = row[keys.content]
     words = words_of[text]
-    problems, entities, spans = [], [], []
+    problems: list[DomainbertError] = []
+    entities, spans = [], []
     for index, value in enumerate(row[keys.labels]):
         try:
             entity = _parse_entity(text, value, index)
         except DomainbertError as error:
-            problems.append(f"{locate(index)}: {error}")
+            problems.append(error.within(locate(index)))
             continue
         if format.keeps(entity.type):
             entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
@@ -191,20 +192,24 @@ def _words_of_text(
         except DomainbertError as error:
             inside = text[entity.start : entity.end]
             hint = " (format.trim: true removes white space at its ends)" if inside != inside.strip() else ""
-            problems.append(f"{locate(entity.list_index)}: {error}{hint}")
+            place, expected = locate(entity.list_index), error.expected + hint
+            problems.append(DomainbertError(error.problem, where=place, expected=expected))
     raise_problems(*problems)
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 
-def _overlap_problems(text: str, entities: Sequence[_Entity], locate: Callable[[int], str]) -> Iterator[str]:
+def _overlap_problems(
+    text: str, entities: Sequence[_Entity], locate: Callable[[int], str]
+) -> Iterator[DomainbertError]:
     # `entities` are sorted by position
     for left, right in pairwise(entities):
         if right.start < left.end:
             pair = " and ".join(f"{entity.type} {format_char_span(text, entity[:2])}" for entity in (left, right))
-            yield (
-                f"{locate(max(left.list_index, right.list_index))}: {pair} overlap; expected entities that do not "
-                "overlap: a word has one tag (for nested entities, train several models and select their types with "
-                "format.types)"
+            yield DomainbertError(
+                f"{pair} overlap",
+                where=locate(max(left.list_index, right.list_index)),
+                expected="entities that do not overlap: a word has one tag (for nested entities, train several models "
+                "and select their types with format.types)",
             )
 
 
