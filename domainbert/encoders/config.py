@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
 from domainbert.base.errors import DomainbertError, Facts
 from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields
-from domainbert.base.fields import Dropout, Length, PositiveFraction, Range, check_fields, read_field
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

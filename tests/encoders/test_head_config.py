@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from domainbert.base.errors import DomainbertError
 from domainbert.encoders.families import build_model
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.encoders.heads import pool_texts
