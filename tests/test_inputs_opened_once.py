@@ -53,7 +53,7 @@ def watch(stage: str, settings: dict[str, Any], folder: Path) -> tuple[Counter[s
     config = folder / f"{stage}.yaml"
     config.write_text(yaml.safe_dump({**settings, "out": str(folder / stage)}), encoding="utf-8")
     package = str(Path(domainbert.__file__).parent)
-    said = run_script(WATCH, folder, f"domainbert.stages.{stage}", package, "-c", str(config), anew=True)
+    said = run_script(WATCH, folder, f"domainbert.stages.{stage}", package, "-c", str(config), reimport=True)
     found = json.loads(said.splitlines()[-1])
     assert found["code"] in (0, None)
     return Counter(found["opened"]), found["entered"]

@@ -61,8 +61,8 @@ finetune: 9 problems
   a.yaml:5: max_lenght: unknown key; did you mean 'max_length'?
   a.yaml:2: model: 'runs/pretrain' does not exist; expected a file or folder, or hub:runs/pretrain for a model on the Hugging Face hub
   a.yaml:1: task.class_path: 'Nre' is not allowed; did you mean 'Ner'?
-  a.yaml:6: batch_size: found 0; expected an integer from 1 to 1,000,000
   a.yaml:7: patience: found 'many'; expected an integer from 1 to 1,000,000,000
+  a.yaml:6: batch_size: found 0; expected an integer from 1 to 1,000,000
   a.yaml:8: optim.betas[1]: found 1; expected a number from 0 to below 1
   a.yaml:9: schedule.warmup_fraction: found 2; expected a number from 0 to 1
   a.yaml:10: trainer.precision: domainbert sets it; set precision, outside of trainer

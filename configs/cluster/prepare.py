@@ -57,7 +57,8 @@ from domainbert.data.parts_writer import PlannedPart, plan_parts, read_parts, wr
 from domainbert.data.prepared_facts import read_facts
 from domainbert.data.preparing import bind_corpus
 from domainbert.runner.claim import CONFIG, LOCK
-from domainbert.runner.jobs import make_job, run_job
+from domainbert.runner.job_state import make_job
+from domainbert.runner.jobs import run_job
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import load_yaml

@@ -240,7 +240,7 @@ def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Ro
         columns = expected.split(line)
         problem = ""
         if "\r" in line:  # a file whose lines end in bare \r would be a single row
-            problem = f"a carriage return inside the line; {_LINE_ENDS}"
+            problem = f"a carriage return inside the line; expected {_LINE_ENDS}"
         elif line.startswith("\ufeff"):
             problem = "a byte order mark; expected it only at the beginning of the file"
         elif len(columns) != expected.width:

@@ -271,7 +271,7 @@ def test_what_is_missing_is_asked_for(tmp_path):
         ),
         (
             (*model[:2], "--corpus", "${data}/a.txt"),
-            "",
+            "--corpus",
             "found ... which a recipe reads as a variable or a stage",
             "...",
         ),
@@ -588,9 +588,8 @@ def test_a_set_without_any_label_is_refused(sample):
 def test_a_key_that_no_row_has_is_named(sample):
     words = ("--labelled", labelled(Path("a.jsonl"), 60), "--corpus", sample / "corpus.jsonl")
     for option in ("text_key", "label_key"):
-        where, expected = f"--{option} nope", "one of 'text', 'label'"
-        asked = ("init", *words, f"--{option}", "nope")
-        command_refused(*asked, file="a.jsonl", where=where, problem="no row has this key", expected=expected)
+        problem, expected = f"--{option} nope: no row has this key", "one of 'text', 'label'"
+        command_refused("init", *words, f"--{option}", "nope", file="a.jsonl", problem=problem, expected=expected)
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
     command_refused("init", *words, hint='...its first row has text: "Text 0.", label: false')
 

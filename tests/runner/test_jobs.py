@@ -93,7 +93,7 @@ def test_the_folder_of_a_recipe_is_not_that_of_a_stage(fake_stages: ModuleType) 
     assert main(["run", "recipe.yaml"]) == 0
     words = ("make", "--words", "[a]", "--out", "runs", "--force")
     expected = "an empty or a new folder, or the..."
-    command_refused(*words, file="runs", problem="is the folder of a recipe", expected=expected)
+    command_refused(*words, where="runs", problem="is the folder of a recipe", expected=expected)
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "run.json"])

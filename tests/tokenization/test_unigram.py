@@ -230,7 +230,7 @@ def test_layouts_have_names() -> None:
     ],
 )
 def test_a_list_without_a_token_of_each_role_is_refused(tokens: list[str]) -> None:
-    expected = r"five tokens in the order of their ids: \[PAD\] or <pad>, \[UNK\] or <unk>, \[CLS\] or <s>, .*\. One"
+    expected = "five tokens in the order of their ids: [PAD] or <pad>, [UNK] or <unk>, [CLS] or <s>, ...One"
     with refused(where="special_tokens", expected=f"{expected}..."):
         Unigram(tokens)
 
