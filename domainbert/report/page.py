@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from domainbert import __version__
+from domainbert.base.errors import counted
 from domainbert.base.files import report_full_disk, write_text
 from domainbert.base.redact import redact
 
@@ -90,7 +91,7 @@ def _read_templates(names: Iterable[str]) -> str:
 
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("domainbert.report"),
         autoescape=True,
         finalize=lambda value: value if isinstance(value, Markup) else redact(value),
@@ -99,3 +100,5 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["counted"] = counted
+    return environment
