@@ -31,7 +31,7 @@ def _has_facts(error: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
         if name in ("problem", "expected"):
             matches = re.search(pattern, error["message"], re.DOTALL)
         else:
-            before = {"where": r"(.*(\.|: |--))?", "file": "(.*/)?"}.get(name, "")
+            before = {"where": r"(.*(\.|: |--|/))?", "file": "(.*/)?"}.get(name, "")
             matches = re.fullmatch(before + pattern, str(error.get(name, "")), re.DOTALL)
         if matches is None:
             return False
