@@ -59,7 +59,7 @@ def test_html_is_escaped_and_has_values_for_sorting() -> None:
     page = html(SCORES)
     assert "<caption>test &lt;1&gt;</caption>" in page
     assert '<th scope="colgroup" colspan="2">both</th><td colspan="1"></td></tr>' in page
-    assert '<th scope="col" class="n">F1 [95 %]</th><th scope="col" class="n">seeds</th>' in page
+    assert '<th scope="col" class="n">F1 [95&nbsp;%]</th><th scope="col" class="n">seeds</th>' in page
     assert '<th scope="row">a|b</th><td class="n" data-value="0.8">80.00 [75.00, 85.00]</td>' in page
     assert "&lt;b&gt;" in page and "<b>" not in page
 
