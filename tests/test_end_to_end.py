@@ -10,6 +10,7 @@ import pytest
 from domainbert.labelled.formats import NerFormat
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
+from tests.interface.snapshot import check_folder
 from tests.refusals import refused
 
 STARTS = ("pretrained", "scratch")
@@ -70,12 +71,9 @@ def test_the_numbers_of_every_stage_fit_together(runs):
         assert pair["difference"] == pytest.approx(difference, abs=1e-12)
 
 
-def test_the_files_of_a_model_folder(runs):
-    files = {"config.json", "model.safetensors", "README.md"}
-    files |= {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"}
-    trained = (runs / "ner-pretrained/seed-1", runs / "classification-scratch/seed-2")
-    for folder in (runs / "pretrain", *trained):
-        assert {path.name for path in folder.iterdir()} == files | ({"training.json"} if folder in trained else set())
+def test_the_files_of_folders(runs):
+    check_folder("sample", runs / "sample")
+    for folder in (runs / "pretrain", runs / "ner-pretrained/seed-1", runs / "classification-scratch/seed-2"):
         assert (folder / "tokenizer.json").read_bytes() == (runs / "vocab/tokenizer.json").read_bytes()
 
 

@@ -1,6 +1,6 @@
 """A test names every change of what 1.x keeps: docs/reference/stability.md.
 
-Metrics, files and keys are compared by the tests that have a run anyway.
+Metrics, files and keys are compared by the tests that have a run anyway, of `tests/golden` for most stages.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.choices import choices_of
+from domainbert.runner.stage_table import STAGES
+from domainbert.tasks.config import TaskConfig
 from tests.interface.current import keys_of, public_names, settings
-from tests.interface.snapshot import check_interface
+from tests.interface.snapshot import HERE, check_interface
 
 
 def test_public_names() -> None:
@@ -19,6 +22,15 @@ def test_public_names() -> None:
 
 def test_settings() -> None:
     check_interface("settings", settings())
+
+
+def test_each_stage_has_files_and_each_task_metrics() -> None:
+    files, metrics = (
+        {line.partition(":")[0] for line in (HERE / f"{name}.txt").read_text(encoding="utf-8").splitlines()}
+        for name in ("files", "metrics")
+    )
+    assert files >= {*STAGES, "run"}
+    assert metrics >= {config().name for config in choices_of(TaskConfig).values()}
 
 
 def test_a_change_is_named_and_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

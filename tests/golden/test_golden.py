@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.golden.write import HERE, PROCESSOR, numbers_of, processor, run_recipe
+from tests.interface.snapshot import check_folder, check_interface
 
 GOLDEN = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(HERE.glob("*.json"))}
 # Relative and absolute. The norm of a gradient shrinks as a model fits, what rounding adds to it does not.
@@ -42,9 +44,16 @@ def differences(golden: Any, found: Any, place: str = "") -> Iterator[str]:
         yield f"{place}: found {found!r}; expected {golden!r}"
 
 
-def test_the_numbers_are_the_golden_ones(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    run_recipe(tmp_path)
-    stages = {file.parent.name: file.parent for file in tmp_path.glob("*/run.json")}
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run folder of the recipe."""
+    out = tmp_path_factory.mktemp("golden")
+    run_recipe(out)
+    return out
+
+
+def test_the_numbers_are_the_golden_ones(run: Path, subtests: pytest.Subtests) -> None:
+    stages = {file.parent.name: file.parent for file in run.glob("*/run.json")}
     assert stages.keys() == GOLDEN.keys() - {PROCESSOR}
     same_bits = processor() == GOLDEN[PROCESSOR]
     for name, folder in stages.items():
@@ -55,6 +64,17 @@ def test_the_numbers_are_the_golden_ones(tmp_path: Path, subtests: pytest.Subtes
         with subtests.test(name):
             others = list(differences(golden, found, name))
             assert not others, f"{len(others)} differences\n" + "\n".join(others[:20])
+
+
+def test_files_and_keys_are_those_of_the_interface(run: Path, subtests: pytest.Subtests) -> None:
+    folders = defaultdict(list)
+    for file in run.glob("*/run.json"):
+        folders[json.loads(file.read_text())["stage"]].append(file.parent)
+    for stage, paths in folders.items():
+        with subtests.test(stage):
+            check_folder(stage, *paths)
+    check_folder("run", run, pattern="*")
+    check_interface("keys", json.loads((run / "vocab/run.json").read_text()), "run.json")
 
 
 def test_a_difference_is_found_and_named() -> None:

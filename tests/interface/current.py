@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import domainbert
 from domainbert.base.choices import as_plain, choices_of, is_choice
 from domainbert.base.fields import field_types, strip_ranges
+from domainbert.base.files import RUN
 from domainbert.runner.stage_table import STAGES, load_stage
 from domainbert.settings.schema import defaults_of, is_group
 from domainbert.tasks.config import TaskConfig
@@ -26,8 +27,8 @@ METHODS += ["predict_texts", "predict_words", "predictor", "push_to_hub", "recor
 # JSON of other libraries; keys whose content is internal or listed elsewhere; keys of mappings from names in the data
 _THEIRS = {"config.json", "dataset_dict.json", "dataset_info.json", "special_tokens_map.json", "state.json"}
 _THEIRS |= {"tokenizer.json", "tokenizer_config.json"}
-_OPAQUE = {"config", "inputs", "made_from", "other_files", "outputs", "parts", "plans", "versions"}
-_BY_NAME = re.compile(r"\b(data|corpora|labels|probabilities|slices|stages|systems|\w+_by_seed|(by|per)_\w+)$")
+_OPAQUE = {"history", "made_from", "other_files", "outputs", "parts", "plans", "stages"}
+_BY_NAME = re.compile(r"\b(data|corpora|labels|probabilities|slices|systems|\w+_by_seed|(by|per)_\w+)$")
 _ANY_NAME = {r"seed-\d+": "seed-*", r"^(cards|mistakes|predictions)/[^/]+/": r"\1/*/"}
 
 
@@ -100,19 +101,23 @@ def files_of(folder: Path, pattern: str) -> list[str]:
     return [_general(path.relative_to(folder)) for path in folder.glob(pattern) if path.is_file()]
 
 
-def keys_of(folder: Path, pattern: str) -> Iterator[str]:
-    """Yield the keys of the JSON files in a folder: `metrics.json systems.*.f1`."""
+def keys_of(folder: Path, pattern: str) -> list[str]:
+    """Return the keys of the JSON files in a folder: `metrics.json systems.*.f1`; of `run.json`, which all stages have,
+    only those of the metrics."""
+    keys = set()
     for path in folder.glob(pattern):
         if path.suffix in (".json", ".jsonl") and path.name not in _THEIRS:
-            lines = path.read_text(encoding="utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text()]
-            for line in lines:
-                yield from (f"{_general(path.relative_to(folder))} {key}" for key in _keys(json.loads(line)))
+            text = path.read_text(encoding="utf-8")
+            values = [json.loads(line) for line in (text.splitlines() if path.suffix == ".jsonl" else [text])]
+            below = "metrics." if path.name == RUN else ""
+            keys |= {f"{_general(path.relative_to(folder))} {key}" for key in _keys(values) if key.startswith(below)}
+    return sorted(keys)
 
 
 def _keys(value: Any, path: str = "") -> Iterator[str]:
     if isinstance(value, list):
         for item in value:
-            yield from _keys(item, f"{path}[]")
+            yield from _keys(item, f"{path}[]" if path else "")
     elif isinstance(value, dict):
         for name, item in value.items():
             key = f"{path}.{'*' if _BY_NAME.search(path) else name}".lstrip(".")

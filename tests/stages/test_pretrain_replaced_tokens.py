@@ -13,6 +13,7 @@ import transformers
 
 from domainbert.models.card import split_card
 from domainbert.models.folder import open_model
+from tests.interface.snapshot import check_folder
 from tests.refusals import assert_printed
 from tests.resuming import Work, assert_same_outcome, losses, metrics, pretraining
 
@@ -57,6 +58,7 @@ def opened(kind: str, folder: Path) -> Any:
 def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind)
     assert work.run("pretrain", "whole", settings) == 0
+    check_folder("pretrain with ReplacedTokens", work / "whole")
     assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75
     assert work.run("pretrain", "parts", settings, "--resume", "auto") == 0
     assert_same_outcome(work / "whole", work / "parts")

@@ -13,6 +13,7 @@ import transformers
 from domainbert.cli import main
 from domainbert.models.folder import open_model
 from domainbert.models.loading import read_weights
+from tests.interface.snapshot import check_folder
 from tests.refusals import assert_printed
 from tests.resuming import ENCODER, Work, assert_same_outcome, losses, metrics, pretraining
 
@@ -45,6 +46,7 @@ def opened(kind: str, folder: Path) -> Any:
 def test_it_is_stopped_and_goes_on_and_the_folder_opens(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind, held_out={"again": str(runs / "prepare")})
     assert work.run("pretrain", "whole", settings) == 0
+    check_folder("pretrain with SentencePairs", work / "whole")
     printed = capsys.readouterr().out
     assert " pairs, " in printed and " texts are too short for a pair" in printed
     assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75
