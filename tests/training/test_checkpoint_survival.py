@@ -84,13 +84,24 @@ def check():
     return found.step, unfinished
 
 
+def names():
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+def wait_for_a_save(finished):
+    before = names()
+    while not (any(name.startswith("step-") for name in names() - before) if finished else names() != before):
+        time.sleep(0.001)
+
+
 random.seed(0)
 step, hits = 0, 0
-for _ in range(kills):
+for kill in range(kills):
     child = os.fork()
     if child == 0:
         write_on(step)
-    time.sleep(random.uniform(0.0, 0.4))
+    wait_for_a_save(finished=kill % 2 == 0)
+    time.sleep(random.uniform(0.0, 0.1))
     os.kill(child, signal.SIGKILL)
     assert os.waitpid(child, 0)[1] == signal.SIGKILL
     before = step
