@@ -18,8 +18,8 @@ from domainbert.cli import main
 def assert_facts(errors: Iterable[Mapping[str, Any]], wanted: Mapping[str, object]) -> None:
     """Assert that one of the errors has these facts.
 
-    `where` may be the end of a longer key, `file` of a longer path; `problem` and `expected` may be a part of the
-    message. "..." stands for any text.
+    `where` may be the end of a longer key, `file` of a longer path; "..." stands for any text. `problem` may also be
+    "found VALUE", and `expected` the hint of an error without it.
     """
     errors = list(errors)
     assert any(_has_facts(error, wanted) for error in errors), f"expected {wanted}; found {errors}"
@@ -27,12 +27,13 @@ def assert_facts(errors: Iterable[Mapping[str, Any]], wanted: Mapping[str, objec
 
 def _has_facts(error: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
     for name, text in wanted.items():
-        pattern = ".*".join(map(re.escape, str(text).removeprefix("/").split("...")))
-        if name in ("problem", "expected"):
-            matches = re.search(pattern, error["message"], re.DOTALL)
-        else:
-            before = {"where": r"(.*(\.|: |--|/))?", "file": "(.*/)?"}.get(name, "")
-            matches = re.fullmatch(before + pattern, str(error.get(name, "")), re.DOTALL)
+        value, pattern = error.get(name, ""), ".*".join(map(re.escape, str(text).removeprefix("/").split("...")))
+        if name == "problem" and "found" in error:
+            value = f"found {error['found']}"
+        if name == "expected":
+            value = value or error.get("hint", "")
+        before = {"where": r"(.*(\.|: |--|/))?", "file": "(.*/)?"}.get(name, "")
+        matches = re.fullmatch(before + pattern, str(value), re.DOTALL)
         if matches is None:
             return False
     return True

@@ -199,7 +199,9 @@ def test_what_cannot_be_allowed(names: str) -> None:
 
 
 def test_a_module_that_cannot_be_imported_is_told_at_once() -> None:
-    with refused(problem="--allow-import: nowhere cannot be imported...install it or add its folder to PYTHONPATH"):
+    with refused(
+        problem="--allow-import: nowhere cannot be imported...", hint="install it or add its folder to PYTHONPATH"
+    ):
         allow_imports("nowhere")
     with refused(problem="--allow-import: mypkg.broken cannot be imported: ZeroDivisionError..."):
         allow_imports("mypkg.broken")

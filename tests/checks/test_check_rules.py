@@ -213,7 +213,7 @@ def test_settings_that_make_no_sense(tmp_path: Path) -> None:
     with refused(where="labelled", found="no set and no corpus"):
         check(tmp_path / "out", task="Classification")
     usual = {"labelled": {"train": str(train)}, "task": "Classification"}
-    with refused(where="ignore", problem="no rule has the name 'rare-labels'; did you mean 'rare-label'?"):
+    with refused(where="ignore", problem="no rule has the name 'rare-labels'", hint="did you mean 'rare-label'?"):
         check(tmp_path / "out", **usual, ignore={"rare-labels": "few"})
     with refused(where="ignore", problem="the rule 'rare-label' has no reason"):
         check(tmp_path / "out", **usual, ignore={"rare-label": " "})

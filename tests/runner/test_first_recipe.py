@@ -591,7 +591,7 @@ def test_a_key_that_no_row_has_is_named(sample):
         problem, expected = f"--{option} nope: no row has this key", "one of 'text', 'label'"
         command_refused("init", *words, f"--{option}", "nope", file="a.jsonl", problem=problem, expected=expected)
     Path("a.jsonl").write_text("".join(json.dumps({"text": f"Text {n}.", "label": n > 9}) + "\n" for n in range(60)))
-    command_refused("init", *words, expected='its first row has text: "Text 0.", label: false')
+    command_refused("init", *words, expected='...; its first row has text: "Text 0.", label: false')
 
 
 def test_a_folder_of_several_seeds_is_not_pretrained_further(runs):

@@ -445,8 +445,8 @@ def test_the_command_that_resumes_has_the_variables_of_the_environment(
 @pytest.mark.parametrize(
     ("words", "where", "problem", "expected"),
     [
-        (["--force="], "--force", "found ''", "names of stages"),
-        (["--only", ","], "--only", "found ','", "names of stages"),
+        (["--force="], "--force", "found ''", "names of stages: NAME,NAME"),
+        (["--only", ","], "--only", "found ','", "names of stages: NAME,NAME"),
         (["--only", "make", "--from", "use"], "--only", "found 'make'", "at least one stage from 'use' on (--from)"),
         (["--resume", "auto"], "--resume", "unknown key", "one of out, vars, check, stages; domainbert run..."),
         (["--only", "make", "--force", "use"], "--force", "the stage 'use' is not selected by --only or --from", "..."),
@@ -592,7 +592,7 @@ stages:
         ),
         (
             "out: a\nstages: {make: {words: [a], out: b}}\n",
-            {"where": "stages.make.out", "problem": "unknown key; a stage of a recipe writes to..."},
+            {"where": "stages.make.out", "problem": "unknown key", "hint": "a stage of a recipe writes to..."},
         ),
         (
             "out: a\nstages: {use: {source: '@use'}}\n",

@@ -348,9 +348,9 @@ def test_predicted_spans_are_words_as_scores_count_them(tagger, natural):
 @pytest.mark.parametrize(
     ("texts", "where", "problem", "expected"),
     [
-        ([None], "...", "text 1: found NoneType", "a string, a list of words or a TextPair"),
-        (["Crédit", 5, b"loan", "x"], "...", "text 2: found int", "a string, ... (and 1 more like this)"),
-        ([["loan", 3]], "...", "text 1: found list", "a string, a list of words or a TextPair"),
+        ([None], "text 1", "found NoneType", "a string, a list of words or a TextPair"),
+        (["Crédit", 5, b"loan", "x"], "text 2", "found int", "a string, ... (and 1 more like this)"),
+        ([["loan", 3]], "text 1", "found list", "a string, a list of words or a TextPair"),
         (None, "texts", "found NoneType", "a list, each item a string, a list of words or a TextPair"),
         (7, "texts", "found int", "a list..."),
         (b"Cash", "texts", "found bytes", "a list..."),

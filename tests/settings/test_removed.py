@@ -53,7 +53,7 @@ def test_a_removed_setting_is_refused_with_what_to_use_instead(entry: str) -> No
 
 
 def test_a_removed_rule_is_refused_with_what_to_use_instead() -> None:
-    with refused(problem="ignore: the rule 'unknown-words' was removed; read the table..."):
+    with refused(where="ignore", problem="the rule 'unknown-words' was removed; read the table..."):
         Check(corpus=CorpusConfig([Source("a.txt")]), ignore={"unknown-words": "we know"})
 
 

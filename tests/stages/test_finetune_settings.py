@@ -199,6 +199,6 @@ def test_they_are_refused_before_anything_is_trained(runs: Any, tmp_path: Path) 
     words += [f"--{split}={runs.labelled('ner', split)}" for split in ("train", "validation")]
     expected = "one of f1, macro_f1, precision, recall, loss"
     command_refused("finetune", *words, "--select_by", "auc", where="select_by", found="'auc'", expected=expected)
-    expected = "at most 2, the number of layers"
-    command_refused("finetune", *words, "--frozen_layers", "3", problem="frozen_layers: found 3", expected=expected)
+    expected = "at most 2, the number of layers of the encoder"
+    command_refused("finetune", *words, "--frozen_layers", "3", problem="--frozen_layers: found 3", expected=expected)
     assert not (tmp_path / "out").exists()

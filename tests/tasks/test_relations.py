@@ -345,9 +345,9 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
     )
     with pytest.raises(DomainbertError, match=found):
         encode_file(task_of(), file, vocabulary, 30)
-    with refused(problem="text 2: the two entities...", expected="... as max_length is 30"):
+    with refused(where="text 2", problem="the two entities...", expected="at most 28, as max_length is 30"):
         task_of().encode_contents([items[0].content, items[1].content], vocabulary, 30)
-    with refused(problem="text 2: row: 2 problems\n  no head entity", expected="one between '<<' and '>>'..."):
+    with refused(where="text 2", problem="row: 2 problems\n  no head entity", expected="one between '<<' and '>>'..."):
         task_of().encode_contents([items[0].content, "a b"], vocabulary, 30)
 
 
@@ -358,7 +358,7 @@ def test_markers_that_a_vocabulary_does_not_know_are_refused(vocabulary: DomainT
     with refused(where="markers", problem="'[E1]' is not in the vocabulary..."):
         task_of("tokens").encode([], vocabulary, 30)
     marked = insert_markers("a [/E2] b", (0, 1), (8, 9), MARKERS)
-    with refused(problem="text 1: the text contains '[/E2]', which the model adds as a marker"):
+    with refused(where="text 1", problem="the text contains '[/E2]', which the model adds as a marker"):
         task_of("tokens").encode([RelatedEntities(marked, "none", 7)], with_tokens(vocabulary, ADDED_MARKERS), 30)
 
 

@@ -78,7 +78,7 @@ def test_sets_that_are_not_given(tiny, stage, given, where, found, expected):
 def test_a_row_to_predict_without_a_text_is_named(tiny):
     rows = [{"text": "A loan."}, {"txt": "A grant."}, {"text": 3}]
     module = tiny.module(model=tiny / "tagger")
-    with refused(problem="text 2: no string under 'text'", expected="... (and 1 more like this)"):
+    with refused(where="text 2", problem="no string under 'text'", expected="... (and 1 more like this)"):
         trainer().predict(module, LabelledData(module.task, predict=rows, tokenizer=module.tokenizer))
 
 
