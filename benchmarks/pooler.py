@@ -5,7 +5,7 @@
 Sentence encoders such as MiniLM-L6 are trained with the mean of a text's last hidden states, and
 `BertForSequenceClassification` reads the pooler's [CLS]. This writes the model with a pooler that gives the mean as
 well as a ridge regression can, from sentences of the economics corpus without labels, and prints how well that is on
-others. docs/results-appendix.md says what it is worth.
+others. docs/results-appendix.md has the scores.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python benchmarks/soup.py OUT VALIDATION SEED SEED ...
 
 OUT is the folder of the mean, and VALIDATION the labelled file of a tagger by which it is judged; SEED are folders of
-the same model and labels, such as `seed-1` of a `finetune` stage. The F1 of each is that of its training, in its own
-folder; that of the mean is printed. docs/results-appendix.md says what it was worth.
+the same model and labels, such as `seed-1` of a `finetune` stage. The F1 of each seed is in its
+folder; the F1 of the mean is printed. docs/results-appendix.md has the scores.
 """
 
 from __future__ import annotations
