@@ -95,8 +95,12 @@ def sample_documents(corpus: CorpusConfig, most_words: int, name: str, max_chara
 
 def format_corpus_fit(facts: Mapping[str, Any]) -> str:
     """Format the result of `compare_corpora` for a terminal: two lines of heading, then one line for the texts of the
-    task and one per corpus."""
-    title = f"the task's {facts['task_words']:,} words, predicted from {facts['words']:,} words of each corpus:"
+    task and one per corpus; a single line without corpora."""
+    task_words = f"the task's {facts['task_words']:,} words"
+    if not facts["corpora"]:
+        pieces, unknown = facts["task"]["pieces_per_word"], 100 * facts["task"]["unknown_share"]
+        return f"{task_words}: {pieces:.2f} pieces a word, {unknown:.2f} % of the words with [UNK]"
+    title = f"{task_words}, predicted from {facts['words']:,} words of each corpus:"
     rows = [
         [
             number_cell(row.get("bits_per_word"), "{:.2f}"),

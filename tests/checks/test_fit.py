@@ -90,6 +90,9 @@ def test_what_is_printed() -> None:
         "       9.03   4.76 %         1.2344      0.00 %  near",
         "      11.45  10.00 %         1.5000      0.10 %  far",
     ]
+    assert format_corpus_fit({**facts, "corpora": {}}) == (
+        "the task's 114,429 words: 1.10 pieces a word, 0.02 % of the words with [UNK]"
+    )
     without = {name: {key: row[key] for key in ("bits_per_word", "unseen_share")} for name, row in corpora.items()}
     assert format_corpus_fit({**facts, "task": {}, "corpora": without}).split("\n")[2:] == [
         "       9.03   4.76 %                             near",
