@@ -45,7 +45,8 @@ class StepLoss:
         """Set `total`, `terms` and `last_terms` from all micro-batches of a step, in all processes."""
         names = [*self.share_terms[0]] if self.share_terms else []
         sums = {name: torch.stack([terms[name] for terms in self.share_terms]).sum() for name in names}
-        total = torch.stack(self.shares).sum()
+        # no shares: `training_step` returned None, by which Lightning skips a batch
+        total = torch.stack(self.shares).sum() if self.shares else torch.zeros_like(self.total)
         self.discard()
         self.total = strategy.reduce(total, reduce_op="sum")
         self.terms = {name: strategy.reduce(value, reduce_op="sum") for name, value in sums.items()}

@@ -72,6 +72,22 @@ def test_an_own_training_step_returns_any_loss(tiny: Tiny, kind: type[Any]) -> N
     assert not equal(before, weights(module)) and run.global_step == 2
 
 
+def test_a_training_step_that_returns_none_skips_its_batch(tiny: Tiny) -> None:
+    states = []
+
+    class Skips(FineTuning):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            states.append(weights(self))
+            loss = super().training_step(batch, batch_idx)
+            return None if batch_idx in (0, 2) else loss
+
+    module = make_module(tiny, Skips)
+    run = trainer(max_steps=5)
+    run.fit(module, make_data(module))
+    changed = [not equal(before, after) for before, after in zip(states, [*states[1:], weights(module)], strict=True)]
+    assert changed == [False, True, False, True, True] and run.global_step == 5
+
+
 @pytest.mark.parametrize("strategy", ["ddp_fork", pytest.param("ddp_spawn", marks=pytest.mark.slow)])
 def test_a_training_in_other_processes_returns_its_weights(tiny: Tiny, strategy: str) -> None:
     module = make_module(tiny)
