@@ -104,7 +104,7 @@ def test_a_class_of_a_package_of_ones_own_is_imported_only_if_the_command_line_a
     assert settings.plain["shape"] == {"class_path": "mypkg.shapes.Ring", "init_args": {"radius": 2.0, "hole": 3}}
     saved = dump_yaml({"shape": settings.plain["shape"]})
     assert read(saved)[0].arguments["shape"] == shape
-    allow_imports(None)  # what is imported already is not allowed either
+    allow_imports(None)  # an imported package is not allowed either
     assert read(saved)[1][0][2].endswith("is not allowed")
 
 
@@ -137,7 +137,7 @@ def test_a_package_or_a_module_may_be_allowed(module: str) -> None:
 
 
 def test_the_configurations_of_an_allowed_package_are_imported_with_it() -> None:
-    """Folders name families, tasks and kinds of vocabulary, which have to be known by then."""
+    """Model folders name families, tasks and kinds of vocabulary, which must be registered before they are read."""
     Path("mypkg/ring/parts").mkdir(parents=True)
     for name in ("ring/config.py", "ring/parts/hole_config.py", "ring/model.py", "ring/parts/configs.py"):
         Path("mypkg", name).write_text("")

@@ -7,7 +7,7 @@ import pytest
 from domainbert.base.errors import DomainbertError, Problems, counted, format_names
 
 
-def told(*messages: str) -> list[str]:
+def printed_lines(*messages: str) -> list[str]:
     problems = Problems("test")
     for message in messages:
         problems.add(message)
@@ -38,7 +38,7 @@ def test_three_examples_of_each_kind_in_each_file() -> None:
     starts = [f"a.conll:{line}: I-{kind} follows O" for line, kind in enumerate(("a", "b-c", "d", "e"), 1)]
     other = ["b.conll:9: 9 columns; expected 2", "no such model"]
     mixed = [columns[0], *tags, *columns[1:], *starts, *other]
-    assert told(*mixed) == [
+    assert printed_lines(*mixed) == [
         "test: 1,246 problems",
         *columns[:3],
         "... and 1,234 more like this",
@@ -52,7 +52,7 @@ def test_three_examples_of_each_kind_in_each_file() -> None:
 def test_settings_are_told_one_by_one() -> None:
     """What differs in the key, not only in what was found, is not alike."""
     keys = [f"a.yaml:{line}: stages.s{line}.{key}: found 'x'" for line, key in enumerate("abcde")]
-    assert told(*keys) == ["test: 5 problems", *keys]
+    assert printed_lines(*keys) == ["test: 5 problems", *keys]
 
 
 def test_names_that_are_left_out_are_told() -> None:

@@ -1,4 +1,4 @@
-"""Facts are compared by name, and their differences told in words."""
+"""`Freshness`: facts are compared by name, and differences described in words."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ def test_folders_and_packages() -> None:
 
 
 class FakeHub:
-    """Writes a snapshot with the asked-for kinds of files, of those that it has."""
+    """Write a snapshot with the files of the hub that match the requested patterns."""
 
     def __init__(self, root: Path, *files: str) -> None:
         self.root, self.files = root, files
-        self.asked: list[tuple[str, str | None, list[str]]] = []
+        self.requests: list[tuple[str, str | None, list[str]]] = []
 
     def __call__(self, name: str, revision: str | None, allow_patterns: list[str]) -> str:
-        self.asked.append((name, revision, allow_patterns))
+        self.requests.append((name, revision, allow_patterns))
         folder = self.root / "snapshots" / "0123abc"
         folder.mkdir(parents=True, exist_ok=True)
         for file in self.files:
@@ -43,13 +43,13 @@ def test_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     folder = resolve_path(Path("hub:owner/name@v1"))
     assert folder == tmp_path / "new" / "snapshots" / "0123abc"
-    assert [ask[:2] for ask in hub.asked] == [("owner/name", "v1")]
+    assert [one[:2] for one in hub.requests] == [("owner/name", "v1")]
     assert sorted(file.name for file in folder.iterdir()) == ["config.json", "model.safetensors"]
 
     hub = FakeHub(tmp_path / "old", "config.json", "vocab.txt", "pytorch_model.bin")
     monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
     assert sorted(file.name for file in resolve_path("hub:name").iterdir()) == list(sorted(hub.files))
-    assert [ask[:2] for ask in hub.asked] == [("name", None)] * 2
+    assert [one[:2] for one in hub.requests] == [("name", None)] * 2
 
 
 def test_without_a_network_a_model_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_names_of_the_hub(text: str, parts: tuple[str, str | None]) -> None:
 def test_what_is_no_name_of_the_hub_is_refused_before_the_hub_is_asked(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was asked"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("the hub was called"))
     with refused(problem="not a valid name on the Hugging Face hub", expected="hub:NAME or..."):
         resolve_path(f"hub:{name}")
 

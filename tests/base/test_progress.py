@@ -15,7 +15,7 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()])
 def test_no_line_of_progress_stands_before_an_error(stream: io.StringIO) -> None:
-    """A live line that is there already is taken away, so that the error begins a line of its own."""
+    """A live progress line is cleared first, so that the error begins on a new line."""
     clock = iter(range(100))
     with (
         pytest.raises(DomainbertError),

@@ -199,7 +199,7 @@ def use(out: Path, settings: Use) -> dict[str, object]:
 
 @pytest.fixture
 def secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fake_stages: ModuleType) -> Path:
-    """Secrets in the environment; a stage that is given some, and writes none of its own."""
+    """Set secrets in the environment and define a stage that is given some of them but writes none."""
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
 
