@@ -39,7 +39,7 @@ def texts(rule: Any) -> list[str]:
 
 
 def stored(name: str, page: str) -> str:
-    """The table that stands in the page."""
+    """Return the table in the page."""
     return page.partition(f"<!-- {name} -->\n\n")[2].partition("\n<!-- end -->")[0]
 
 

@@ -1,4 +1,4 @@
-"""Bits per word and pieces per word by hand; what is sampled, and what is found on real corpora."""
+"""Bits per word and pieces per word by hand; the sample, and the results on real corpora."""
 
 import json
 import math

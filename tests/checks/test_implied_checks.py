@@ -143,7 +143,7 @@ def test_a_model_that_is_a_folder_of_seeds_has_the_tokenizer_of_the_best(
 
 
 def read_stages(folder: Path, text: str) -> dict[str, RecipeStage]:
-    """The stages of a recipe, read but not checked against what is on the disk."""
+    """Return the stages of a recipe, read but not checked against the files on disk."""
     (folder / "own.yaml").write_text(text)
     found = {}
     for name, node in load_yaml(folder / "own.yaml").value["stages"].value.items():
@@ -269,7 +269,7 @@ def test_a_training_that_is_asked_for_is_not_run_without_its_check(
     capsys.readouterr()
     plan(path, capsys, "--only", "pretrain")
     assert main(["run", str(path), "--only", "pretrain", "--force", "--dry-run"]) == 0
-    assert "skip  check (done)" in capsys.readouterr().out, "only what is asked for by name is forced"
+    assert "skip  check (done)" in capsys.readouterr().out, "--force applies only to the stages of --only"
 
 
 def test_a_check_that_cannot_be_run_says_how_to_go_on_without(
