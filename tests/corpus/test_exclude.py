@@ -74,7 +74,7 @@ def test_sentences_are_found_as_by_lists_of_words() -> None:
 
 
 def test_documents_lose_the_sentences_and_keep_their_side(tmp_path: Path) -> None:
-    """And `check` finds none of the texts any more."""
+    """`check` no longer finds any of the texts."""
     draw = random.Random(1)
     known = [line(draw, 8, 20) for _ in range(30)]
     texts = []

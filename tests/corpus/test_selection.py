@@ -1,4 +1,4 @@
-"""`select`: which documents are kept, against importance weights by brute force; what is told, and what stays."""
+"""`select`: which documents are kept, against importance weights by brute force; the report."""
 
 import json
 import math
@@ -189,7 +189,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
 
 
 def test_real_abstracts_are_chosen_for_a_task_on_abstracts(econ_data: Path, bio_data: Path) -> None:
-    """Of both corpora, what is most like diseases in abstracts is biomedical."""
+    """The documents of two corpora that are most similar to disease abstracts are biomedical."""
     speeches = Source(str(econ_data / "corpus.jsonl.gz"), weight=0.05)
     wanted = Select([Source(str(bio_data / "ner/ncbi-disease/train.txt"))], 0.2)
     _, report = read(CorpusConfig([speeches, Source(str(bio_data / "corpus.jsonl.gz"))], select=wanted))
