@@ -182,7 +182,7 @@ def test_settings_that_do_not_go_together(
 
 
 def planted(generator: np.random.Generator) -> dict[str, list[str]]:
-    """Documents by what is to become of them."""
+    """Return documents by the expected outcome of each."""
     words = ["".join(generator.choice(list("abdeiklmnorstuvé"), size)) for size in generator.integers(4, 9, 800)]
     frequent = ["the", "of", "and", "to", "that", "with"]
 
@@ -250,11 +250,11 @@ def test_filters_drop_what_was_planted_and_nothing_else(
 def test_the_pipelines_wait_for_each_other_on_a_cluster(
     script: ModuleType, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Any] = []
+    submitted: list[Any] = []
 
     class Submitted:
         def __init__(self, **how: Any) -> None:
-            asked.append(how)
+            submitted.append(how)
 
         def run(self) -> None:
             pass
@@ -264,12 +264,12 @@ def test_the_pipelines_wait_for_each_other_on_a_cluster(
     monkeypatch.setattr(datatrove.executor, "SlurmPipelineExecutor", Submitted)
     words = [*command(tmp_path, settings)[2:], "--filters", "--tasks", "512", "--workers", "3", "--executor", "slurm"]
     script.main([*words, "--partition", "long", "--time", "01:00:00"])
-    assert [(one["tasks"], one["job_name"]) for one in asked] == [
+    assert [(one["tasks"], one["job_name"]) for one in submitted] == [
         (FILES, "prepare-signatures"),
         (14, "prepare-buckets"),
         (1, "prepare-clusters"),
         (FILES, "prepare-parts"),
         (1, "prepare-corpus"),
     ]
-    assert {(one["partition"], one["time"], one["mem_per_cpu_gb"]) for one in asked} == {("long", "01:00:00", 4)}
-    assert asked[0]["depends"] is None and all(isinstance(one["depends"], Submitted) for one in asked[1:])
+    assert {(one["partition"], one["time"], one["mem_per_cpu_gb"]) for one in submitted} == {("long", "01:00:00", 4)}
+    assert submitted[0]["depends"] is None and all(isinstance(one["depends"], Submitted) for one in submitted[1:])

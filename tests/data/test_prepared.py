@@ -226,8 +226,8 @@ def test_a_file_that_is_missing_cut_or_longer_is_refused_with_its_name(
     (folder / name).unlink()
     with pytest.raises(DomainbertError) as error:
         open_prepared([folder])
-    told = f"{folder}: no prepared.json" if name == "prepared.json" else f"{folder / name} is missing"
-    assert str(error.value).startswith(told)
+    message = f"{folder}: no prepared.json" if name == "prepared.json" else f"{folder / name} is missing"
+    assert str(error.value).startswith(message)
 
 
 def test_damage_in_several_files_is_told_together(tmp_path: Path, prepared: Path) -> None:

@@ -390,8 +390,8 @@ def test_a_damaged_copy_is_fetched_again_and_told(
     for damage, found in ((whole[:-1], "2,499 bytes; "), (whole[:-1] + bytes([whole[-1] ^ 1]), "SHA-256 ")):
         path.write_bytes(damage)
         assert RemoteFiles(server.url, cache).path(FILES[0]).read_bytes() == whole
-        told = capsys.readouterr().out
-        assert told.startswith(f"{path}: {found}") and told.endswith(f"; fetching {server.url}/{FILES[0].name} again\n")
+        text = capsys.readouterr().out
+        assert text.startswith(f"{path}: {found}") and text.endswith(f"; fetching {server.url}/{FILES[0].name} again\n")
     assert len(server.requests) == 3
     assert RemoteFiles(server.url, cache).path(FILES[0]) == path and capsys.readouterr().out == ""
 
