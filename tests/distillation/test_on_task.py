@@ -57,8 +57,8 @@ def orders():
     return [GlobalOrder(len(LABELLED), 4, seed=0), GlobalOrder(len(UNLABELLED), 6, seed=0)]
 
 
-class Told:
-    """Says of output o of item i that its logits are (i, o, 0)."""
+class Logits:
+    """A teacher whose logits for output o of item i are (i, o, 0)."""
 
     def __init__(self, examples):
         self.examples = examples
@@ -75,7 +75,7 @@ def tensors(batch):
 def test_labelled_and_unlabelled_text_come_in_their_own_order(case, tokenizer):
     """Each pass over either reads everything once; the outputs and what the teacher said of them belong together."""
     steps = 14  # several passes over both
-    batches = DistillationBatches(case.examples, tokenizer, orders(), Share(), range(steps), [Told(case.examples)])
+    batches = DistillationBatches(case.examples, tokenizer, orders(), Share(), range(steps), [Logits(case.examples)])
     seen = []
     for step in range(steps):
         batch = batches[step]
@@ -86,9 +86,9 @@ def test_labelled_and_unlabelled_text_come_in_their_own_order(case, tokenizer):
         owners = np.asarray(items)[batch["example"]]
         decides = batch["outputs"] >= 0
         assert (batch["output_index"] >= 0).tolist() == decides.tolist()
-        told = batch["teacher_logits"][batch["output_index"][decides]]
-        assert told[:, 0].tolist() == owners[decides].tolist()
-        assert told[:, 1].tolist() == batch["outputs"][decides].tolist()
+        logits = batch["teacher_logits"][batch["output_index"][decides]]
+        assert logits[:, 0].tolist() == owners[decides].tolist()
+        assert logits[:, 1].tolist() == batch["outputs"][decides].tolist()
         assert set(batch["output_index"][decides].tolist()) == set(range(len(batch["teacher_logits"])))
         assert batch["num_outputs_here"] == len(batch["teacher_logits"])
         assert (batch["targets"][owners >= case.count] == IGNORE_INDEX).all()

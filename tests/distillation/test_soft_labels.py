@@ -34,15 +34,15 @@ def test_rows_are_the_logits_in_half_precision(tmp_path):
 
 
 def test_they_are_made_once_for_the_same_key(tmp_path):
-    asked = []
+    calls = []
 
     def ask():
-        asked.append(1)
+        calls.append(1)
         return blocks()
 
     for key in ({"a": 1}, {"a": 1}, {"a": 2}):
         cached_labels(tmp_path, key, SIZES, 6, 64, ask)
-    assert len(asked) == 2 and len(list(tmp_path.glob("[!.]*"))) == 2
+    assert len(calls) == 2 and len(list(tmp_path.glob("[!.]*"))) == 2
 
 
 def test_how_many_are_kept_is_part_of_the_key(tmp_path):
@@ -70,19 +70,19 @@ def test_a_full_disk_is_told_before_a_teacher_is_asked(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def asked():
-        yield pytest.fail("asked")
+    def computed():
+        yield pytest.fail("computed")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     with refused(problem="...No space left on device: ... bytes are free..."):
-        cached_labels(tmp_path, {}, SIZES, 6, 64, asked)
+        cached_labels(tmp_path, {}, SIZES, 6, 64, computed)
     assert [path.name for path in tmp_path.iterdir()] == [".locked"], "what was written takes room on the full disk"
 
 
 def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
     def want():
         def ask():
-            (tmp_path / f"asked-{os.getpid()}").touch()
+            (tmp_path / f"computed-{os.getpid()}").touch()
             time.sleep(0.3)
             return blocks()
 
@@ -95,7 +95,7 @@ def test_of_several_processes_one_asks_and_the_others_wait(tmp_path):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    assert len(list(tmp_path.glob("asked-*"))) == 1
+    assert len(list(tmp_path.glob("computed-*"))) == 1
 
 
 def test_the_largest_keep_their_probability_and_the_others_share_the_rest(tmp_path):
@@ -121,7 +121,7 @@ def test_an_ensemble_is_the_mean_of_logits(tmp_path):
 
 @pytest.mark.parametrize("name", ["logits.npy", "labels.npy", "rest.npy", "soft_labels.json"])
 def test_damaged_ones_are_made_again(tmp_path, capsys, name):
-    """Also where the size is that of the file that was written."""
+    """Also damage that leaves the size of the file unchanged."""
     rows = cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).logits_of([0, 1, 3])
     (folder,) = tmp_path.glob("[!.]*")
     content = bytearray((folder / name).read_bytes())
@@ -132,7 +132,7 @@ def test_damaged_ones_are_made_again(tmp_path, capsys, name):
     (folder / name).write_bytes(content)
     assert np.array_equal(cached_labels(tmp_path, {}, SIZES, 6, 2, blocks).logits_of([0, 1, 3]), rows)
     assert capsys.readouterr().out == f"{folder}: {name} has changed; computing the logits of the teacher again\n"
-    cached_labels(tmp_path, {}, SIZES, 6, 2, lambda: pytest.fail("asked"))
+    cached_labels(tmp_path, {}, SIZES, 6, 2, lambda: pytest.fail("computed"))
 
 
 def test_output_index_counts_through_the_examples():
