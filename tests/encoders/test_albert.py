@@ -35,7 +35,7 @@ def tokens() -> Packed:
 
 @pytest.mark.parametrize(("layers", "groups", "inner", "width"), [(4, 1, 1, 48), (5, 3, 1, 20), (2, 2, 2, 20)])
 def test_states_of_each_use_and_gradients_summed_over_all(layers, groups, inner, width):
-    """Also where the embeddings are as wide as the hidden states: a linear layer stands between them all the same."""
+    """Embeddings are projected by a linear layer even if they are as wide as the hidden states."""
     both = reference(layers, groups, inner, width)
     theirs = both.theirs("masked_lm")
     model, given = both.ours("masked_lm", theirs), tokens()

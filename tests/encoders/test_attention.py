@@ -147,7 +147,7 @@ def test_dropout_drops_neighbours_independently():
 
 
 def plainly(heads, segment_ids, bias=None, window=None, scale=None):
-    """Attention token by token: over those of its text, as far as a window reaches, of scaled scores and bias."""
+    """Attention token by token, over the tokens of its segment within the window, by scaled scores plus bias."""
     query, key, value = heads
     (batch, count, length, width), rows = query.shape, []
     bias = torch.zeros(1, 1, length, length) if bias is None else bias
@@ -169,7 +169,7 @@ def plainly(heads, segment_ids, bias=None, window=None, scale=None):
     + [("text by text", None), ("in blocks", None)],  # which have no bias
 )
 def test_bias_window_and_scale(kernel, biased, window, scale, monkeypatch):
-    """Outputs and gradients, those of the bias too, of each kernel."""
+    """Outputs and gradients of each kernel, including the gradient of the bias."""
     monkeypatch.setattr(layers, "_EXPLICIT_LENGTH", {4: 0 if kernel == "fused" else 256})
     monkeypatch.setattr(layers, "flash_attention", by_the_definition)
     inputs = [head.requires_grad_() for head in random_heads()]
@@ -348,7 +348,7 @@ def test_the_kernel_takes_what_it_is_called_with():
 
 @pytest.mark.parametrize(("training", "wanted"), [(True, 0.3), (False, 0.0)])
 def test_a_gpu_s_kernel_is_told_the_dropout(monkeypatch, training, wanted):
-    """As on a GPU, on the meta device: the fused kernel gets queries, keys, values, mask and rate as they are."""
+    """As on a GPU, on the meta device: the fused kernel gets queries, keys, values, mask and rate unchanged."""
     seen = {}
 
     def kernel(query, key, value, attn_mask, dropout_p, scale):

@@ -52,7 +52,7 @@ def reference_of(config: DebertaV2Config) -> Reference:
 
 
 def padded(*sizes: int) -> Packed:
-    """A text a row, of so many tokens."""
+    """Return one text per row; `sizes` are their numbers of tokens."""
     ids = torch.randint(5, VOCAB_SIZE, (len(sizes), max(sizes)), generator=torch.Generator().manual_seed(0))
     segments = (torch.arange(max(sizes)) < torch.tensor(sizes)[:, None]).long()
     types = ids % 2

@@ -103,7 +103,7 @@ def test_a_head_that_a_family_does_not_have(reference):
 
 @pytest.mark.parametrize("kind", ["masked_lm", "tokens", "sequence", "span"])
 def test_fresh_weights(reference, kind):
-    """As they are in transformers: as far apart, with the same biases and norms."""
+    """Same standard deviations, biases and norms as in transformers."""
     torch.manual_seed(0)
     pad, outputs = reference.vocabulary.pad_id, 2 if kind == "span" else 50
     model = build_model(reference.config, VocabularyFacts(5_000, pad), kind, outputs)
@@ -117,7 +117,7 @@ def test_fresh_weights(reference, kind):
         else:
             assert torch.equal(tensor, theirs[name]) and torch.equal(tensor, tensor[:1].expand_as(tensor)), name
     rows = model.encoder.input_embeddings.weight.any(dim=1)
-    assert rows.tolist() == [number != pad for number in range(5_000)], "that of the padding alone is 0"
+    assert rows.tolist() == [number != pad for number in range(5_000)], "only the row of the padding is 0"
 
 
 def test_dropout_is_only_the_rate():

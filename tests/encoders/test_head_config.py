@@ -57,7 +57,7 @@ def test_a_folder_keeps_the_pooling_of_its_head(reference: Any, tmp_path: Path) 
     (again, _, made), first = load_model(tmp_path, "sequence"), torch.tensor([0])
     assert made == [] and load_model(tmp_path, head)[2] == []
     assert load_model(tmp_path, HeadConfig("sequence"))[0].head_config == head
-    assert load_model(tmp_path, HeadConfig("sequence", pooling="mean"))[2], "another head is made anew"
+    assert load_model(tmp_path, HeadConfig("sequence", pooling="mean"))[2], "another head is initialised"
     with torch.inference_mode():
         hidden = model.encoder(batch())
         wanted = model.logits(hidden[0].amax(dim=0, keepdim=True))

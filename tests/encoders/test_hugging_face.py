@@ -173,7 +173,7 @@ def test_the_name_map_covers_every_parameter(reference, head):
 
 
 def test_another_vocabulary(reference, tmp_path):
-    """What has a row for each entry is of the new length, and all else stays."""
+    """Tensors with a row per vocabulary entry get the new length; the others stay."""
     theirs = reference.theirs("masked_lm")
     theirs.save_pretrained(tmp_path / "old")
     folder, tokenizer = open_model(tmp_path / "old"), make_tokenizer(reference)

@@ -1,4 +1,4 @@
-"""What is ModernBERT's own; what all families share stands in the tests beside this one."""
+"""Features that only ModernBERT has; the other modules here test what all families share."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLASSES = {
 
 
 def both(config: ModernBertConfig, kind: str) -> tuple[EncoderWithHead, transformers.PreTrainedModel]:
-    """Our model and theirs, with the same weights, none of which is 0 or 1."""
+    """Our model and theirs, with the same weights; no weight is 0 or 1."""
     torch.manual_seed(0)
     fields = config.to_json() | IDS | {"vocab_size": 40, "num_labels": 5}
     theirs = CLASSES[kind](transformers.ModernBertConfig(**fields)).eval()

@@ -21,7 +21,7 @@ LONG = 150
 
 @pytest.fixture
 def both():
-    """Ours and theirs, for texts of 150 tokens: farther apart than any distance with a bucket of its own."""
+    """Ours and theirs, for texts of 150 tokens: longer than any distance that has a separate bucket."""
     return reference_of("MPNet", "mpnet", BERT_SIZES | {"max_position_embeddings": LONG + 2})
 
 

@@ -53,7 +53,7 @@ def test_all_hidden_states_with_padding(make_reference, activation):
     ("head", "activation"), [*(("masked_lm", name) for name in sorted(ACTIVATIONS)), ("sequence", "relu")]
 )
 def test_logits_with_padding(make_reference, head, activation):
-    """Of the heads that have an activation; those of all heads, with their gradients, are below."""
+    """Logits of the heads with an activation; `test_gradients` compares all heads."""
     reference = make_reference(activation)
     theirs = reference.theirs(head)
     tokens = padded_batch()
@@ -70,7 +70,7 @@ def test_logits_with_padding(make_reference, head, activation):
 
 @pytest.mark.parametrize("head", ["masked_lm", "tokens", "sequence", "span"])
 def test_gradients(reference, head):
-    """Those of every parameter, by their names; in double precision, so that no difference hides."""
+    """Gradients of all parameters by name, in double precision, so that no difference is hidden."""
     theirs = reference.theirs(head).double()
     tokens = padded_batch()
     ids, segments = tokens.input_ids, tokens.segment_ids

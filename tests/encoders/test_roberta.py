@@ -100,7 +100,7 @@ def test_it_is_blind_to_token_types():
 
 
 def test_a_pair_has_the_logits_of_transformers_whatever_rows_its_table_has(tmp_path):
-    """A table with two rows, as the class has it by default: the tokenizer that is saved tells no types apart."""
+    """A table with two rows, the default of the class: the saved tokenizer returns no token types."""
     torch.manual_seed(0)
     config = dataclasses.replace(CONFIG, type_vocab_size=2)
     tokens = [*SPECIAL_TOKENS.values(), "a", "loan", "bank"]
@@ -154,7 +154,7 @@ def test_another_vocabulary_moves_the_positions_with_its_padding(tmp_path):
     tokens = tokens_of(18)
     assert torch.equal(moved.eval()(tokens, torch.arange(18)), model(tokens, torch.arange(18)))
     table = moved.encoder.embeddings.position.weight
-    assert torch.equal(table[-1], table[-2]), "a place more, which has learnt nothing of its own"
+    assert torch.equal(table[-1], table[-2]), "one more position, a copy of the last"
     with refused(problem="the new tokenizer's padding has id 4", expected="an id of at most 1..."):
         save_with_vocabulary(tmp_path / "no", folder, load_tensors(folder.path, folder.config), tokenizer_of(4), "")
 

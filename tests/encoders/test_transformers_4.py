@@ -1,4 +1,4 @@
-"""Folders of every family and head in the last transformers 4, which is a process with packages of its own.
+"""Folders of every family and head in the last transformers 4, run in a process with other packages.
 
 `DOMAINBERT_TRANSFORMERS_4` names the folder that this makes:
 
@@ -37,8 +37,8 @@ for head, name in json.loads(sys.argv[2]).items():
     ids = transformers.AutoTokenizer.from_pretrained(path)(sys.argv[3])["input_ids"]
     with torch.inference_mode():
         logits = model.eval()(torch.tensor([ids])).logits.flatten(0, -2)
-    told = {key: list(value) for key, value in info.items() if value}
-    found[head] = {"told": told, "ids": ids, "logits": logits.tolist()}
+    problems = {key: list(value) for key, value in info.items() if value}
+    found[head] = {"problems": problems, "ids": ids, "logits": logits.tolist()}
 print(json.dumps(found))
 """
 
@@ -64,7 +64,7 @@ def test_folders_mean_the_same(reference, tmp_path: Path) -> None:
     ids = torch.from_numpy(tokenizer.template.frame(tokenizer.encode([TEXT])[0])[0])
     tokens = Packed(ids[None], torch.arange(len(ids))[None], torch.ones_like(ids)[None])
     for head, found in json.loads(done.stdout.splitlines()[-1]).items():
-        assert found["told"] == {} and found["ids"] == ids.tolist()
+        assert found["problems"] == {} and found["ids"] == ids.tolist()
         read = torch.arange(1 if head == "sequence" else len(ids))
         with torch.inference_mode():
             ours = models[head](tokens, read)
