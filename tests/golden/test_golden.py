@@ -1,7 +1,7 @@
-"""The numbers of all that trains, scores and predicts are those of tests/golden/*.json, whatever was rebuilt since.
+"""Training, scoring and prediction give the numbers of tests/golden/*.json.
 
 Bit by bit on the processor on which they were made; on another one as near as rounding allows, since it adds in another
-order. `tests/golden/write.py` writes them anew.
+order. `tests/golden/write.py` writes the files.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Runs the golden recipe, and writes anew what tests/golden/*.json hold of it: `python -m tests.golden.write`.
+"""Run the golden recipe and rewrite tests/golden/*.json: `python -m tests.golden.write`.
 
-Only where numbers are meant to change; the message of the commit says why they do. A refactoring writes nothing anew.
+Only for intended changes of numbers, with the reason in the commit message. A refactoring does not change the files.
 """
 
 from __future__ import annotations
