@@ -1,4 +1,4 @@
-"""The names of the interface as they are now: in Python, in YAML, and in the folders of a run."""
+"""The current names of the interface: in Python, in YAML, and in the folders of a run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def public_names() -> list[str]:
 
 
 def _parameters(function: Any) -> str:
-    """Return the parameters of a function: `(text, *, size=)`, where `=` stands for any default."""
+    """Return the parameters of a function: `(text, *, size=)`, where `=` means any default."""
     words, previous = [], inspect.Parameter.POSITIONAL_OR_KEYWORD
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.KEYWORD_ONLY and previous is parameter.POSITIONAL_OR_KEYWORD:
@@ -103,7 +103,7 @@ def files_of(folder: Path, pattern: str) -> list[str]:
 
 def keys_of(folder: Path, pattern: str) -> list[str]:
     """Return the keys of the JSON files in a folder: `metrics.json systems.*.f1`; of `run.json`, which all stages have,
-    only those of the metrics."""
+    only the keys of the metrics."""
     keys = set()
     for path in folder.glob(pattern):
         if path.suffix in (".json", ".jsonl") and path.name not in _THEIRS:

@@ -23,7 +23,7 @@ def check_interface(file: str, names: Iterable[str], part: str = "") -> None:
 
     Args:
         file: name of the text file, without `.txt`.
-        names: all names of the part, as they are now; a name ends at `(` or ` = `, before its parameters or default.
+        names: all current names of the part; a name ends at `(` or ` = `, before its parameters or default.
         part: the part of the file, whose lines begin with `part: `; without it, the whole file.
     """
     prefix, path = f"{part}: " if part else "", HERE / f"{file}.txt"
