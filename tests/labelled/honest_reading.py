@@ -48,7 +48,7 @@ def honest_conll(raw: bytes, token: int, tag: int, header: bool) -> tuple[Words,
 
 
 def honest_json(raw: bytes) -> list[list[tuple[str, Any]]]:
-    """The keys and values of each line, all of them where a key stands twice."""
+    """Return the keys and values of each line; a repeated key is returned each time."""
     return [json.JSONDecoder(object_pairs_hook=list).decode(line) for line in lines_of(raw) if line.strip()]
 
 

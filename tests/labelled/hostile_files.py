@@ -102,7 +102,7 @@ def at(raw: bytes, place: int, new: bytes, removed: int = 0) -> bytes:
 
 
 def one_of(raw: bytes, old: bytes, new: bytes, generator: random.Random) -> bytes:
-    """`old` replaced by `new` at one place where it stands, or everywhere."""
+    """Replace `old` by `new` at one occurrence, or at all of them."""
     places = [found.start() for found in re.finditer(re.escape(old), raw)]
     if not places or generator.random() < 0.3:
         return raw.replace(old, new)
@@ -179,7 +179,7 @@ def flip(raw: bytes, generator: random.Random) -> bytes:
     return at(raw, place, bytes(byte ^ 1 << generator.randrange(8) for byte in raw[place : place + 1]), 1)
 
 
-HARMLESS: dict[str, Mutation] = {  # what is accepted after these has the entities and rows of the whole file
+HARMLESS: dict[str, Mutation] = {  # files accepted after these have all entities and rows
     "mark": lambda raw, _: b"\xef\xbb\xbf" + raw,
     "mark inside": lambda raw, generator: one_of(raw, b"\n", b"\n\xef\xbb\xbf", generator),
     "crlf": lambda raw, generator: one_of(raw, b"\n", b"\r\n", generator),

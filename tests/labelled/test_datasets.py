@@ -256,10 +256,10 @@ def test_a_data_set_of_the_hub(hub: str, monkeypatch: pytest.MonkeyPatch) -> Non
         read_labelled(Classification(), "hub:hub/absent")
     with refused(where="hub:../secret", problem="not a valid name on the Hugging Face hub"):
         read_labelled(Classification(), "hub:../secret")
-    asked = []
-    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: asked.append((names, rest)) or CLASSES)
+    calls = []
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, **rest: calls.append((names, rest)) or CLASSES)
     assert classes(read_labelled(Classification(), "hub:me/data@v1")) == NAMED
-    assert asked == [(("me/data", None), {"revision": "v1"})]
+    assert calls == [(("me/data", None), {"revision": "v1"})]
 
 
 def test_slices_of_a_data_set(hub: str) -> None:
