@@ -27,7 +27,7 @@ whole_words = mine.whole_words.config:WholeWords
 
 
 def install(folder: Path, entry_points: str) -> None:
-    """A package as pip installs it: its folder, and its metadata beside it."""
+    """Install a package as pip does: its folder, and its metadata folder."""
     shutil.copytree(USER_PACKAGE, folder / "mine")
     metadata = folder / "mine-1.0.dist-info"
     metadata.mkdir()
@@ -56,7 +56,7 @@ assert find_choice(TaskConfig, "grade").__module__ == "mine.grade.config"
 assert task_kind(None, {"domainbert_task": "grade"}).__name__ == "Grade"
 assert "pre_norm" in [name.replace("-", "_") for name in family_names()]
 assert find_choice(TokenizerKindConfig, "WholeWords")().build().name in [kind.name for kind in registered_kinds()]
-# a class that is called like ours goes by its class path
+# a class with the name of one of ours is found only by its class path
 assert find_choice(ObjectiveConfig, "ReplacedTokens").__module__.startswith("domainbert.")
 assert find_choice(ObjectiveConfig, "mine.replaced_tokens.config.ReplacedTokens").__module__.startswith("mine.")
 assert not is_user_class("mine.replaced_tokens.config.ReplacedTokens")

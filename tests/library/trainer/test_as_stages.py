@@ -66,7 +66,7 @@ def best_of(module: FineTuning, data: LabelledData, out: Path, epochs: int, **ar
 
 
 def check_card(library: Path, stage: Path) -> dict:
-    """The card from Python is that of the stage, but for the best epoch, which the module does not know."""
+    """The card from Python equals the card of the stage, except for the best epoch, which the module does not know."""
     ours, theirs = (split_card((folder / "README.md").read_text()) for folder in (library, stage))
     epoch = re.compile(r"\| (best epoch|warning) \| .*\n")
     assert ours[0] == theirs[0] and ours[0]["model-index"][0]["results"][0]["dataset"]["name"] == "ner-validation.conll"
@@ -107,8 +107,8 @@ def test_testing_and_predicting(tiny, tmp_path):
     assert about(predicted) == about(wanted_predictions) and any(one["entities"] for one in predicted)
     texts = ["Angela Merkel visited Paris .", ["Siemens", "of", "Munich"], ""]
     again = FineTuning.from_pretrained(tmp_path / "model", TASK)
-    asked = LabelledData(again.task, predict=texts, tokenizer=again.tokenizer)
-    (said,) = trainer().predict(again, asked)
+    to_predict = LabelledData(again.task, predict=texts, tokenizer=again.tokenizer)
+    (said,) = trainer().predict(again, to_predict)
     assert about(said) == about([predictor.as_json(one) for one in predictor.predict(texts)])
     assert trainer().test(again, tiny.data(tokenizer=again.tokenizer, max_length=None), verbose=False)[0] == found
 

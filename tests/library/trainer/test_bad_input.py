@@ -1,4 +1,4 @@
-"""What is wrong is told in one sentence, as by the stages."""
+"""Wrong input is reported in one sentence, as by the stages."""
 
 from __future__ import annotations
 

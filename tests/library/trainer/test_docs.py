@@ -37,7 +37,7 @@ def snippet(name: str, page_name: str = "python.md") -> str:
 
 
 def run(code: str, folder: Path) -> str:
-    """Run it as a script of its own; what it prints."""
+    """Run the code as a separate script and return its output."""
     (folder / "script.py").write_text(f"{BLOCK}\n{code}", encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

@@ -1,4 +1,4 @@
-"""A fit uses random numbers of its own: global generators, earlier draws and other threads do not matter."""
+"""A fit has its own random numbers: global generators, earlier draws and other threads do not matter."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Killed(Exception):
 
 @contextmanager
 def killed(step: int) -> Iterator[None]:
-    """End the training inside when it begins a step (from 0); its newest checkpoint is that of this step."""
+    """End the training inside when it begins a step (from 0); its newest checkpoint is of this step."""
     begin = TrainedModule.on_train_batch_start
 
     def begin_or_end(module: TrainedModule, batch: dict, batch_idx: int) -> None:

@@ -226,15 +226,15 @@ def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
     arrays = LabelledData(Classification(), np.array(rows, dtype=object), **given)
     run.fit(again := FineTuning(tiny / "model", arrays.task, optim=OPTIM), arrays)
     assert again.task.labels == ("fell", "rose")
-    asked = LabelledData(module.task, predict=np.array(["Prices rose.", "Prices fell."]), **given)
-    (answers,) = run.predict(module, asked)
+    to_predict = LabelledData(module.task, predict=np.array(["Prices rose.", "Prices fell."]), **given)
+    (answers,) = run.predict(module, to_predict)
     assert [answer["label"] for answer in answers] == [
         wanted.label for wanted in module.predictor.predict(np.array(["Prices rose.", "Prices fell."]))
     ]
     for change in ({"train": np.array(3)}, {"train": np.array(["a.conll"])}, {"max_length": np.array([5, 6])}):
         with pytest.raises(DomainbertError, match=r"^(train: found int|max_length: found|a\.conll)"):
             trainer(max_steps=1).fit(module, LabelledData(Classification(), **{"train": rows, **change}))
-    asked = LabelledData(module.task, test=rows, predict=[{"text": "Prices rose."}], **given)
-    assert 0 <= run.test(module, asked, verbose=False)[0]["test/accuracy"] <= 1
-    (((found,),), wanted) = run.predict(module, asked), module.predictor.predict(["Prices rose."])[0]
+    to_test = LabelledData(module.task, test=rows, predict=[{"text": "Prices rose."}], **given)
+    assert 0 <= run.test(module, to_test, verbose=False)[0]["test/accuracy"] <= 1
+    (((found,),), wanted) = run.predict(module, to_test), module.predictor.predict(["Prices rose."])[0]
     assert found["label"] == wanted.label

@@ -87,7 +87,7 @@ def make_tiny(root: Path) -> Tiny:
 
 
 def trainer(out: Path | None = None, callbacks: Sequence[lightning.Callback] = (), **arguments: Any) -> Any:
-    """A plain Trainer on one CPU, which writes nothing unless told."""
+    """Return a plain Trainer on one CPU, which by default writes nothing."""
     quiet = {"accelerator": "cpu", "devices": 1, "logger": False, "enable_progress_bar": False}
     quiet |= {"enable_model_summary": False, "enable_checkpointing": False, "default_root_dir": out}
     return lightning.Trainer(**{**quiet, **arguments}, callbacks=list(callbacks))
