@@ -26,7 +26,7 @@ _TINY = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 
 
 class Launch:
-    """A command in a session of its own, with everything that it starts."""
+    """A command in a new session, with all processes that it starts."""
 
     def __init__(self, words: Sequence[str], log: Path, environment: dict[str, str]) -> None:
         self.log, self.mark = log, uuid.uuid4().hex
@@ -38,7 +38,7 @@ class Launch:
             )
 
     def wait(self) -> int:
-        """The exit code; a launch that does not end fails the test with what it has said."""
+        """Return the exit code; a launch that does not end fails the test with its output."""
         try:
             return self.process.wait(SECONDS)
         except subprocess.TimeoutExpired:
@@ -107,7 +107,7 @@ class Trainings:
         return Path(shutil.copytree(self / name, self / new))
 
     def lines(self, out: str, name: str) -> dict[int, float]:
-        """A metric by step, from a folder's `metrics.jsonl`; no step stands there twice."""
+        """Return a metric by step, from a folder's `metrics.jsonl`; no step is repeated there."""
         text = (self / out / "logs" / "metrics.jsonl").read_text(encoding="utf-8")
         found = [(row["step"], row[name]) for row in map(json.loads, text.splitlines()) if name in row]
         assert len(dict(found)) == len(found)

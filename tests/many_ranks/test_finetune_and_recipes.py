@@ -117,7 +117,7 @@ def test_fewer_validation_items_than_devices_is_an_error(trainings, commands):
 
 
 def recipe_by_two(trainings, name):
-    """The recipe as a file of its own, with two processes for each training."""
+    """Write the recipe as a new file, with two processes for each training."""
     recipe = yaml.safe_load((trainings / "recipe.yaml").read_text(encoding="utf-8"))
     recipe["out"] = str(trainings / name)
     for stage in ("pretrain", "tagger"):

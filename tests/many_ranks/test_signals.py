@@ -74,8 +74,8 @@ def test_a_signal_to_all_processes_and_their_loader_workers(trainings, commands,
 def test_a_signal_during_validation_is_obeyed_after_it(trainings, commands, uninterrupted):
     """The validation counts, and is not made again."""
     words = commands["acting"](*trainings.pretrain("validating", *TWO))
-    asked = act(rank=1, signal="SIGTERM", step=6, during="validation")
-    assert_stopped(trainings, "validating", "SIGTERM", trainings.run(words, code=75, **asked).said, step=6)
+    action = act(rank=1, signal="SIGTERM", step=6, during="validation")
+    assert_stopped(trainings, "validating", "SIGTERM", trainings.run(words, code=75, **action).said, step=6)
     assert trainings.lines("validating", "validation/loss") == {
         step: loss for step, loss in trainings.lines("two", "validation/loss").items() if step == 6
     }
@@ -83,7 +83,7 @@ def test_a_signal_during_validation_is_obeyed_after_it(trainings, commands, unin
 
 
 def test_a_second_interrupt_ends_at_once(trainings, commands, uninterrupted):
-    """Without a checkpoint of its own; the one before stays."""
+    """The second interrupt writes no checkpoint; the previous one stays."""
     launch = trainings.start(commands["acting"](*trainings.pretrain("twice", *TWO)),
                              **act(rank=0, signal="SIGINT", times=2))  # fmt: skip
     assert launch.wait() not in (0, 75), launch.said
@@ -113,20 +113,20 @@ def test_the_death_of_one_process_ends_the_other(trainings, commands, uninterrup
 def test_a_signal_while_the_first_process_waits_for_the_other(trainings, commands, to):
     """The other one, which is not ready yet, does not go alone: nobody would tell the first."""
     out = f"start-{to}"
-    asked = act(rank=1, signal="SIGTERM", to=to, during="start")
-    said = trainings.run(commands["acting"](*trainings.pretrain(out, *TWO)), code=75, **asked).said
+    action = act(rank=1, signal="SIGTERM", to=to, during="start")
+    said = trainings.run(commands["acting"](*trainings.pretrain(out, *TWO)), code=75, **action).said
     assert trainings.json(out, "run.json")["reason"] == "stopped by SIGTERM after step 1; the state is saved", said
 
 
 def test_no_process_outlives_one_that_is_killed_while_it_waits(trainings, commands):
-    asked = act(rank=1, signal="SIGKILL", to="parent", during="start")
-    launch = trainings.start(commands["acting"](*trainings.pretrain("start-killed", *TWO)), **asked)
+    action = act(rank=1, signal="SIGKILL", to="parent", during="start")
+    launch = trainings.start(commands["acting"](*trainings.pretrain("start-killed", *TWO)), **action)
     assert launch.wait() == -signal.SIGKILL, launch.said
     assert not launch.left(seconds=15), launch.said
 
 
 def test_torchrun_passes_sigterm_on_and_calls_it_a_failure(trainings, commands, uninterrupted):
-    """Its own exit code is never 75; run.json tells a stop from a failure."""
+    """Its own exit code is never 75; run.json distinguishes a stop from a failure."""
     torchrun = commands["torchrun"]
     words = torchrun(
         *trainings.pretrain("elastic", *TWO, "--budget.max_steps", "400"), standalone=None, nproc_per_node=2
