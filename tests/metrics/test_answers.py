@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers against the official scripts of SQuAD, written anew here from their definitions."""
+"""Exact match and F1 of answers against the official scripts of SQuAD, reimplemented here from their definitions."""
 
 from __future__ import annotations
 

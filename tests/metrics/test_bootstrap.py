@@ -96,7 +96,7 @@ def test_systems_on_different_documents_are_an_error(systems):
 
 
 def test_the_interval_is_that_of_the_percentiles():
-    """Of the numbers from 0 to 1,000: the middle 95 %, or as many as are asked for."""
+    """Of the numbers from 0 to 1,000: the middle 95 %, or another share if given."""
     scores = np.random.default_rng(0).permutation(1001).astype(float)
     assert interval(scores) == pytest.approx((25.0, 975.0), abs=1e-9)
     assert interval(scores, confidence=0.5) == pytest.approx((250.0, 750.0), abs=1e-9)

@@ -20,7 +20,7 @@ from domainbert.metrics.calibration import (
 
 
 def some(texts: int = 500, classes: int = 4, sharpness: float = 3.0) -> tuple[np.ndarray, np.ndarray]:
-    """Logits and right classes, drawn from a softmax that is `sharpness` times as flat as that of the logits."""
+    """Logits and right classes, drawn from the softmax of the logits divided by `sharpness`."""
     generator = np.random.default_rng(0)
     logits = generator.normal(size=(texts, classes)) * sharpness
     flat = softmax_with_temperature(logits, sharpness)
@@ -54,7 +54,7 @@ def test_scores_are_those_computed_by_hand_and_by_scikit_learn(classes: int) -> 
     pairs = list(zip(probabilities, gold, strict=True))
     squares = [sum((p - (k == right)) ** 2 for k, p in enumerate(row)) for row, right in pairs]
     assert float(brier(sums)) == pytest.approx(sum(squares) / len(gold), abs=1e-12)
-    if classes == 2:  # that of one class of two is half
+    if classes == 2:  # the Brier score of one class of two is half
         assert float(brier(sums)) / 2 == pytest.approx(brier_score_loss(gold, probabilities[:, 1]), abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""Which label is taken for which: the matrix of scikit-learn, and one with what is missed and spurious."""
+"""Which label is taken for which: the matrix of scikit-learn, and one with missed and spurious entities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reliability: bins are those of scikit-learn, ECE and Brier score computed by hand."""
+"""Reliability: the bins of scikit-learn, and ECE and Brier score computed by hand."""
 
 from __future__ import annotations
 
