@@ -62,7 +62,7 @@ def edit_config(folder: Path, **changes) -> None:
 
 
 def test_transformers_takes_pairs_where_the_model_has_one_type_of_token(tmp_path):
-    """Of type 1, which BERT's tokenizer gives a second text unless told, there is no row."""
+    """The model has no row for type 1, the default of BERT's tokenizer for a second text."""
     make_folder(tmp_path, "masked_lm")
     encoded = transformers.AutoTokenizer.from_pretrained(tmp_path)("p1 p2", "p3", return_tensors="pt")
     assert sorted(encoded) == ["attention_mask", "input_ids"]
@@ -210,8 +210,8 @@ TRANSFORM = [f"cls.predictions.transform.{name}" for name in ("LayerNorm.bias", 
 )
 def test_what_a_folder_lacks_of_a_head_is_made_and_told(tmp_path, saved, wanted, labels, made):
     source = make_folder(tmp_path, saved, () if saved == "masked_lm" else LABELS).state_dict()
-    model, _, told = load_model(tmp_path, wanted, labels)
-    assert sorted(told) == made
+    model, _, initialised = load_model(tmp_path, wanted, labels)
+    assert sorted(initialised) == made
     state = model.state_dict()
     assert all(torch.equal(tensor, source[name]) for name, tensor in state.items() if name.startswith("encoder."))
     equal = {name for name in state.keys() & source.keys() if torch.equal(state[name], source[name])}
@@ -296,7 +296,7 @@ def test_a_config_that_cannot_be_used(tmp_path, changes, message):
 
 
 def test_a_config_without_model_type_is_of_the_family_of_its_architectures(tmp_path):
-    """Older BERTs have no `model_type`, and those of Google no `architectures` either."""
+    """Older BERTs have no `model_type`, and Google's BERTs no `architectures` either."""
     make_folder(tmp_path, "tokens", LABELS)
     file, whole = tmp_path / "config.json", open_model(tmp_path)
     fields = json.loads(file.read_text())
@@ -460,4 +460,4 @@ def test_an_encoder_alone_is_loaded_in_silence(tmp_path, capsys):
     their_model("BertForPreTraining").save_pretrained(tmp_path)
     model, folder = load_encoder(tmp_path)
     assert model.encoder.num_hidden_layers == folder.config.sizes.num_layers
-    assert capsys.readouterr().out == "", "no head is asked for, so none is missed"
+    assert capsys.readouterr().out == "", "no head is requested, so none is missing"
