@@ -62,7 +62,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--only", default="", help="modules whose path contains this")
     parser.add_argument("--jobs", type=int, default=1, help="mutants at a time")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no mutant after so many")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no mutant after this time")
     parser.add_argument("--results", type=Path, default=ROOT / "build" / "mutants.json", help="where they are kept")
     parser.add_argument("--list", action="store_true", help="print the sample and judge nothing")
     parser.add_argument("--show", help="print the mutants whose name contains this and judge nothing")

@@ -1,4 +1,4 @@
-"""Runs tests on mutants: each in a process of its own, forked from one that has already imported what takes seconds."""
+"""Run tests on mutants: each in a process forked from one that has already imported the slow modules."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def import_once() -> None:
 
 
 def passes(slot: Slot, tests: Sequence[str]) -> float:
-    """Seconds that tests take on the package as it is in a slot.
+    """Return the seconds that tests take on the unchanged package in a slot.
 
     Raises:
         SystemExit: they fail: nothing could be said of a mutant.
@@ -128,7 +128,7 @@ def _ended(child: _Child) -> int | None:
 
 
 def _end(group: int) -> None:
-    """End a child and what it has started."""
+    """End a child and the processes that it has started."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:

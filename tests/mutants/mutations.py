@@ -66,7 +66,7 @@ class _Site:
     scope: str
 
     def put(self, node: ast.AST) -> ast.AST:
-        """Put a node there; gives the one that stood there."""
+        """Replace the node and return the old one."""
         if self.index is None:
             old = getattr(self.parent, self.field)
             setattr(self.parent, self.field, node)

@@ -14,7 +14,7 @@ _OPINIONS = "tests/distillation/test_opinions.py"
 _TRAINER = "tests/library/trainer"  # Lightning's Trainer with the modules of this package
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
-# module below the package -> tests beside it, and those further off, which what the former miss is given to
+# module below the package -> its own tests, and further tests for the mutants that survive them
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/masking.py": (
         ("tests/pretraining/test_masking.py", "tests/data/test_batches.py"),

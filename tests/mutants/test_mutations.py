@@ -74,7 +74,7 @@ def test_what_is_left_alone(source: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_names_stay_when_other_lines_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So the sample of one release is that of the next, and a verdict holds as long as the code is the same."""
+    """So two releases have the same sample, and a verdict holds as long as the code is the same."""
     mutations = load("mutations", monkeypatch)
     source = "def f(a):\n    return a + 1\n"
     names = {one.name for one in mutations.mutants("m.py", source)}
