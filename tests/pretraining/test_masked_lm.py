@@ -57,7 +57,7 @@ def test_accumulation_changes_nothing(pretrain, max_grad_norm):
     optim = OptimConfig(lr=5e-3, eps=1e-4, max_grad_norm=max_grad_norm)
     whole, losses = pretrain(optim, num_steps=3)
     parts, micro_losses = pretrain(optim, num_steps=3, micro_batch_size=2)
-    # masked tokens are spread unevenly over the micro-batches, and yet the losses add up to that of the whole
+    # masked tokens are spread unevenly over the micro-batches, and yet the losses add up to the loss of the whole batch
     assert len(losses) == 3 and micro_losses == pytest.approx(losses, rel=1e-5)
     for name, tensor in whole.state_dict().items():
         torch.testing.assert_close(parts.state_dict()[name], tensor, atol=1e-6, rtol=0)

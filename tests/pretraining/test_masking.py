@@ -92,7 +92,7 @@ def test_words_are_hidden_whole_unless_none_fits_in_what_is_left(seed, rate):
         split = [word for word in words_of(row) if chosen & set(word) and not chosen >= set(word)]
         untouched = [word for word in words_of(row) if not chosen & set(word)]
         left = sum(len(chosen & set(word)) for word in split)
-        # every word that could still be hidden whole is longer than what is left to hide
+        # every word that could still be hidden whole is longer than the number of tokens left to hide
         assert not split or all(len(word) > left for word in split + untouched)
 
 
@@ -103,7 +103,7 @@ def test_the_80_10_10_split_and_uniform_choice():
     row = np.arange(4_000)[:, None]
     assert masked.labels.shape == (4_000, 15) and (masked.labels != IGNORE_INDEX).all()
     new, n = masked.input_ids[row, masked.positions], 60_000
-    assert not (masked.input_ids[rows >= 5] < MASK).any(), "no other special token stands in for a hidden one"
+    assert not (masked.input_ids[rows >= 5] < MASK).any(), "no other special token replaces a hidden one"
 
     def check(found: int, rate: float) -> None:
         """Within 4.5 standard deviations of the binomial distribution."""

@@ -1,4 +1,4 @@
-"""A training in phases reads each phase's rows in passes of its own, the same for all layouts and after any stop."""
+"""A training in phases reads the rows of each phase in separate passes, the same for all layouts and after any stop."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_each_phase_reads_passes_of_its_own_and_all_steps_hold_equally_many_toke
         assert plan.row_length == length and phase.order.batch_size * length == BATCH * 32
         assert plan.lengths.sum() == toy_corpus.train.num_tokens, "the whole split"
         epochs, rows = (np.concatenate(part) for part in zip(*map(phase.order.batch, phase.steps), strict=True))
-        assert epochs[0] == seen and (np.diff(epochs) >= 0).all(), "it begins with a pass of its own"
+        assert epochs[0] == seen and (np.diff(epochs) >= 0).all(), "it begins with a new pass"
         for epoch in np.unique(epochs):
             here = rows[epochs == epoch]
             whole = epoch < epochs[-1]
             assert sorted(here) == list(range(plan.num_rows)) if whole else len(set(here)) == len(here)
         keys = set(zip(epochs.tolist(), rows.tolist(), strict=True))
-        assert not keys & drawn, "no masks are those of another phase"
+        assert not keys & drawn, "no phase has a mask of another phase"
         drawn |= keys
         seen = epochs[-1] + 1
     assert seen > 3, "some phases have more than a pass"
@@ -192,7 +192,7 @@ def test_a_budget_is_met_to_a_step_and_tokens_are_those_of_the_rows(toy_corpus, 
     most = max(map(max, read))
     assert wanted - most <= tokens_seen(phases) <= wanted + most
     partial = sum(len(one.steps) * one.order.batch_size % one.reader.plan.num_rows > 0 for one in phases)
-    # Of the last pass of each phase some rows are read, whose tokens are those of a mean row.
+    # The last pass of a phase may be partial; its rows are assumed to have the mean number of tokens.
     rows = sum(np.std(one.reader.plan.text_tokens) * one.reader.plan.num_rows**0.5 for one in phases)
     assert abs(sum(map(sum, read)) - tokens_seen(phases)) <= partial + 2 * rows
 

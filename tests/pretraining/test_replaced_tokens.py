@@ -174,7 +174,7 @@ def test_unused_slots_replace_nothing() -> None:
 
 
 class Said(nn.Module):
-    """A model that says what it is told at the positions it is asked, and remembers what it read."""
+    """A model that returns the given logits at the requested positions, and keeps the tokens that it read."""
 
     def __init__(self, logits: Tensor) -> None:
         super().__init__()
@@ -346,7 +346,7 @@ def test_compiled_losses_are_the_same(made: Any, settings: ReplacedTokens, encod
     compiled = torch.compile(reader.objective.losses, dynamic=False)
     gradients = []
     for losses in (reader.objective.losses, compiled):
-        for count in (0, 8):  # what is compiled does not remember the weights
+        for count in (0, 8):  # a compiled loss does not keep the weights
             batch = tensors(batch_of(reader, seed=count))
             found = losses(models, batch)
             sum(found.values()).backward()
@@ -403,7 +403,7 @@ def test_each_model_learns_its_own_part_of_disentangled_embeddings(made: Any) ->
     reader.objective.losses(models, batch)["discriminator"].backward()
     assert all(name.startswith("model.") for name in gradient_names(models))
 
-    # by hand: the gradient of the difference is that of embeddings which are the sum
+    # by hand: the gradient of the difference equals the gradient of summed embeddings
     whole = nn.Embedding(*word.weight.shape, _weight=(word.weight + base.weight).detach())
     models["model"].encoder.embeddings.word = whole
     reader.objective.losses(models, batch)["discriminator"].backward()

@@ -143,7 +143,7 @@ def test_a_sentence_begins_behind_its_end_and_closing_signs(tokenizer: DomainTok
 
 
 class Entries:
-    """A vocabulary that says whether a space stood before an entry, in which case matters."""
+    """A cased vocabulary whose entries say whether a space preceded them."""
 
     tokens = ("_Rates", "_fell", ".", "_Then", "_they", "rose", ").", "\u3002", "\u94f6", "_[UNK]")
     special_ids, unk_id = frozenset([9]), 9
@@ -379,7 +379,7 @@ def test_notes_say_what_a_pair_is(made: Any) -> None:
 
 
 class Said(nn.Module):
-    """A model that says what it is told."""
+    """A model that returns the given logits."""
 
     def __init__(self, entries: Tensor, pairs: Tensor) -> None:
         super().__init__()

@@ -105,7 +105,7 @@ def test_sentence_pairs_cut_no_text_from_its_translation(reader: PackedRowsReade
 
 
 def test_tokens_of_both_sides_are_hidden_and_nothing_between_them(reader: PackedRowsReader) -> None:
-    """15 % of the words' tokens of a row, exactly; those of B are as likely to be hidden as those of A."""
+    """Exactly 15 % of the word tokens of a row; tokens of A and B are equally likely to be hidden."""
     objective, tokenizer = reader.objective, reader.objective.tokenizer
     hidden = dict.fromkeys(("en", "fr"), 0)
     for epoch in range(20):
