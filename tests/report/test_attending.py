@@ -1,4 +1,4 @@
-"""The page of one text: maps are those of the model, and texts stay texts."""
+"""The page of one text: it shows the attention maps of the model, and texts are escaped."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_command_writes_the_page_and_says_where(model: Path, capsys: pytest.
 
 
 def test_a_head_that_is_opened_is_drawn_large_in_a_browser(model: Path) -> None:
-    """Nothing is refused or asked of the network, and pointing at a place says what the model computed."""
+    """Nothing is refused or requested from the network, and pointing at a place says what the model computed."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install .[browser]")
     browser = next(filter(None, map(shutil.which, ("chromium-headless-shell", "chromium", "google-chrome"))), None)
     if browser is None:
@@ -102,8 +102,8 @@ def test_a_head_that_is_opened_is_drawn_large_in_a_browser(model: Path) -> None:
         head.locator("svg").scroll_into_view_if_needed()
         place = head.locator("image").bounding_box()
         page.mouse.move(place["x"] + 1.5 * cell, place["y"] + 2.5 * cell)
-        told = head.locator("output").inner_text()
-    begin, _, value = told.rpartition(": ")
+        shown = head.locator("output").inner_text()
+    begin, _, value = shown.rpartition(": ")
     assert begin == f"{maps.pieces[2]} \N{RIGHTWARDS ARROW} {maps.pieces[1]}"
     assert float(value) == pytest.approx(maps.probabilities[0, 1, 2, 1], abs=0.01)
     assert said == []

@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing is refused, nothing is asked of the network, and the script does its work."""
+"""The report in a real browser: nothing is refused or requested from the network, and the script works."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    """The opened report of a whole run; `said` has all that the browser complained of, `asked` what it loaded."""
+    """The opened report of a whole run; `said` has the messages of the browser, `requests` its addresses."""
     write_report([whole_run(tmp_path / "run")], tmp_path / "report.html")
     page = browser.new_page()
-    page.said, page.asked = [], []
+    page.said, page.requests = [], []
     page.on("console", lambda message: page.said.append(message.text))
     page.on("pageerror", lambda error: page.said.append(str(error)))
-    page.on("request", lambda request: page.asked.append(request.url))
+    page.on("request", lambda request: page.requests.append(request.url))
     page.goto((tmp_path / "report.html").as_uri())
     yield page
     page.close()
@@ -43,7 +43,7 @@ def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
 
 def test_nothing_is_refused_and_nothing_but_the_file_is_loaded(page: Any, tmp_path: Path) -> None:
     assert page.said == []
-    assert page.asked == [(tmp_path / "report.html").as_uri()]
+    assert page.requests == [(tmp_path / "report.html").as_uri()]
     assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
     assert CROOKED in page.locator("#mistakes-1-1").inner_text()
     assert page.evaluate("document.querySelectorAll('[style]').length") <= 1, "the tooltip is placed by the script"

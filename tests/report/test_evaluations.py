@@ -103,5 +103,5 @@ def test_equal_scores_put_nobody_ahead(tmp_path: Path) -> None:
     for name in ("one", "two"):
         evaluated(tmp_path / name / "ner", {"a": 0.5})
     (one,) = found(tmp_path / "one", tmp_path / "two")
-    (told,) = verdicts(one)
-    assert told.startswith("a (one) and a (two) score the same; the significance is unknown")
+    (verdict,) = verdicts(one)
+    assert verdict.startswith("a (one) and a (two) score the same; the significance is unknown")

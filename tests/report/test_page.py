@@ -15,8 +15,8 @@ CROOKED = "</script><img src=x onerror=alert(1)> & é"
 
 
 def says(*sentences: str, title: str = "Verdict") -> Section:
-    told = [{"title": "", "sentences": sentences, "table": None}]
-    return Section(title, "verdict.html", {"verdicts": told, "troubles": [], "runs": ""})
+    verdict = [{"title": "", "sentences": sentences, "table": None}]
+    return Section(title, "verdict.html", {"verdicts": verdict, "troubles": [], "runs": ""})
 
 
 def test_texts_stay_texts_wherever_they_stand() -> None:

@@ -1,4 +1,4 @@
-"""The report of runs that were written by hand: what it says, what it leaves out, and that it says so."""
+"""The report of runs that were written by hand: its content, and the notes on the parts that it leaves out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:
 
 
 def test_a_stage_is_made_again_by_its_recipe_or_by_its_own_settings() -> None:
-    """Made again by itself it would not be that of the recipe any more."""
+    """With its own settings, a stage of a recipe would no longer match the recipe."""
     evaluated(Path("run/new"), {"a": 0.5})
     assert "domainbert evaluate -c run/new/config.yaml --force" in page("run").within("pre")
     command = "domainbert run 'my law.yaml' --vars.data=d --only=new,old --from=new"
