@@ -174,7 +174,7 @@ def test_a_changed_number_in_a_record_is_damage(capsys: pytest.CaptureFixture[st
 def test_a_folder_whose_seal_was_removed_is_replaced_by_force_alone(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever edits an output on purpose removes the record: the edit is not overwritten unasked."""
+    """A user who edits an output on purpose removes the record: the edit is not overwritten without --force."""
     damage()
     Path("runs/make/run.json").unlink()
     capsys.readouterr()

@@ -1,4 +1,4 @@
-"""`domainbert init`: what it finds, the numbers it chooses, the recipe it writes."""
+"""`domainbert init`: the data it finds, the numbers it chooses, the recipe it writes."""
 
 from __future__ import annotations
 
@@ -338,10 +338,10 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     assert student["unlabelled"]["select"]["like"] == student["train"]
     init("--labelled", sample / "questions", *models, "--out", "c.yaml")
     init("--labelled", sample / "trees", *models, "--out", "d.yaml")
-    asked = {name: stages(f"{name}.yaml")["finetune-student"] for name in "abcd"}
-    assert {one["losses"][0]["class_path"] for one in asked.values()} == {"SoftTargets"}
-    assert ["cache" in one for one in asked.values()] == [True, True, True, False], "trees have no logits to keep"
-    assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in asked} == {0}
+    students = {name: stages(f"{name}.yaml")["finetune-student"] for name in "abcd"}
+    assert {one["losses"][0]["class_path"] for one in students.values()} == {"SoftTargets"}
+    assert ["cache" in one for one in students.values()] == [True, True, True, False], "trees have no logits to keep"
+    assert {main(["run", f"{name}.yaml", "--dry-run"]) for name in students} == {0}
     capsys.readouterr()
     words = ("init", "--labelled", sample / "ner", "--teacher", runs / "pretrain", "--corpus", sample)
     hint = "add --model with the small model that the teacher trains"

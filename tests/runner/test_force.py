@@ -1,4 +1,4 @@
-"""`--force` of an interrupted stage starts anew."""
+"""`--force` restarts an interrupted stage from its first step."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PREPARED = ["config.yaml", "run.json", "data-00000.arrow", "dataset_info.json", 
 
 
 class FullDisk:
-    """From the first write to a file of this name on, all writes fail in their midst, as those of a full disk do."""
+    """From the first write to a file of this name on, all writes fail halfway, as on a full disk."""
 
     def __init__(self, name: str, patch: pytest.MonkeyPatch) -> None:
         self.name, self.full = name, False
@@ -115,7 +115,7 @@ def test_results_that_cannot_be_recorded_are_not_kept(
 def test_a_training_keeps_its_checkpoints_and_goes_on(
     runs: Any, tmp_path: Path, one_thread: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """safetensors writes by itself, and raises errors of its own."""
+    """safetensors writes without Python's files, and raises its own errors."""
     monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
     work = Work(tmp_path)
     changes = {"batch_size": 8, "budget": {"max_steps": 4}, "validate_every": 2}

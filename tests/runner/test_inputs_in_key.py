@@ -69,7 +69,7 @@ def below(kind: Any) -> Iterator[Any]:
 
 
 def value_of(name: str, hint: Any, folder: Path) -> Any:
-    """A setting that names one new file, or one folder with a file in a folder, of its own."""
+    """Return a value for a setting that names a new file, or a new folder with a file in a folder."""
     path = folder / name
     if name in FOLDERS:
         (path / "below").mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", STAGES)
 def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Path) -> None:
-    """The names of labels are the only ones, but for those of `input_files` and the files of a labelled set."""
+    """Only configurations of label names have paths, apart from `input_files` and the files of a labelled set."""
     stage = load_stage(name)
     found = [
         f"{kind.__name__}.{field}"

@@ -1,4 +1,4 @@
-"""`domainbert runs`: the state of every stage as the disk has it, told in the words of `run --dry-run`."""
+"""`domainbert runs`: the state of every stage on disk, in the words of `run --dry-run`."""
 
 from __future__ import annotations
 
@@ -141,17 +141,17 @@ STATES = {
 @pytest.mark.parametrize("state", STATES)
 def test_an_interrupted_stage_says_how_to_go_on(state: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["run", "recipe.yaml", "--only", "make"])
-    status, told = STATES[state]
+    status, reason_text = STATES[state]
     interrupted(Path("runs/law/make"), resume_command="domainbert run recipe.yaml", **status)
     (run,) = listed(capsys=capsys)["runs"]
     one = run["stages"][0]
-    assert (run["state"], one["state"], one["why"]) == (state, state, told.removeprefix("failed: "))
+    assert (run["state"], one["state"], one["why"]) == (state, state, reason_text.removeprefix("failed: "))
     assert one["resume_command"] == "domainbert run recipe.yaml"
     main(["run", "recipe.yaml", "--only", "make", "--dry-run"])
     assert capsys.readouterr().out == "run   make (interrupted) -> runs/law/make\n"
     main(["runs"])
     text = " ".join(capsys.readouterr().out.split())
-    assert f"make {told}; to resume: domainbert run recipe.yaml" in text
+    assert f"make {reason_text}; to resume: domainbert run recipe.yaml" in text
 
 
 def test_a_running_stage_tells_its_last_step(capsys: pytest.CaptureFixture[str]) -> None:
@@ -288,13 +288,13 @@ def test_odd_names_and_numbers_come_through(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_the_command_line_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, told in {
+    for words, message in {
         ("none",): "'none': no such folder; expected a run, or a folder that contains runs",
         ("a", "b"): "runs: found 'b'; expected at most one folder, and optionally --json",
         ("--sort", "time"): "runs: found '--sort'; expected at most one folder, and optionally --json",
     }.items():
         assert main(["runs", *words]) == 2
-        assert capsys.readouterr().err == f"domainbert: {told}\n"
+        assert capsys.readouterr().err == f"domainbert: {message}\n"
     assert main(["runs", "--help"]) == 0
     assert "usage: domainbert runs [FOLDER] [--json]" in capsys.readouterr().out
 

@@ -232,14 +232,14 @@ def test_a_stage_that_is_not_needed_may_lack_its_files(
     fake_stages: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("recipe.yaml").write_text(RECIPE.replace('use, source: "${folder}/a.txt', 'use, source: "${folder}/no.txt'))
-    lacks = "recipe.yaml:7: stages.use-file.source: 'texts/no.txt' does not exist; expected a file or folder"
+    problem = "recipe.yaml:7: stages.use-file.source: 'texts/no.txt' does not exist; expected a file or folder"
     for words in ([], ["--only", "score"], ["--only", "use-file"], ["--from", "use"], ["--only", "mke"]):
         assert main(["run", "recipe.yaml", *words]) == 2
-        assert capsys.readouterr().err == f"domainbert: {lacks}\n"
+        assert capsys.readouterr().err == f"domainbert: {problem}\n"
     assert main(["run", "recipe.yaml", "--only", "make,use"]) == 0
     assert fake_stages.CALLS == ["make", "use"]
     assert capsys.readouterr().out.startswith(
-        f"{lacks}; the stage is left out, because it is not selected\nmake: running"
+        f"{problem}; the stage is left out, because it is not selected\nmake: running"
     )
     Path("texts/no.txt").write_text("text")
     Path("texts/a.txt").rename("a.txt")  # a file that a configuration names, not a setting
@@ -249,7 +249,7 @@ def test_a_stage_that_is_not_needed_may_lack_its_files(
     assert list(to_run()) == ["again", "use-file", "score"]
     Path("recipe.yaml").write_text(RECIPE + "  last: {stage: make, wrds: [a]}\n")
     assert main(["run", "recipe.yaml", "--only", "make"]) == 2
-    assert "stages.last.wrds: unknown key" in capsys.readouterr().err, "what is wrong in the YAML itself is always told"
+    assert "stages.last.wrds: unknown key" in capsys.readouterr().err, "mistakes in the YAML itself are always reported"
 
 
 def test_what_was_forced_and_did_not_come_to_its_turn_is_forced_still(
@@ -262,7 +262,7 @@ def test_what_was_forced_and_did_not_come_to_its_turn_is_forced_still(
         run(selection=Selection(force=("make",)))
     assert to_run() == {"use": "never run", "score": "forced"}
     run(selection=Selection(only=("again",)))
-    assert to_run() == {"use": "never run", "score": "forced"}, "it was not asked for"
+    assert to_run() == {"use": "never run", "score": "forced"}, "it was not selected"
     run()
     assert to_run() == {}
 
@@ -370,19 +370,19 @@ def act_when_waiting(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object])
 
 
 def _makes_when_told(make: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    def told(**arguments: Any) -> dict[str, Any]:
+    def waiting(**arguments: Any) -> dict[str, Any]:
         while not Path("go").exists():
             time.sleep(0.01)
         return make(**arguments)
 
-    return told
+    return waiting
 
 
 @pytest.mark.parametrize("ends", ["finished", "killed"])
 def test_a_stage_that_another_process_runs_is_waited_for(
     fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ends: str
 ) -> None:
-    """What it has finished is taken; what it has not is made here."""
+    """Its finished output is used; an unfinished one is made here."""
     with run_elsewhere(fake_stages, monkeypatch) as process:
         end = Path("go").touch if ends == "finished" else functools.partial(os.kill, process, signal.SIGKILL)
         act_when_waiting(monkeypatch, end)
