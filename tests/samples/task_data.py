@@ -47,7 +47,7 @@ class TaskData:
         return self._different("pairs", texts, _pair)
 
     def questions(self, texts: dict[str, int]) -> dict[str, Row]:
-        """Abstracts with at least so many questions in all, in the form of SQuAD 2.0, for each split."""
+        """Return abstracts with at least `texts[split]` questions for each split, in the format of SQuAD 2.0."""
         made = {}
         for split in SPLITS:
             writer, rng = self._writer("questions", split)
@@ -117,7 +117,7 @@ def _pair(writer: Writer, rng: Random) -> Row:
 def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
     """An abstract, with a question for each sentence that has one outcome and one intervention, named nowhere else."""
     writer.start_abstract()
-    context, asked = "", []
+    context, places = "", []
     for rule in writer.sentence_rules(rng.choice(DIRECTIONS)):
         if rule.startswith("conclusion"):
             break
@@ -126,9 +126,9 @@ def _paragraph(writer: Writer, rng: Random, name: str) -> Row:
         found = _one_of_each(sentence)
         context = f"{context} {text_with_offsets(sentence)[0]}" if context else text_with_offsets(sentence)[0]
         if found is not None:
-            asked.append([(begin + start, begin + end) for start, end in found[1:]])
+            places.append([(begin + start, begin + end) for start, end in found[1:]])
     questions = []
-    for number, (intervention, outcome) in enumerate(asked):
+    for number, (intervention, outcome) in enumerate(places):
         what, answer = (context[slice(*place)] for place in (intervention, outcome))
         if context.count(what) > 1:  # it goes with something else, too
             continue

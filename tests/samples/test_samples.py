@@ -153,15 +153,15 @@ def test_relations_and_pairs_are_different_texts_of_every_label():
 def test_answers_stand_where_they_are_said_to_and_some_questions_have_none():
     made = TaskData(2).questions({"train": 200, "validation": 20, "test": 20})
     paragraphs = made["train"]["data"][0]["paragraphs"]
-    asked = [(one["context"], question) for one in paragraphs for question in one["qas"]]
-    assert len(asked) >= 200 and len({question["id"] for _, question in asked}) == len(asked)
-    for context, question in asked:
+    pairs = [(one["context"], question) for one in paragraphs for question in one["qas"]]
+    assert len(pairs) >= 200 and len({question["id"] for _, question in pairs}) == len(pairs)
+    for context, question in pairs:
         assert question["is_impossible"] == (not question["answers"])
         for answer in question["answers"]:
             assert context[answer["answer_start"] :].startswith(answer["text"])
             what = question["question"].removeprefix("What is said to go with ").removesuffix("?")
             assert context.count(what) == 1
-    assert 0.02 < sum(question["is_impossible"] for _, question in asked) / len(asked) < 0.3
+    assert 0.02 < sum(question["is_impossible"] for _, question in pairs) / len(pairs) < 0.3
 
 
 def test_labels_of_words_have_no_first_word(ner):

@@ -54,7 +54,7 @@ class TreeWriter:
         self._attach(head, verb, "obl")
 
     def _phrase(self, lists: tuple[str, str]) -> int:
-        """Place of the noun of a new phrase, which stands last in it; the nouns before it depend on it."""
+        """Return the position of the head noun of a new phrase, its last word; the nouns before it depend on it."""
         quality, noun = lists
         parts = [("the", "DET", "det")] if self._rng.random() < 0.3 else []
         if self._rng.random() < 0.4:
