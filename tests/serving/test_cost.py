@@ -25,31 +25,31 @@ def test_the_cost_of_a_model(runs, task):
     assert found.folder_bytes == sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
     words = [word for sentence in SENTENCES for word in sentence if word.isalpha()]
     assert found.pieces_per_word == sum(map(len, predictor.tokenizer.encode(words))) / 7
-    (told,) = vocabulary_report(predictor.tokenizer, None, {"test": count_words_of_texts(map(" ".join, SENTENCES))})[
+    (report,) = vocabulary_report(predictor.tokenizer, None, {"test": count_words_of_texts(map(" ".join, SENTENCES))})[
         "texts"
     ].values()
-    assert found.pieces_per_word == told["ours"]["pieces_per_word"]
+    assert found.pieces_per_word == report["ours"]["pieces_per_word"]
     assert found.words_per_second > 0 and found.latency_1 > 0 and found.latency_32 > 0
 
 
 class Timed:
-    """Takes so many seconds for a text, and ten times as many in one of its predictions."""
+    """A model that takes `seconds` for a text, and ten times as long in call number `disturbed`."""
 
     def __init__(self, runs, monkeypatch, seconds, disturbed=0):
         loaded = load_predictor(runs / "ner-pretrained/seed-1", "32-true")
-        self.tokenizer, self.model, self.asked = loaded.tokenizer, loaded.model, []
+        self.tokenizer, self.model, self.sizes = loaded.tokenizer, loaded.model, []
         self.seconds, self.disturbed, self.now = seconds, disturbed, 0.0
         monkeypatch.setattr(cost.time, "perf_counter", lambda: self.now)
 
     def predict(self, texts):
-        self.asked.append(len(texts))
-        self.now += len(texts) * self.seconds * (10 if len(self.asked) == self.disturbed else 1)
+        self.sizes.append(len(texts))
+        self.now += len(texts) * self.seconds * (10 if len(self.sizes) == self.disturbed else 1)
 
 
 def test_rates_are_medians_and_few_texts_are_taken_over_and_over(runs, monkeypatch):
     model = Timed(runs, monkeypatch, 0.1, disturbed=10)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES)
-    assert model.asked == [1, *[3] * 9, *[3] * 3, *[1] * 33]
+    assert model.sizes == [1, *[3] * 9, *[3] * 3, *[1] * 33]
     assert found.words_per_second == pytest.approx(9 / 0.3)
     assert (found.latency_1, found.latency_32) == pytest.approx((0.1, 0.3))
     assert found.spread == pytest.approx(0), "one of three predictions does not change the median of a round"
@@ -66,10 +66,10 @@ def test_a_slow_model_is_asked_less(runs, monkeypatch):
     """About ten seconds of each, be it for fewer texts."""
     model = Timed(runs, monkeypatch, 0.05)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
-    assert model.asked == [1, *[32] * 7, *[200], *[1] * 33]
+    assert model.sizes == [1, *[32] * 7, *[200], *[1] * 33]
     model = Timed(runs, monkeypatch, 1.0)
     (found,) = cost.measure_costs([(model, runs / "ner-pretrained/seed-1")], SENTENCES * 200)
-    assert model.asked == [1, 32, 32, *[1] * 10]
+    assert model.sizes == [1, 32, 32, *[1] * 10]
     assert (found.latency_1, found.latency_32) == (1.0, 32.0)
 
 
@@ -80,7 +80,7 @@ def test_models_take_turns_and_have_the_same_texts(runs, monkeypatch):
     fast.predict = lambda texts: (order.append(("fast", len(texts))), setattr(slow, "now", slow.now + 0.25))
     slow.predict = lambda texts: (order.append(("slow", len(texts))), predict(texts))
     costs = cost.measure_costs([(fast, folder), (slow, folder)], SENTENCES * 200)
-    assert [size for name, size in order if name == "fast"] == slow.asked == [1, *[32] * 5, 160, *[1] * 33]
+    assert [size for name, size in order if name == "fast"] == slow.sizes == [1, *[32] * 5, 160, *[1] * 33]
     assert [name for name, _ in order] == ["fast", "slow"] * 40 and costs[1].latency_1 == 0.0625
 
 

@@ -84,7 +84,7 @@ AUTO = {
     "replaced": "AutoModelForPreTraining",
 }
 OUTPUTS = {"masked_lm": 31, "pretraining": 31, "span": 2, "biaffine": 400, "replaced": 1}
-"""Outputs of heads whose number is not that of the labels; those of a biaffine head are what is scored outside."""
+"""Numbers of outputs that differ from the number of labels; a biaffine head returns projections, scored outside."""
 
 
 def labels_of(head: str) -> list[str]:
@@ -121,7 +121,7 @@ def make_model(config: EncoderConfig, head: str, seed: int = 0) -> EncoderWithHe
 
 
 def rows(sizes: list[int], length: int, pad_id: int = 0) -> dict[str, torch.Tensor]:
-    """Random ids (B, S), of which the first so many of each row are text."""
+    """Return random ids (B, S); `sizes` are the numbers of text tokens at the start of each row."""
     ids = torch.randint(2, 31, (len(sizes), length), generator=torch.Generator().manual_seed(0))
     mask = (torch.arange(length) < torch.tensor(sizes).unsqueeze(1)).long()
     return {"input_ids": ids.where(mask > 0, pad_id), "attention_mask": mask}
@@ -155,7 +155,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 @pytest.mark.parametrize("sizes", [[1], [40], [7, 40, 1], [12] * 5, [3, 2, 9, 9, 1, 5, 8]])
 def test_logits_are_those_of_transformers_for_any_batch_and_length(exported, sizes):
-    """Those of each head that transformers has; read on real text, as nobody reads them on padding."""
+    """Logits of each head that transformers has, compared on text, not on padding."""
     transformers = pytest.importorskip("transformers")
     name, head, folder = exported
     if head not in AUTO:
@@ -277,7 +277,7 @@ def test_tied_weights_are_in_the_file_once(tmp_path):
 
 
 def example(*sizes: int) -> Example:
-    """An example with windows of so many pieces, the first of which is read."""
+    """Return an example with windows of these numbers of pieces; only the first piece is read."""
     one = np.asarray([0])
     windows = [Window(np.full(size, 7), one, one * 0 + n, one, 2) for n, size in enumerate(sizes)]
     return Example(tuple(windows), len(sizes))

@@ -33,7 +33,7 @@ from tests.refusals import refused
 
 @pytest.fixture(scope="module")
 def natural(runs, tagger) -> list[str]:
-    """Sentences of the corpus as it is written, commas and brackets in their places, each within one window."""
+    """Return sentences of the corpus in natural spelling, with commas and brackets, each within one window."""
     lines = (runs / "sample/corpus.jsonl").read_text().splitlines()
     texts = [sentence for line in lines[:40] for sentence in re.split(r"(?<=\.) (?=[A-Z])", json.loads(line)["text"])]
     pieces = map(len, tagger.tokenizer.encode(texts))
@@ -137,10 +137,10 @@ def test_a_pipeline_reads_only_the_beginning_of_a_text_longer_than_the_window(ru
 
 def test_who_waits_is_told_how_many_texts_are_predicted(runs, natural):
     """Of several batches each, and none twice; a text without words has no prediction to wait for."""
-    predictor, told = load_predictor(runs / "ner-pretrained", "32-true"), []
-    predictor.on_predicted = told.append
+    predictor, counts = load_predictor(runs / "ner-pretrained", "32-true"), []
+    predictor.on_predicted = counts.append
     found = predictor.predict([*natural * 4, " "])
-    assert sum(told) == len(natural) * 4 == len(found) - 1 and len(told) > 1
+    assert sum(counts) == len(natural) * 4 == len(found) - 1 and len(counts) > 1
 
 
 def test_prediction_loads_no_training_library(runs):
@@ -190,7 +190,7 @@ def test_half_precision_gives_the_bits_of_autocast(runs, natural, name, head):
 
 def test_auto_is_the_default_of_predictions(runs, tagger, natural, monkeypatch):
     """It finds next to all of the entities of full precision, and evaluations and attention maps do not take it."""
-    monkeypatch.setattr(precision, "resolve_precision", lambda asked, *_: "bf16-mixed" if asked == "auto" else asked)
+    monkeypatch.setattr(precision, "resolve_precision", lambda name, *_: "bf16-mixed" if name == "auto" else name)
     loaded = [load(runs / "ner-pretrained") for load in (load_tagger, load_predictor, domainbert.load_tagger)]
     loaded.append(load_classifier(runs / "classification-pretrained"))
     assert [one.runtime.dtype for one in loaded] == [torch.bfloat16] * 4 and tagger.runtime.dtype is None
