@@ -22,5 +22,5 @@ def test_arguments_are_taken_apart() -> None:
 def test_an_option_without_its_value(words: list[str]) -> None:
     with pytest.raises(DomainbertError) as caught:
         parse_arguments(words, {"dry_run": "none"})
-    told = f"{caught.value.problem} {caught.value.expected}"
-    assert "a value" in told or "no value" in told
+    message = f"{caught.value.problem} {caught.value.expected}"
+    assert "a value" in message or "no value" in message

@@ -88,7 +88,7 @@ def test_values_are_of_the_declared_types(fake_stages: ModuleType) -> None:
     assert settings.arguments["limit"] == 20
     assert settings.arguments["source"] == Path("source.txt")
     assert settings.arguments["note"] == "1e-4"
-    # what is not said about a group comes from the default of the stage, which is not that of the class
+    # missing settings of a group come from the default of the stage, not from the default of the class
     assert settings.arguments["optim"] == fake_stages.Optim(lr=1.0, name="muon")
     assert settings.inputs == [Path("source.txt")]
     assert "shape" not in settings.arguments

@@ -63,7 +63,7 @@ class Learn(Repeated):
 
 @stage
 def learn(out: Path, settings: Learn) -> dict[str, Any]:
-    """Give back what it was given."""
+    """Return its arguments."""
     return vars(settings) | {"out": out}
 
 
@@ -207,7 +207,7 @@ def test_every_stage_is_held_to_its_settings() -> None:
 
 
 def test_a_stage_function_has_at_most_60_lines() -> None:
-    """Signature and docstring included: what is longer is split into parts that have names."""
+    """Signature and docstring included; a longer function is split."""
     stages = Path(domainbert.stages.__file__).parent
     found = {}
     for node in (node for file in stages.glob("*.py") for node in ast.walk(ast.parse(file.read_text("utf-8")))):

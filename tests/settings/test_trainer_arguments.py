@@ -80,9 +80,9 @@ def test_the_names_are_those_of_lightning() -> None:
 
 @pytest.mark.parametrize("name", list(REFUSED))
 def test_what_would_end_a_training_early_or_leave_out_batches_is_refused(name: str) -> None:
-    """The steps, the order and the learning rate are those of the budget, and the last step is validated."""
-    ((place, where, *told),) = problems(name, 1)
-    said = "; ".join(told)
+    """The budget sets the steps, the order and the learning rate, and the last step is validated."""
+    ((place, where, *message),) = problems(name, 1)
+    said = "; ".join(message)
     assert (place, where) == ("t.yaml:2", f"trainer.{name}") and said.startswith(REFUSED[name])
     assert "ends a training" in said or "skips batches" in said
 
