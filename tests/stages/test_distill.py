@@ -64,7 +64,7 @@ def test_a_student_learns_and_loads_in_transformers(runs):
 
 
 def test_a_stopped_distillation_goes_on_exactly(runs, monkeypatch):
-    """Stopped by a signal, resumed: the weights are those of an undisturbed run, bit for bit; no teacher is saved."""
+    """Stopped by a signal, resumed: the weights are equal to an undisturbed run bit for bit; no teacher is saved."""
     from domainbert.distillation.corpus_distillation import Distillation
 
     losses = [SoftTargets(), HiddenMSE(), Relations(relation_heads=4), AttentionMSE(), AttentionKL(weight=0.1)]
@@ -114,7 +114,7 @@ def test_without_a_teacher_it_is_masked_lm(runs):
 
 
 def test_positions_are_counted_from_the_padding_of_the_tokenizer(runs, tmp_path):
-    """The config.json of a BERT may say another id, which matters to no position of its own."""
+    """A BERT's config.json may have another padding id, which does not change its own positions."""
     from domainbert.models.loading import load_model
 
     teacher = tmp_path / "teacher"

@@ -32,7 +32,7 @@ class FakePredictor:
     num_repaired: int = 0
     teachers: tuple[str, ...] = ()
     fields: dict[str, str] = field(default_factory=dict)
-    asked: list = field(default_factory=list)
+    words: list = field(default_factory=list)
 
     @property
     def task(self):
@@ -43,7 +43,7 @@ class FakePredictor:
         return self
 
     def tag_words(self, words):
-        self.asked = words
+        self.words = words
         return [TaggedWords(tags, [0.5] * len(tags)) for tags in self.answers]
 
     def predict(self, texts):
@@ -213,7 +213,7 @@ def test_sentences_without_words_are_not_shown_to_the_model(models, out, tmp_pat
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     predictor = FakePredictor("ner", ["O", "B-drug", "I-drug"], [["B-drug", "I-drug"]])
     result = evaluate(out, models={"one": models("one", {"": predictor})}, task=Ner(), test=tmp_path / "test.jsonl")
-    assert predictor.asked == [["a\tb\n", "c"]]
+    assert predictor.words == [["a\tb\n", "c"]]
     assert result["systems"]["one"]["f1"] == 1
     written = [json.loads(line) for line in (out / "predictions/one/model.jsonl").read_text().splitlines()]
     assert written == [{"tokens": row["tokens"], "gold": row["tags"], "predicted": row["tags"]} for row in rows]

@@ -88,14 +88,14 @@ def test_from_a_tokenizer_and_an_architecture(runs):
 
 
 def test_all_parameters_are_told(runs, capsys):
-    """Those that are trained, and those of words that do not occur, which are kept out of it."""
-    out = runs.finetune("told", "classification", seeds=(1,), max_epochs=1)
+    """Trained parameters, and parameters of words that do not occur, which are not trained."""
+    out = runs.finetune("parameters", "classification", seeds=(1,), max_epochs=1)
     found = re.search(
         r"seed 1: ([\d,]+) parameters and ([\d,]+) of unused vocabulary entries; ", capsys.readouterr().out
     )
-    learnt, parked = (int(number.replace(",", "")) for number in found.groups())
+    trained, parked = (int(number.replace(",", "")) for number in found.groups())
     model, _, _ = load_model(out / "seed-1", "sequence")
-    assert learnt + parked == sum(parameter.numel() for parameter in model.parameters())
+    assert trained + parked == sum(parameter.numel() for parameter in model.parameters())
     assert parked % 64 == 0 < parked
 
 

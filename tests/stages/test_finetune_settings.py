@@ -1,4 +1,4 @@
-"""Settings of fine-tuning that are off unless told: each resumes to the bit, and micro-batches change nothing."""
+"""Settings of fine-tuning that are off by default: each resumes to the bit, and micro-batches change nothing."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_dropout_is_that_of_the_stage_and_the_folder_keeps_its_own(runs: Any, tm
     assert len(rates) == 2 and {config[name] for name in rates} == {0.1}
     shutil.copytree(runs / "pretrain", other, ignore=shutil.ignore_patterns("checkpoints", "logs"))
     (other / "config.json").write_text(json.dumps(config | rates))
-    usual, told, own = (
+    usual, higher, own = (
         runs.finetune(f"dropout-{init}-{name}", "ner", **changes, **more) / "seed-1"
-        for name, more in {"usual": {}, "told": {"dropout": 0.3}, "own": {"model": other}}.items()
+        for name, more in {"usual": {}, "higher": {"dropout": 0.3}, "own": {"model": other}}.items()
     )
-    weights = [(folder / "model.safetensors").read_bytes() for folder in (usual, told, own)]
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (usual, higher, own)]
     assert weights[0] != weights[1] == weights[2]
-    assert json.loads((told / "config.json").read_text())["hidden_dropout_prob"] == 0.1
+    assert json.loads((higher / "config.json").read_text())["hidden_dropout_prob"] == 0.1
 
 
 def loss_of_classifier(runs: Any, folder: Path) -> float:
@@ -143,7 +143,7 @@ def test_the_loss_of_validation_is_that_of_all_pieces_of_words(runs: Any, monkey
 
 
 def test_students_have_averaged_weights_and_a_metric_to_choose_by(runs: Any) -> None:
-    """The folder holds what was validated: its loss is that of the best epoch."""
+    """The folder has the validated weights: its loss is the loss of the best epoch."""
     changes: dict[str, Any] = {split: runs.labelled("classification", split) for split in ("train", "validation")}
     changes |= {"teachers": [runs / "classification-pretrained"], "task": Classification(), "losses": [SoftTargets()]}
     changes |= {

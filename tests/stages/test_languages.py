@@ -41,7 +41,7 @@ def sources(folder: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A recipe of three stages, and what it made."""
+    """Run a recipe of three stages and return its folder."""
     folder = tmp_path_factory.mktemp("languages")
     corpus = {"sources": sources(folder), "languages": {"alpha": 0.3}, "validation_fraction": 0.15}
     training = {"encoder": ENCODER, "budget": {"max_epochs": 6}, "batch_size": 16, "max_length": 32}

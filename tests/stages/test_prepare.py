@@ -100,9 +100,9 @@ def test_a_selected_corpus_is_the_same_with_any_number_of_workers(
         metrics = prepare(out, corpus=corpus, tokenizer=tokenizer, num_workers=workers)
         made[workers] = {path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()}
     assert made[0] == made[4] and len(made[0]) > 5
-    told = metrics["corpus"]["selection"]
-    assert told["kept"] == metrics["splits"]["train"]["documents"] == round(told["documents"] / 4)
-    assert f"select: kept {told['kept']} of {told['documents']} training documents" in capsys.readouterr().out
+    chosen = metrics["corpus"]["selection"]
+    assert chosen["kept"] == metrics["splits"]["train"]["documents"] == round(chosen["documents"] / 4)
+    assert f"select: kept {chosen['kept']} of {chosen['documents']} training documents" in capsys.readouterr().out
     prepare(tmp_path / "whole", corpus=replace(corpus, select=None), tokenizer=tokenizer)
     whole, part = open_prepared([tmp_path / "whole"]), open_prepared([tmp_path / "0 workers"])
     assert np.array_equal(

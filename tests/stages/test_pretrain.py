@@ -217,7 +217,7 @@ def test_a_model_that_goes_on_is_validated_before_its_first_step_and_on_the_text
 
 
 def test_all_phases_are_validated_on_rows_of_the_last_length(runs, capsys):
-    """A model that does not move has the same loss throughout: that of a training on such rows alone."""
+    """A model that does not move has the same loss throughout, as in a training on rows of that length alone."""
     phases = (LengthPhase(16, until=0.5), LengthPhase(64))
     start = {"encoder": None, "init_from": runs / "pretrain", "seed": 1, "optim": STANDSTILL, "validate_every": 1}
     runs.pretrain("phases", max_steps=4, **start, max_length=phases)
@@ -225,8 +225,8 @@ def test_all_phases_are_validated_on_rows_of_the_last_length(runs, capsys):
     assert losses(result) == pytest.approx([losses(runs.results["pretrain"])[-1]] * 5, rel=1e-5)
     most = 2 * 64 * 14 + 2 * 16 * 62
     assert 0.9 * most < result["tokens_seen"] <= most
-    told = capsys.readouterr().out
-    assert "steps 1 to 2 of 64: " in told and "\nsteps 3 to 4 of 16: " in told and "4 steps in 2 phases" in told
+    text = capsys.readouterr().out
+    assert "steps 1 to 2 of 64: " in text and "\nsteps 3 to 4 of 16: " in text and "4 steps in 2 phases" in text
 
 
 def test_in_the_first_phase_only_embeddings_and_head_learn(runs):
@@ -285,7 +285,7 @@ def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("asked", "steps", "gpu", "accelerator", "wanted"),
+    ("setting", "steps", "gpu", "accelerator", "wanted"),
     [
         ("auto", 500, True, None, True),
         ("auto", 499, True, None, False),
@@ -295,10 +295,10 @@ def test_a_text_of_unknown_tokens_is_refused(runs, tmp_path):
         (False, 5000, True, None, False),
     ],
 )
-def test_compile_auto_is_for_long_trainings_on_a_gpu(monkeypatch, asked, steps, gpu, accelerator, wanted):
+def test_compile_auto_is_for_long_trainings_on_a_gpu(monkeypatch, setting, steps, gpu, accelerator, wanted):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     trainer = {} if accelerator is None else {"accelerator": accelerator}
     settings = Pretrain(
-        prepared=(Path("p"),), encoder=BertConfig(), budget=Budget(max_steps=steps), compile=asked, trainer=trainer
+        prepared=(Path("p"),), encoder=BertConfig(), budget=Budget(max_steps=steps), compile=setting, trainer=trainer
     )
     assert _compiles(settings, steps) == wanted

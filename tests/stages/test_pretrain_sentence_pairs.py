@@ -1,4 +1,4 @@
-"""Pairs of segments through the stages: folders, resuming, going on, fine-tuning, distilling, what is refused."""
+"""Pairs of segments through the stages: folders, resuming, going on, fine-tuning, distilling, refused settings."""
 
 from __future__ import annotations
 

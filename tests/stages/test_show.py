@@ -1,4 +1,4 @@
-"""`--show N`: what is printed is what a training reads, and nothing is written."""
+"""`--show N`: it prints the input of the training, and writes nothing."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_documents_are_shown_with_the_characters_that_are_unknown(runs, in_folde
     assert " ".join(body).split() == pieces
     unknown = [re.fullmatch(r"  \[UNK\] is (.*), characters (\d+)-(\d+)", line) for line in lines]
     places = [(found[1], text[int(found[2]) : int(found[3])]) for found in unknown if found]
-    assert all(said == stands for said, stands in places)
+    assert all(said == actual for said, actual in places)
     assert {"🍰", "☃", "東", "京"} <= {said for said, _ in places}
     assert len(places) == pieces.count("[UNK]") + tokenizer.encode([rows[1]["text"]])[0].count(tokenizer.unk_id)
 
@@ -104,15 +104,15 @@ def test_rows_are_those_of_the_first_step(runs, objective):
         table = next((number for number, line in enumerate(part) if line.split()[:1] == ["token"]), None)
         read = " ".join(part[1:table]).split()
         assert read == [tokenizer.tokens[one] for one in ids[segments > 0]]
-        told = below(part, "token") if table else []
-        assert bool(told) == isinstance(objective, MaskedLM), "the other one has notes of no token"
-        assert all(tokenizer.tokens[ids[int(place)]] == piece for place, _, piece, *_ in told)
+        token_rows = below(part, "token") if table else []
+        assert bool(token_rows) == isinstance(objective, MaskedLM), "the other one has notes of no token"
+        assert all(tokenizer.tokens[ids[int(place)]] == piece for place, _, piece, *_ in token_rows)
         if isinstance(objective, MaskedLM):
-            assert [(int(place), note) for place, _, _, note in told] == list(notes(batch, row, tokenizer))
+            assert [(int(place), note) for place, _, _, note in token_rows] == list(notes(batch, row, tokenizer))
 
 
 def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
-    """What is to be said of a row's tokens, by the batch that is trained on."""
+    """Return the expected notes on the tokens of a row, by the batch that is trained on."""
     length = batch["input_ids"].shape[1]
     for place, target in zip(batch["positions"], batch["targets"], strict=True):
         if target != IGNORE_INDEX and place // length == row:
@@ -123,13 +123,13 @@ def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
 
 def test_an_objective_that_says_nothing_has_notes_of_what_it_replaced(runs):
     corpus = open_prepared([runs / "prepare"])
-    learnt = ReplacedTokens().build(load_tokenizer(corpus.tokenizer_folder))
-    reader = PackedRowsReader(corpus.train, learnt, 32)
-    rows = learnt.read(corpus.train, reader.plan, Key(0, 0, np.zeros(2, np.int64), np.arange(2)))
+    objective = ReplacedTokens().build(load_tokenizer(corpus.tokenizer_folder))
+    reader = PackedRowsReader(corpus.train, objective, 32)
+    rows = objective.read(corpus.train, reader.plan, Key(0, 0, np.zeros(2, np.int64), np.arange(2)))
     changed = rows.packed.input_ids.copy()
-    written = learnt.tokenizer.tokens[changed[1, 3]]
+    written = objective.tokenizer.tokens[changed[1, 3]]
     changed[1, 3] += 1
-    notes = learnt.notes(rows, {"input_ids": changed})
+    notes = objective.notes(rows, {"input_ids": changed})
     assert notes[1][3] == f"replaces {written}" and sum(bool(note) for row in notes for note in row) == 1
 
 

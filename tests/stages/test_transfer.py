@@ -48,7 +48,7 @@ def write_model(folder: Path, kind: str = "BertForMaskedLM", vocab_size: int = 1
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., Path]:
-    """Writes the old model, the new tokenizer and a corpus, and runs the stage; `results` hold what it returned."""
+    """Write the old model, the new tokenizer and a corpus, and run the stage; `results` holds its results."""
     texts = [f"Bankers cut rate {number}; policy of bankers, loans and bankers" for number in range(40)]
     (tmp_path / "corpus.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     corpus = CorpusConfig([Source(str(tmp_path / "corpus.jsonl"))], validation_fraction=0.1)
@@ -220,7 +220,7 @@ def test_the_report(run: Callable[..., Path], capsys: pytest.CaptureFixture[str]
         "after": ["bankers"],
         "count": 2 * fallen[1]["count"],
     }
-    words = 10 * fallen[1]["count"]  # those of a text: its number counts
+    words = 10 * fallen[1]["count"]  # words of a text, including its number
     assert report["pieces_saved"] == pytest.approx(sum(w["count"] * (len(w["before"]) - 1) for w in fallen) / words)
     printed = capsys.readouterr().out
     assert "entries: 61.5 % copied, 30.8 % composed, 7.7 % new; 0.9000 pieces per word fewer" in printed

@@ -1,4 +1,4 @@
-"""Trainings that came to nothing are told where they happen, in what they write, and at the end of a recipe."""
+"""Failed trainings are reported when they happen, in their output, and at the end of a recipe."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_tagger_that_finds_nothing() -> None:
 def test_the_loss_without_context_is_that_of_the_best_guess(
     masking: MaskingConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted out over every pair of an entry and what is seen in its place, the hidden one among them."""
+    """Computed over all pairs of a true entry and the entry shown in its place, including the mask."""
     monkeypatch.setattr(masked_lm, "_MARGIN", -10.0)
     rng = np.random.default_rng(0)
     guess, truth = (rng.dirichlet(np.full(50, 0.2)) + 1e-4 for _ in range(2))
@@ -106,12 +106,12 @@ def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
 
 def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:
     changes = {"seeds": (1, 2), "max_epochs": 1, "optim": STANDSTILL}
-    folder = runs.finetune("stands-still", "classification", **changes)
-    told = runs.results["stands-still"]["warnings"]
-    assert [warning[:7] for warning in told] == ["seed 1:", "seed 2:"]
+    folder = runs.finetune("standstill", "classification", **changes)
+    reported = runs.results["standstill"]["warnings"]
+    assert [warning[:7] for warning in reported] == ["seed 1:", "seed 2:"]
     assert capsys.readouterr().out.count("warning: macro F1 ") == 2
     saved = json.loads((folder / "seed-2/training.json").read_text())["warnings"]
-    assert saved == [told[1].removeprefix("seed 2: ")]
+    assert saved == [reported[1].removeprefix("seed 2: ")]
     assert f"| warning | {saved[0]} |" in (folder / "seed-2/README.md").read_text()
 
 
