@@ -134,7 +134,7 @@ def test_sentences_without_words_have_no_loss(task, make_model, tokenizer):
 
 
 def test_marginals_are_finite_and_0_behind_the_end(task):
-    """Also those of labels that no sequence has: they are teachers' logits, whose differences are taken."""
+    """Also for labels that no sequence has: a teacher's logits are marginals, whose differences must be finite."""
     emissions, lengths = torch.randn(3, 5, 5, generator=torch.Generator().manual_seed(2)), torch.tensor([5, 1, 3])
     found = task.crf.log_marginals(emissions, lengths)
     inside = torch.arange(5) < lengths[:, None]
@@ -169,7 +169,7 @@ def test_a_linear_teacher_of_a_crf_says_nothing_of_what_the_crf_forbids(task, ma
     batch |= {"output_index": index, "num_outputs_here": 12}
     logits = torch.randn(len(words), 5, generator=torch.Generator().manual_seed(5))
     free = CrfNerTask(LABELS)
-    free.attach_head(make_model("crf", 5).head)  # transitions of 0: nothing but what is forbidden
+    free.attach_head(make_model("crf", 5).head)  # transitions of 0, except for the forbidden ones
     teacher = free.distillation_targets.teacher_logits(free, make_model("tokens", 5).head, logits, batch)
     linear = NerTask.distillation_targets.teacher_logits(NerTask(LABELS), make_model("tokens", 5).head, logits, batch)
     with_crf = free.distillation_targets.teacher_logits(

@@ -1,4 +1,4 @@
-"""The mistakes that each task tells: marks on the right characters, of the right kinds, the worst first."""
+"""The mistakes that each task reports: marks on the right characters, of the right kinds, the worst first."""
 
 from __future__ import annotations
 
@@ -104,8 +104,8 @@ def test_entities(tmp_path: Path) -> None:
     ]
     assert [mark["score"] for mark in mixed["predicted"]] == [0.9, 0.75, 0.25, 0.5]
     assert (mixed["kinds"], mixed["labels"]) == (["boundary", "spurious", "type"], ["d", "p"])
-    assert mixed["severity"] == 0.75, "that of the boundary"
-    assert missed["severity"] == 0.5, "that of no entity at its less sure word"
+    assert mixed["severity"] == 0.75, "severity of the boundary error"
+    assert missed["severity"] == 0.5, "probability of no entity at its less certain word"
     assert missed["gold"] == [{"label": "x", "start": 0, "end": 3, "kind": "missed"}] and missed["predicted"] == []
     facts = scoring.facts("a")
     assert facts["by_words"] == {"0-8": {"support": 1, "right": 0.0}, "9-16": {"support": 2, "right": 0.5}}

@@ -220,7 +220,7 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
 
 
 def test_every_gold_entity_of_econ_ie_is_scored(econ_data):
-    """Read in short windows, in which words are many pieces: the entities found are those of the file."""
+    """In short windows, with many pieces per word, the entities found equal the entities of the file."""
     file = read_ner(econ_data / "ner/test.conll", NerFormat(repair=True))
     letters = sorted({letter for sentence in file.sentences for word in sentence.words for letter in word.lower()})
     pieces = dict.fromkeys([*SPECIAL_TOKENS.values(), *letters, *(f"##{letter}" for letter in letters)])
@@ -280,7 +280,7 @@ def test_files_give_the_labels_of_training(tmp_path, capsys):
 
 
 def test_a_random_field_reads_sentences_wherever_they_are_packed(tokenizer, make_model):
-    """The loss of all together is that of each alone; decoding gives one valid tag a word, and the same either way."""
+    """Loss and tags of packed sentences equal the results of single sentences; each word gets one valid tag."""
     generator = np.random.default_rng(3)
     sizes = (1, 7, 30, 4)
     sentences = [

@@ -161,8 +161,8 @@ def test_a_file_of_names_with_odd_values_is_refused(tmp_path: Path, names: str, 
     file.write_text(names)
     with pytest.raises(DomainbertError) as caught:
         read_classification(Classification(format=ClassificationFormat(label_names_file=file)), path)
-    ((*place, told, expected),) = fact_rows(caught.value.errors)
-    assert "".join(place) == str(file) and told == problem and expected
+    ((*place, message, expected),) = fact_rows(caught.value.errors)
+    assert "".join(place) == str(file) and message == problem and expected
 
 
 TEXT = "\U0001f600 Cafe\u0301's aspirin,\r\nstopped TP53."
@@ -262,8 +262,8 @@ def test_white_space_at_the_ends_of_entities_is_trimmed_if_it_is_asked_for(tmp_p
         read_ner(path)
     with refused(file="a.jsonl", line=1, where="entities[0]", problem="... is not at word boundaries"):
         read_ner(write(tmp_path / "a.jsonl", rows[4:]), NerFormat(trim=True))
-    mended: list[Any] = [Ner(NerFormat(repair=True)), Ner(NerFormat(repair=True, trim=True)), None]
-    assert [Ner.format_detector.with_repair(task) for task in (Ner(), *mended[:2])] == mended
+    repaired: list[Any] = [Ner(NerFormat(repair=True)), Ner(NerFormat(repair=True, trim=True)), None]
+    assert [Ner.format_detector.with_repair(task) for task in (Ner(), *repaired[:2])] == repaired
 
 
 def test_lists_of_words_in_an_array(tmp_path: Path) -> None:

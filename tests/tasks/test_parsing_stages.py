@@ -83,7 +83,7 @@ def test_it_goes_through_every_stage(treebank: Path, tmp_path: Path, one_thread:
 
 
 def the_scores(treebank: Path, run: Path, best: str) -> None:
-    """Those of the written treebanks, counted here; all but heads and labels is as it was."""
+    """Scores equal a count over the written treebanks; all columns but heads and labels are unchanged."""
     metrics = json.loads((run / "scores/metrics.json").read_text())
     trees, more = (metrics["systems"][name] for name in ("trees", "more"))
     assert metrics["metric"]["name"] == "LAS" and metrics["bootstrap"]["unit"] == "documents"
@@ -113,7 +113,7 @@ def written_words(gold: Path, predicted: Path) -> list[tuple[list[str], list[str
 
 
 def share_of_arcs(words: list[tuple[list[str], list[str]]], stop: int) -> float:
-    """Share of the words whose columns from that of heads on, up to `stop`, are the same."""
+    """Return the share of words whose columns from the head column (6) up to `stop` are equal."""
     return sum(a[6:stop] == b[6:stop] for a, b in words) / len(words)
 
 
@@ -141,7 +141,7 @@ def the_predictions(treebank: Path, run: Path) -> None:
 
 
 def the_folder_in_transformers(best: Path) -> None:
-    """The encoder is a Hugging Face folder, whose hidden states are ours; the head stands beside."""
+    """The encoder is a Hugging Face folder, whose hidden states are ours; the head has its own file."""
     transformers = pytest.importorskip("transformers")
     theirs, loading = transformers.AutoModel.from_pretrained(best, output_loading_info=True)
     assert {name.split(".")[0] for name in loading["unexpected_keys"]} <= {"biaffine"}
@@ -157,7 +157,7 @@ def the_folder_in_transformers(best: Path) -> None:
 
 
 def the_folder_as_a_start(best: Path) -> None:
-    """The head is taken over with the same labels and sizes, and made anew with others."""
+    """The head is loaded with the same labels and sizes, and initialised with others."""
     folder = open_model(best)
     sizes = {"arc_size": 24, "label_size": 12}
     assert folder.head_config == HeadConfig("biaffine", **sizes)
@@ -176,14 +176,14 @@ def test_files_and_stages_are_refused_before_anything_is_trained(
     broken.write_text((treebank / "validation.conllu").read_text() + "1\tw\t_\tX\t_\t_\t1\tx\t_\t_\n")
     whole["stages"]["trees"]["validation"] = str(broken)
     student = whole["stages"]["student"]
-    for changed, told in (
+    for changed, message in (
         ({"losses": ["SoftTargets", "LogitMSE"]}, "losses[1]: LogitMSE compares a logit for each label, but parsing"),
         ({"cache": "cache"}, "cache: parsing has no logit for each label; expected cache: null"),
     ):
         whole["stages"]["student"] = {**student, **changed}
         (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
         assert main(["run", str(tmp_path / "recipe.yaml")]) == 2
-        assert told in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     whole["stages"]["student"] = student
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 2

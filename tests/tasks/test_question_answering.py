@@ -1,4 +1,4 @@
-"""Questions with windows of their contexts: what is read and learnt there, and the best spans."""
+"""Questions with windows of their contexts: inputs and targets, and the best spans."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_long_questions_and_answers_are_told(tokenizer: DomainTokenizer, capsys:
     assert "1 questions are truncated to 3 pieces (max_question_length); the longest has 5" in said
     assert "questions with an answer that fits in no window of 9 tokens: 1 of 2, trained as unanswerable" in said
     short.encode(items[:1], tokenizer, 9)
-    assert capsys.readouterr().out == "", "each question is told once"
+    assert capsys.readouterr().out == "", "each question is reported once"
     with refused(where="max_length", found="9, ... after a question of max_question_length 64 and 3 special tokens"):
         task().encode(items, tokenizer, 9)
     with refused(where="text 1", found="'a text'", expected="TextPair(question, context)"):
@@ -191,7 +191,7 @@ def test_the_loss_is_that_of_each_window_by_itself(tokenizer: DomainTokenizer) -
 
 
 def brute_force(logits: np.ndarray, batch: dict[str, Any], longest: int) -> dict[int, tuple[float, list[Any]]]:
-    """Every span of every window; of equal spans that of the window where the poorer side has the most context."""
+    """Score every span of every window; a span in several windows counts in the one with the most context."""
     found: dict[int, tuple[float, list[Any]]] = {}
     window = window_indices(batch["outputs"]).numpy()
     for example in range(len(batch["items"])):

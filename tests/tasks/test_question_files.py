@@ -24,7 +24,7 @@ def nested(qas: list[dict[str, Any]], context: str = CONTEXT) -> dict[str, Any]:
     return {"version": "v2.0", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": qas}]}]}
 
 
-def asked(own: str, answers: list[tuple[str, int]], **more: Any) -> dict[str, Any]:
+def question(own: str, answers: list[tuple[str, int]], **more: Any) -> dict[str, Any]:
     return {
         "id": own,
         "question": f"What of {own}?",
@@ -34,9 +34,9 @@ def asked(own: str, answers: list[tuple[str, int]], **more: Any) -> dict[str, An
 
 
 GOOD = [
-    asked("a", [("1889", 3), ("In 1889", 0)]),
-    asked("b", [("Zürich 🍰", CONTEXT.index("Zürich 🍰"))], is_impossible=False),
-    asked("c", [], is_impossible=True),
+    question("a", [("1889", 3), ("In 1889", 0)]),
+    question("b", [("Zürich 🍰", CONTEXT.index("Zürich 🍰"))], is_impossible=False),
+    question("c", [], is_impossible=True),
 ]
 
 
@@ -86,18 +86,18 @@ def test_questions_rejected_in_prodigy_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("qas", "where", "problem", "expected"),
     [
-        ([asked("x", [("1889", 4)])], "question 'x'", "answer '1889' has 'answer_start' 4...", "..."),
-        ([asked("x", [("1889", -44)])], "question 'x'", "answer '1889' has 'answer_start'...", "..."),
-        ([asked("x", [("1889", "3")])], "question 'x'", "answer '1889' has 'answer_start' \"3\"", "its..."),
-        ([asked("x", [(" ", 2)])], "question 'x'", "answer: 'text' is empty", "a non-empty string"),
-        ([asked("x", [])], "question 'x'", "'answers' has length 0 and 'is_impossible' is false", "..."),
+        ([question("x", [("1889", 4)])], "question 'x'", "answer '1889' has 'answer_start' 4...", "..."),
+        ([question("x", [("1889", -44)])], "question 'x'", "answer '1889' has 'answer_start'...", "..."),
+        ([question("x", [("1889", "3")])], "question 'x'", "answer '1889' has 'answer_start' \"3\"", "its..."),
+        ([question("x", [(" ", 2)])], "question 'x'", "answer: 'text' is empty", "a non-empty string"),
+        ([question("x", [])], "question 'x'", "'answers' has length 0 and 'is_impossible' is false", "..."),
         (
-            [asked("x", [("1889", 3)], is_impossible=True)],
+            [question("x", [("1889", 3)], is_impossible=True)],
             "question 'x'",
             "'answers' has length 1 and 'is_impossible' is true",
             "...",
         ),
-        ([asked("x", [], is_impossible=1)], "question 'x'", "'answers' has length 0 and...", "..."),
+        ([question("x", [], is_impossible=1)], "question 'x'", "'answers' has length 0 and...", "..."),
         ([{**GOOD[0], "question": " "}], "question 'a'", "'question' is empty", "a non-empty string"),
         ([{**GOOD[0], "answers": ["1889"]}], "question 'a'", 'answer "1889"', "an object with 'text'..."),
         ([{**GOOD[0], "answers": None}], "question 'a'", "'answers' is null", "a list"),
@@ -115,7 +115,7 @@ def test_what_is_wrong_with_squad_json_is_told_with_its_id(
 
 
 def test_the_line_of_a_broken_question(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text(json.dumps(nested([*GOOD, asked("d", [("1890", 3)])]), indent=1))
+    (tmp_path / "a.json").write_text(json.dumps(nested([*GOOD, question("d", [("1890", 3)])]), indent=1))
     with refused(file="a.json", line=42, where="question 'd'", problem="answer '1890' has 'answer_start' 3,..."):
         read_questions(QuestionAnswering(), tmp_path / "a.json")
 
@@ -173,7 +173,7 @@ def test_a_test_set_of_several_files_has_each_id_once(tmp_path: Path) -> None:
 
 def test_folds_divide_no_context(tmp_path: Path) -> None:
     paragraphs = [
-        {"context": f"{CONTEXT} {number}", "qas": [asked(f"{number}-{one}", [("1889", 3)]) for one in range(3)]}
+        {"context": f"{CONTEXT} {number}", "qas": [question(f"{number}-{one}", [("1889", 3)]) for one in range(3)]}
         for number in range(5)
     ]
     whole = {"data": [{"paragraphs": paragraphs[:2]}, {"paragraphs": paragraphs[2:]}]}

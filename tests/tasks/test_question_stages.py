@@ -32,15 +32,15 @@ def paragraph(draw: random.Random, number: int) -> dict[str, Any]:
         "where": f"in {draw.choice(PLACES)}",
         "when": f"of {draw.randint(1980, 1999)}",
     }
-    told = {kind: fact for kind, fact in facts.items() if draw.random() < 0.75}
-    parts = [*told.values(), *draw.choices(FILLERS, k=draw.randint(2, 9))]
+    given = {kind: fact for kind, fact in facts.items() if draw.random() < 0.75}
+    parts = [*given.values(), *draw.choices(FILLERS, k=draw.randint(2, 9))]
     draw.shuffle(parts)
     context, qas = " , ".join(parts), []
     for kind in facts:
         answers = []
-        if kind in told:
-            text = told[kind].partition(" ")[2]
-            answers = [{"text": text, "answer_start": context.index(told[kind]) + len(told[kind]) - len(text)}] * 2
+        if kind in given:
+            text = given[kind].partition(" ")[2]
+            answers = [{"text": text, "answer_start": context.index(given[kind]) + len(given[kind]) - len(text)}] * 2
         qas.append(
             {"id": f"{number}-{kind}", "question": f"{kind} ?", "answers": answers, "is_impossible": not answers}
         )
@@ -121,7 +121,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 
 
 def the_scores(run: Path, test: Any) -> None:
-    """They are those of the official script on the predictions in its format, and well above never answering."""
+    """Scores equal the official script on the predictions in its format, and are well above never answering."""
     metrics = json.loads((run / "scores/metrics.json").read_text())
     assert (metrics["gold"], metrics["bootstrap"]["unit"], metrics["bootstrap"]["units"]) == (120, "contexts", 40)
     assert metrics["paired"][0]["exact_interval"][0] <= metrics["paired"][0]["exact_difference"]

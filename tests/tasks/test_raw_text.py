@@ -28,7 +28,7 @@ def test_neighbours_of_a_type_are_grouped_unless_the_second_begins_an_entity():
 
 
 def test_scores_of_raw_text_are_those_of_predict_and_of_a_pipeline(runs):
-    """Each number against what it stands for; the function of the page decodes as domainbert does."""
+    """Each number against its definition; the function of the page decodes as domainbert does."""
     transformers = pytest.importorskip("transformers")
     folder = str(runs / "ner-pretrained" / runs.results["ner-pretrained"]["best"])
     pipeline = transformers.pipeline("token-classification", folder, aggregation_strategy="first", device="cpu")
@@ -71,13 +71,13 @@ def test_of_two_printings_the_lower_score_is_reported_and_each_text_is_in_the_pr
             for one, at in zip(sentences, places, strict=True)
         ]
         expected.append(f1_of_sets(gold, [{(e.start, e.end, e.type) for e in row} for row in tagger.predict(texts)]))
-    test_scores, told = build_scoring(Ner(), read_ner(path), None), []
-    tagger.on_predicted = told.append
+    test_scores, counts = build_scoring(Ner(), read_ner(path), None), []
+    tagger.on_predicted = counts.append
     total = test_scores.prepare(tagger)
     test_scores.add_model("itself", "1", tagger, tmp_path / "predicted.conll")
     assert abs(expected[0] - expected[1]) > 0.0005
     assert test_scores.summary(Resampling(100, 0))["systems"]["itself"]["raw_text"]["f1"] == min(expected)
-    assert sum(told) == total > 2 * len(sentences)
+    assert sum(counts) == total > 2 * len(sentences)
 
 
 def test_a_text_longer_than_a_window_is_read_as_a_pipeline_truncates_it(runs, monkeypatch):

@@ -159,7 +159,7 @@ def standardised(model: Any, examples: Any, tokenizer: Any) -> Any:
 
 
 def similar(folder: Path) -> Path:
-    """Pairs as those of STS-B, from 0 to 5 by how many of the first text's words the second one has; of some the second
+    """Write pairs as in STS-B, from 0 to 5 by how many of the first text's words the second one has; of some the second
     is longer than a window of 40 tokens."""
     draw, words = (
         random.Random(0),
@@ -180,7 +180,7 @@ def similar(folder: Path) -> Path:
 def recipe_of_pairs(folder: Path, vocabulary: Path) -> Path:
     """configs/pairs.yaml for a tiny random model on `similar`, with a student, and further training, beside."""
     recipe = yaml.safe_load((Path(__file__).parents[2] / "configs/pairs.yaml").read_text())
-    recipe["check"] = False  # `again` learns what it is validated on
+    recipe["check"] = False  # `again` trains on its validation set
     recipe["out"], recipe["vars"] = str(folder / "run"), {"model": str(vocabulary), "labelled": str(folder / "data")}
     stages = recipe["stages"]
     cpu = {"precision": "32-true", "loggers": ["jsonl"], "trainer": {"accelerator": "cpu", "devices": 1}}
@@ -244,7 +244,7 @@ def test_pairs_go_through_every_stage(
     first, *others = (load_predictor(run / name, "32-true") for name in ("similarity/seed-1", "again", "copy"))
     before = [one.value for one in first.predict(pairs)]
     for other in others:
-        assert [one.value for one in other.predict(pairs)] == pytest.approx(before, abs=1e-3), "it has hardly learnt"
+        assert [one.value for one in other.predict(pairs)] == pytest.approx(before, abs=1e-3), "it has hardly changed"
     assert json.loads((run / "onnx/metrics.json").read_text())["texts_compared"] > 32
     with refused(where="text 1", found="a single text", expected="pairs of texts for this model"):
         predictor.predict(["one text"])

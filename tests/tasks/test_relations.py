@@ -483,10 +483,10 @@ def test_a_training_that_came_to_nothing_is_told() -> None:
 def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     trained: str | None, vocabularies: Folders, tmp_path: Path
 ) -> None:
-    """Before anything is trained, and again before a model is asked; of older folders, that do not say it, nothing."""
-    learnt = task_of(negative=None if trained == "unsaid" else trained)
-    facts = {TASK_KEY: "relations", **json.loads(json.dumps(learnt.model_config_fields({})))}
-    assert facts["domainbert_nothing"] == learnt.null_label
+    """Checked before training and before prediction; older folders without the field are accepted."""
+    fitted = task_of(negative=None if trained == "unsaid" else trained)
+    facts = {TASK_KEY: "relations", **json.loads(json.dumps(fitted.model_config_fields({})))}
+    assert facts["domainbert_nothing"] == fitted.null_label
     with refused(where="domainbert_nothing", found="3"):
         RelationsTask.from_model_folder(CLASSES, facts | {"domainbert_nothing": 3})
     if trained == "unsaid":
@@ -496,7 +496,7 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
     save_model(folder, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)
     rows = [{"text": f"<< a >> [[ b ]] {number}", "label": CLASSES[number % 3]} for number in range(6)]
     test, train = (rows_in(tmp_path / name, rows) for name in ("test.jsonl", "train.jsonl"))
-    training = StageArguments({"task": Relations(negative=learnt.null_label), "model": Path("model"), "train": train})
+    training = StageArguments({"task": Relations(negative=fitted.null_label), "model": Path("model"), "train": train})
     unknown = "negative: found 'x'; expected null or a label of the training set: 'none', 'part-of', 'used-for'"
     for number, negative in enumerate((None, "none", "x")):
         task = Relations(negative=negative)
@@ -534,7 +534,7 @@ def test_what_cannot_be_distilled_is_refused_with_the_settings() -> None:
 
 
 def test_a_teacher_that_reads_other_markers_is_refused(vocabularies: Folders, tmp_path: Path) -> None:
-    """It is asked with the student's text."""
+    """The teacher reads the student's text."""
     model, tokenizer = tiny_model("bert", vocabularies, 3)
     facts = {TASK_KEY: "relations", **task_of("text").model_config_fields({})}
     save_model(tmp_path, model, FAMILIES["bert"][1], tokenizer, "sequence", "", CLASSES, 48, facts=facts)

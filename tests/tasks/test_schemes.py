@@ -228,7 +228,7 @@ def test_validation_omits_the_entities_that_prediction_omits(tokenizer):
 @pytest.mark.parametrize("kind", [NerTask, CrfNerTask])
 @pytest.mark.parametrize("max_length", [9, 64])
 def test_gold_logits_score_in_full_in_windows_of_any_length(tokenizer, make_model, kind, max_length):
-    """Validation counts entities in words, those of the file, of which some have several pre-tokens."""
+    """Validation counts entities in words of the file; some words have several pre-tokens."""
     generator = random.Random(3)
     words = ["men's", "rates", "a", "bank's", "\x00"]
     sentences = []

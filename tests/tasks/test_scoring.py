@@ -1,4 +1,4 @@
-"""Scores of a task that has no tables of its own."""
+"""Scores of a task without special tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files in CoNLL-U and CoNLL-X: what is read, and what is refused."""
+"""Files in CoNLL-U and CoNLL-X: trees, and refused files."""
 
 from __future__ import annotations
 

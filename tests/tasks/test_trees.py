@@ -64,7 +64,7 @@ def test_the_best_of_all_trees(size: int, kind: str) -> None:
 
 
 def test_cycles_in_cycles() -> None:
-    """Two pairs prefer each other, then the pairs do, and the root is the last that anyone wants."""
+    """Two pairs prefer each other, then the pairs do, and no word prefers the root."""
     scores = np.full((5, 6), -5.0)
     for word, head in ((1, 2), (2, 1), (3, 4), (4, 3)):
         scores[word - 1, head] = 10

@@ -50,7 +50,7 @@ def sentence(draw: random.Random) -> list[Word]:
 
 
 def conllu(sentences: list[list[Word]], documents: int = 0) -> str:
-    """As CoNLL-U, a document of so many sentences each."""
+    """Return CoNLL-U text with `documents` sentences per document."""
     written = []
     for number, words in enumerate(sentences):
         rows = [f"# newdoc id = {number // documents}"] if documents and number % documents == 0 else []
@@ -62,7 +62,7 @@ def conllu(sentences: list[list[Word]], documents: int = 0) -> str:
 
 
 def write(path: Path, count: int, seed: int, documents: int = 0) -> Path:
-    """A treebank of so many sentences."""
+    """Write a treebank of `count` sentences."""
     draw = random.Random(seed)
     path.write_text(conllu([sentence(draw) for _ in range(count)], documents), encoding="utf-8")
     return path
