@@ -37,7 +37,7 @@ _RISING = 10  # steps
 
 
 class ReplacedTokensObjective(Objective[ReplacedTokens]):
-    """A generator of one layer, which shares the word embeddings, fills hidden tokens; the model tells which."""
+    """A generator of one layer, which shares the word embeddings, fills hidden tokens; the model detects them."""
 
     inputs = (*Packed._fields, "masked_ids", "positions", "masked", "targets", "uniform")
     measured = (GENERATOR, "hidden", "discriminator", "read", "right")

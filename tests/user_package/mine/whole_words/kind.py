@@ -1,4 +1,4 @@
-"""Whole words: how they are counted, told from other vocabularies, and written."""
+"""Whole words: counting them, recognising their vocabularies, and writing them."""
 
 from __future__ import annotations
 
