@@ -223,7 +223,7 @@ def test_a_word_begins_with_each_pretoken(tokenizer: DomainTokenizer) -> None:
 def test_a_word_of_many_pieces_is_several(tokenizer: DomainTokenizer) -> None:
     ((ids, starts),) = tokenizer.encode_with_starts(["z" * 40])
     assert len(ids) == 41 and np.flatnonzero(starts).tolist() == [0, 16, 32]
-    rare = "\u9f98" * 30  # three bytes each, none of them merged
+    rare = "\u9f98" * 30  # three bytes each, not merged
     ((ids, starts),) = tokenizer.encode_with_starts([rare])
     assert len(ids) == 91 and np.flatnonzero(starts).tolist() == [0, 16, 34, 52, 70, 88], "between characters"
     assert "".join(words_in(tokenizer, rare)).strip() == rare

@@ -1,4 +1,4 @@
-"""The characters that each piece stands for, in every kind of vocabulary."""
+"""The characters of each piece, in every kind of vocabulary."""
 
 from __future__ import annotations
 

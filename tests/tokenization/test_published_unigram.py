@@ -50,7 +50,7 @@ _TEXTS = [
 
 
 def charsmap(key: str, value: str) -> bytes:
-    """A Precompiled map of one character: a double-array trie of its bytes (darts-clone), and what it becomes."""
+    """A Precompiled map of one character: a double-array trie of its bytes (darts-clone), and its replacement."""
     units, node = [0] * 2048, 0
     units[0] = 256 << 10
     node = 256
@@ -115,7 +115,7 @@ FORMS = {  # padding, unknown, first, between, mask; the frame
 
 @pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, tmp_path: Path):
-    """The library's tokenizer, ours of the folder, and what is expected of it."""
+    """Return the library's tokenizer, ours of the folder, and the expected ids and frame."""
     make, ids, frame = FORMS[request.param]
     make().save(str(tmp_path / "tokenizer.json"))
     return make(), load_tokenizer(tmp_path), ids, frame

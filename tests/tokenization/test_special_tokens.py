@@ -1,4 +1,4 @@
-"""What stands around one text and around two, for 2, 3 and 4 special tokens, here and in the files."""
+"""Special tokens around one text and around two, for 2, 3 and 4 special tokens, in memory and in the files."""
 
 from __future__ import annotations
 

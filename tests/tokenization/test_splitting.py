@@ -147,7 +147,7 @@ def test_a_mark_between_two_words_is_split_off_as_in_most_training_words():
 
 
 def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
-    """A model reads of raw text what it read in training, whatever the splitting."""
+    """Raw text gives a model the same pieces as in training, for any splitting."""
     tokenizer = make_tokenizer()
     sentence = ["the", "banks-rates", ",", "men's", "rate", "é-bank", "."]
     splitting = infer_splitting([sentence])

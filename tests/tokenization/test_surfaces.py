@@ -81,7 +81,7 @@ def test_unigram() -> None:
     assert vocabulary.surfaces[4] is None
     assert names(vocabulary, Surface("banking", True)) == ["\u2581bank", "ing"]
     assert names(vocabulary, Surface("ings", False)) == ["ing", "s"]
-    assert names(vocabulary, Surface("b☃", False)) == ["b"], "what it does not know is left out"
+    assert names(vocabulary, Surface("b☃", False)) == ["b"], "unknown characters are left out"
     assert vocabulary.cut(["banking"]) == [["\u2581bank", "ing"]]
 
 

@@ -151,9 +151,9 @@ def test_only_the_most_frequent_words_are_held(monkeypatch: pytest.MonkeyPatch) 
     assert (words.counts, words.infrequent_words) == ({"a": 2, "c": 3}, 3)
 
 
-@pytest.mark.parametrize(("asked", "rounded"), [(1, 64), (64, 64), (65, 128), (16_000, 16_000), (30_522, 30_528)])
-def test_sizes_are_multiples_of_64(asked: int, rounded: int) -> None:
-    assert round_vocab_size(asked) == rounded
+@pytest.mark.parametrize(("size", "rounded"), [(1, 64), (64, 64), (65, 128), (16_000, 16_000), (30_522, 30_528)])
+def test_sizes_are_multiples_of_64(size: int, rounded: int) -> None:
+    assert round_vocab_size(size) == rounded
 
 
 @pytest.mark.parametrize(

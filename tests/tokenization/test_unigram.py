@@ -338,12 +338,12 @@ def test_rare_characters_are_unknown_one_by_one(tokenizer: DomainTokenizer) -> N
     (encoding,) = tokenizer.encode_with_offsets(["bank\u2603\u2604s \u9f98\u4e2d\u56fd"])
     text = "bank\u2603\u2604s \u9f98\u4e2d\u56fd"
     unknown = [text[start:stop] for id, (start, stop) in zip(encoding.ids, encoding.offsets, strict=True) if id == 1]
-    assert unknown == ["\u2603\u2604", "\u9f98"], "and what is beside them is not"
+    assert unknown == ["\u2603\u2604", "\u9f98"], "and characters beside them are known"
     assert encoding.ids.count(tokenizer.unk_id) == 2
 
 
 def test_offsets_are_those_of_the_text(tokenizer: DomainTokenizer) -> None:
-    """A mark that has not merged with its word stands for the first character of it."""
+    """A mark that is not merged with its word gets the offsets of the word's first character."""
     text = "\n Cafe\u0301s in \u4e2d\u56fd\u2019s 5bn \U0001f469\u200d\U0001f467 \ufb01x\u00bd \u0939\u093f"
     (encoding,) = tokenizer.encode_with_offsets([text])
     found = [(token, text[a:b]) for token, (a, b) in zip(encoding.tokens, encoding.offsets, strict=True)]
