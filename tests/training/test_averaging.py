@@ -1,4 +1,4 @@
-"""Averages of the weights: their closed forms in NumPy, what is validated, and what stays."""
+"""Averages of the weights: their closed forms in NumPy, the validated weights, and the final weights."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def weights_of_average(config: AveragingConfig, step: int) -> np.ndarray | None:
 
 
 class Weights(lightning.Callback):
-    """The weights after every step, as they are validated, and as the training goes on from them."""
+    """Record the weights after every step and at every validation."""
 
     def __init__(self) -> None:
         self.after: list[dict[str, np.ndarray]] = []
@@ -91,7 +91,7 @@ def test_the_average_is_validated_and_kept_and_training_goes_on_from_the_last_we
 
 
 def test_the_best_weights_are_those_that_were_validated(train):
-    highest = KeepBest(replace(LOSS, direction="maximize"), None)  # that of the first validation
+    highest = KeepBest(replace(LOSS, direction="maximize"), None)  # the highest loss is in the first validation
     module, noted, fitted = train(EMA, highest)
     step = fitted.validation["step"]
     assert step == 2

@@ -164,7 +164,7 @@ def test_progress_advances_by_optimiser_steps(tmp_path, monkeypatch, accumulatio
     assert lines.advanced[2][1] == "loss 0.500, validation macro F1 0.2500"
     lines.advanced.clear()
     fit(tmp_path, Scored([0.25, 0.75]), [ProgressLines("pretrain", 4, [0, 3], F1)], 4, accumulation=accumulation)
-    assert [told for _, told in lines.advanced[2:]] == [
+    assert [text for _, text in lines.advanced[2:]] == [
         f"phase {phase} of 2, loss 0.500, validation macro F1 0.2500" for phase in (1, 2)
     ]
 

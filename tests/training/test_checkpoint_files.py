@@ -173,7 +173,7 @@ def test_nothing_is_removed_where_every_one_is_damaged(folder: Path, warnings: l
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: nothing may be done after it."""
+    """Simulates the end of the process: nothing may be done after it."""
 
 
 def _killed(*_: object, **__: object) -> None:

@@ -60,7 +60,7 @@ def test_finetuning_saves_after_each_epoch_unless_that_takes_long(
     seconds: float,
     steps: list[int],
 ) -> None:
-    """A step takes 110 s, and an epoch two of them; saving takes so many seconds."""
+    """A step takes 110 s, and an epoch two of them; saving takes `seconds`."""
     files = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
     settings = {**pretraining(runs / "prepare"), **files, "model": str(runs / "pretrain"), "task": "Classification"}
     settings |= {"batch_size": 45, "max_epochs": 4, "checkpoint_every": 1000, "seeds": [1]}
@@ -84,7 +84,7 @@ def test_finetuning_saves_after_each_epoch_unless_that_takes_long(
 def test_otherwise_one_is_written_every_ten_minutes(
     work: Work, settings: dict[str, Any], saved: dict[int, float | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A step takes 200 s; the clock is asked once at the start, once a step, and once after a checkpoint."""
+    """A step takes 200 s; the clock is read once at the start, once a step, and once after a checkpoint."""
     now = itertools.count(step=200)
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(now)))
     assert work.run("pretrain", "out", settings | {"validate_every": 100}) == 0

@@ -1,4 +1,4 @@
-"""What is dropped depends on seed, step and place in the global batch, and on nothing else."""
+"""Dropout depends on seed, step and place in the global batch, and on nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS = ("masked_lm", "classification", "distillation")
 
 @pytest.fixture
 def dropped(reader, tokenizer):
-    """What each dropout of a training drops, by (layer, step, micro-batch): for each row that of its tokens."""
+    """Return the masks of each dropout of a training by (layer, step, micro-batch): per row, of its tokens."""
     config = BertConfig(
         **{"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32},
         **{"hidden_dropout_prob": RATE, "attention_probs_dropout_prob": RATE, "max_position_embeddings": 32},

@@ -114,7 +114,7 @@ def test_phases_that_do_not_follow_each_other_are_told_at_their_line(tmp_path: P
     read_settings(pretrain, node, problems)
     with pytest.raises(DomainbertError) as error:
         problems.raise_if_any()
-    told = [problem.removeprefix(f"{file}:4: ") for problem in error.value.problems]
-    assert len(told) == len(WRONG[phases])
-    for one, wanted in zip(told, WRONG[phases], strict=True):
+    messages = [problem.removeprefix(f"{file}:4: ") for problem in error.value.problems]
+    assert len(messages) == len(WRONG[phases])
+    for one, wanted in zip(messages, WRONG[phases], strict=True):
         assert wanted in one

@@ -50,13 +50,13 @@ class Rows(Dataset[dict[str, Any]]):
 
 
 class Mean(TrainedModule):
-    """The loss is the mean square of the last hidden states; notes how many rows it is asked for."""
+    """The loss is the mean square of the last hidden states; notes the number of rows of each call."""
 
-    asked: list[int]
+    sizes: list[int]
     tokenizer = no_tokenizer()
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
-        self.asked.append(len(batch["input_ids"]))
+        self.sizes.append(len(batch["input_ids"]))
         hidden = self.model.encoder(Packed.of(batch))
         return self.record_loss((hidden * torch.arange(8)).pow(2).mean(dim=(1, 2)).sum() / ROWS)
 
@@ -74,7 +74,7 @@ def train(tmp_path: Path, one_thread: None) -> Trained:
         model = build_model(config, VocabularyFacts(32, 0), "masked_lm")
         module = Mean(OptimConfig(lr=1e-2), ScheduleConfig(warmup_steps=1), seed)
         module.model, module.others = model, nn.ModuleDict()
-        module.asked = []
+        module.sizes = []
         arguments = {"accelerator": "cpu", "devices": 1}
         out = tmp_path / str(len(list(tmp_path.iterdir())))
         out.mkdir()
@@ -101,7 +101,7 @@ def test_divisors_are_all_and_the_largest_first(number: int) -> None:
 
 def test_a_cpu_takes_the_whole_share(train: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     auto, size = train("auto", dropout=0.1)
-    assert size == ROWS and auto.asked == [ROWS] * STEPS
+    assert size == ROWS and auto.sizes == [ROWS] * STEPS
     assert "micro_batch_size: auto takes 12 of 12 rows at once" in capsys.readouterr().out
     assert weights_equal(auto, train(None, dropout=0.1)[0])
 
@@ -113,7 +113,7 @@ def test_a_gpu_tries_from_the_whole_share_downwards(
     on_a_gpu(monkeypatch, most)
     auto, size = train("auto", dropout=0.1)
     attempts = [count for one in tried for count in ([one] if one > most else [one, one])]  # the second with gradients
-    assert size == wanted and auto.asked == attempts + [wanted] * (ROWS // wanted * STEPS)
+    assert size == wanted and auto.sizes == attempts + [wanted] * (ROWS // wanted * STEPS)
     monkeypatch.undo()
     assert weights_equal(auto, train(wanted, dropout=0.1)[0]), "trying left no trace"
 
@@ -121,7 +121,7 @@ def test_a_gpu_tries_from_the_whole_share_downwards(
 def test_all_phases_are_tried_the_last_one_with_its_long_rows_first(
     train: Trained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is room for 6 of the rows of step 2, and for 4 of those of step 0."""
+    """There is room for 6 rows of step 2 and 4 rows of step 0."""
     tried: list[tuple[int, int]] = []
     real = micro_batches._trial_loss
 

@@ -1,4 +1,4 @@
-"""What is logged of an optimiser step, and its gradient, however the global batch is divided."""
+"""Logged values and gradient of an optimiser step, however the global batch is divided."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Ranks:
 
 
 def step(make_module, make_batches, world_size: int, accumulation: int):
-    """One optimiser step up to the clipping: what is logged by the last process, and the gradient."""
+    """One optimiser step up to the clipping: the values logged by the last process, and the gradient."""
     ranks, gradients, logged = Ranks(), [], {}
     for rank in range(world_size):
         module = make_module()

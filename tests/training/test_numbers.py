@@ -32,7 +32,7 @@ OPTIMISERS = {"adamw": OptimConfig(lr=1e-2, max_grad_norm=1.0), "muon": OptimCon
 
 
 class Scaled(TrainedModule):
-    """The loss is the mean square of all weights times `scale`, plus `offset`; `bad_gradient` spoils that of a bias."""
+    """The loss is the mean square of all weights times `scale`, plus `offset`; `bad_gradient` spoils one gradient."""
 
     tokenizer = no_tokenizer()
 
@@ -165,7 +165,7 @@ def test_a_skipped_step_does_not_count_for_the_optimiser(fit: Any) -> None:
 
 @pytest.fixture
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The optimiser is told on the device what to skip, and numbers are not read between logged steps."""
+    """The optimiser gets the steps to skip on the device, and numbers are not read between logged steps."""
     monkeypatch.setattr("domainbert.training.optimisers._on_one_gpu", lambda parameter: True)
     monkeypatch.setattr("domainbert.training.number_watch.can_read_without_waiting", lambda trainer, value: False)
 
@@ -291,7 +291,7 @@ def stop_after(module: type[TrainedModule], step: int, monkeypatch: pytest.Monke
 def test_skipped_steps_are_counted_over_an_interruption(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optim: str
 ) -> None:
-    """Two before it and one after it are three in a row; what is not, goes on to the same weights."""
+    """Two bad steps before and one after the interruption are three in a row; fewer give the same weights."""
     bad = dict.fromkeys((3, 4), NAN)
     whole = fit(optim, offset=bad)[2].states[NUM_STEPS]
     with monkeypatch.context() as patch, pytest.raises(TrainingStopped):

@@ -40,7 +40,7 @@ def test_other_errors_stay_what_they_are() -> None:
 
 @pytest.mark.parametrize("delays", [(0.0, 0.3, 0.6), (0.6, 0.0, 0.3)], ids=["first early", "first late"])
 def test_restarted_processes_meet_under_keys_of_their_own_however_far_apart_they_start(delays: Sequence[float]) -> None:
-    """The store is that of all restarts, and keeps what ended processes have written."""
+    """All restarts share the store, which keeps the keys of ended processes."""
     store = HashStore()
 
     def start(rank: int) -> str:
