@@ -85,7 +85,7 @@ class Make:
     """Settings of `make`."""
 
     words: list[str]
-    """What is written."""
+    """Words to write."""
 
     size: int = 2
     """How often."""
@@ -209,7 +209,7 @@ class Learn:
 
 @stage
 def learn(out: Path, settings: Learn) -> dict[str, Any]:
-    """Get better with every epoch, the more so the nearer `x` is to 0.3; what it does is noted in `learnt.txt`."""
+    """Get better with every epoch, the more so the nearer `x` is to 0.3; appends `x` to `runs.txt`."""
     x, epochs, fails = settings.x, settings.epochs, settings.x > settings.fail_above
     if fails and settings.trouble == "error":
         raise TrainingFailed(f"the loss is not finite at x = {x}")
@@ -227,7 +227,7 @@ def learn(out: Path, settings: Learn) -> dict[str, Any]:
                 file.write(json.dumps({"step": epoch, "validation/f1": f1, "validation/loss": 1 - f1}) + "\n")
         rows.append({"seed": seed, "validation": {"step": epochs, "f1": f1, "loss": 1 - f1}})
     (out.parent / "gpu.txt").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
-    with open(out.parent / "learnt.txt", "a") as file:
+    with open(out.parent / "runs.txt", "a") as file:
         file.write(f"{x!r}\n")
     warnings = ["it learned nothing"] if epochs == 1 else []
     score = sum(row["validation"]["f1"] for row in rows) / len(rows)

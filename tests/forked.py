@@ -15,7 +15,7 @@ SECONDS = 1800  # after which a script counts as hung, also on a busy machine
 
 
 def run_script(code: str, folder: Path, *words: str, reimport: bool = False) -> str:
-    """Run a script in `folder` with the arguments `words` and return what it prints. It must end without an error.
+    """Run a script in `folder` with the arguments `words` and return its output. It must end without an error.
 
     If `reimport`, the script imports domainbert again.
     """
@@ -43,7 +43,7 @@ DOMAINBERT = (
 
 
 def domainbert(folder: Path, *words: object) -> str:
-    """Run the command line in `folder` with one thread and return what it prints. It must end without an error."""
+    """Run the command line in `folder` with one thread and return its output. It must end without an error."""
     return run_script(DOMAINBERT, folder, *map(str, words))
 
 

@@ -18,7 +18,7 @@ from domainbert.cli import main
 def assert_facts(errors: Iterable[Mapping[str, Any]], wanted: Mapping[str, object]) -> None:
     """Assert that one of the errors has these facts.
 
-    `where` may be the end of a longer key, `file` of a longer path; "..." stands for any text. `problem` may also be
+    `where` may be the end of a longer key, `file` of a longer path; "..." matches any text. `problem` may also be
     "found VALUE", and `expected` the hint of an error without it.
     """
     errors = list(errors)
@@ -40,8 +40,7 @@ def _has_facts(error: Mapping[str, Any], wanted: Mapping[str, object]) -> bool:
 
 
 def fact_rows(errors: Iterable[DomainbertError]) -> list[tuple[str, str, str, str]]:
-    """Return the facts of each error as a row: `file:line`, `where`, problem or "found VALUE", what is expected or the
-    hint."""
+    """Return the facts of each error as a row: `file:line`, `where`, problem or "found VALUE", expected or hint."""
     rows = []
     for error in errors:
         place = error.file if error.line is None else f"{error.file}:{error.line}"

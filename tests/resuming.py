@@ -114,7 +114,7 @@ def _without_rates(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_same_outcome(one: Path, other: Path) -> None:
-    """Both folders hold the same to the bit; the first difference is told by its file."""
+    """Both folders hold the same to the bit; an error names the first different file."""
     left, right = outcome(one), outcome(other)
     assert left.keys() == right.keys()
     for name in left:

@@ -91,7 +91,7 @@ def test_help_lists_stages_and_settings(fake_stages: ModuleType, capsys: pytest.
 
 
 def test_help_of_a_group_has_the_defaults_of_the_stage(capsys: pytest.CaptureFixture[str]) -> None:
-    """Which are those of `--help`, not of the class."""
+    """The same defaults as in `--help`, not the defaults of the class."""
     for words in (["finetune", "--help"], ["finetune", "--optim.help"]):
         assert main(words) == 0
         text = " ".join(capsys.readouterr().out.split())
@@ -108,8 +108,8 @@ def test_print_config_is_a_template(fake_stages: ModuleType, capsys: pytest.Capt
 def test_a_warning_of_a_library_says_nothing_of_its_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)
     assert main(["--version"]) == 0
-    told = warnings.formatwarning("GPU available but\n  not used", UserWarning, "/lib/site-packages/lightning/a.py", 3)
-    assert told == "warning: GPU available but not used\n"
+    line = warnings.formatwarning("GPU available but\n  not used", UserWarning, "/lib/site-packages/lightning/a.py", 3)
+    assert line == "warning: GPU available but not used\n"
 
 
 def test_dry_run_prints_the_plan_and_does_nothing(

@@ -1,5 +1,5 @@
-"""Damages of a whole run: of every file that a stage has written, its curves too; four are mended by force, to the same
-numbers."""
+"""Damages of a whole run: of every file that a stage has written, its curves too; `--force` repairs four, with the
+same numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What YAML and files alone can tell is told before the first stage runs, all of it together."""
+"""Errors that follow from YAML and files alone are reported before the first stage runs, all together."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def problems_of(*options: tuple[str, str], selection: Selection | None = None) -
 
 def test_a_sound_recipe_is_read_without_torch(capsys: pytest.CaptureFixture[str]) -> None:
     assert problems_of() == []
-    assert capsys.readouterr() == ("", ""), "only the stage that reads a file says what it is read as"
+    assert capsys.readouterr() == ("", ""), "only the stage that reads a file reports its format"
     code = (
         "import sys\n"
         "from domainbert.cli import main\n"
@@ -100,21 +100,21 @@ def test_everything_is_told_before_the_first_stage(capsys: pytest.CaptureFixture
     assert importlib.util.find_spec("wandb") is None
     for command in (["run", "recipe.yaml"], ["run", "recipe.yaml", "--dry-run"]):
         assert main(command) == 2
-        told = [line.strip() for line in capsys.readouterr().err.splitlines()]
-        assert told[0] == "domainbert: recipe.yaml: 5 problems"
+        reported = [line.strip() for line in capsys.readouterr().err.splitlines()]
+        assert reported[0] == "domainbert: recipe.yaml: 5 problems"
         where = "recipe.yaml:5: stages.vocab.labelled[0]"
-        assert told[1] == f"train.conll:7: 3 columns separated by tabs; expected 2 as in line 1 ({where})"
+        assert reported[1] == f"train.conll:7: 3 columns separated by tabs; expected 2 as in line 1 ({where})"
         wandb = "needs wandb; run pip install 'domainbert[wandb]'"
-        assert told[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
+        assert reported[2] == f"recipe.yaml:11: stages.pretrain.loggers: {wandb}"
         longest = "expected at most 512, the number of positions of the encoder"
-        assert told[3] == f"recipe.yaml:15: stages.tagger.max_length: found 999; {longest}"
-        assert told[4].startswith("validation.conll:2: unknown tag 'C-x'"), "once, though two stages read it"
-        assert told[5].startswith("recipe.yaml:21: stages.other.model: model/config.json: model_type: found 'gpt2'")
+        assert reported[3] == f"recipe.yaml:15: stages.tagger.max_length: found 999; {longest}"
+        assert reported[4].startswith("validation.conll:2: unknown tag 'C-x'"), "once, though two stages read it"
+        assert reported[5].startswith("recipe.yaml:21: stages.other.model: model/config.json: model_type: found 'gpt2'")
     assert not Path("run").exists()
 
 
 def test_labels_that_training_does_not_have(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the test set, too: the labels of a model that has yet to be trained are those of its training set."""
+    """The test set is checked too: an untrained model has the labels of its training set."""
     Path("validation.conll").write_text("A\tO\nloan\tB-place\n")
     Path("test.conll").write_text("loan\tB-x\n\nKenya\tB-time\n")
     text = RECIPE.replace("    train: train.conll\n    test", "    test")
@@ -277,8 +277,8 @@ def test_the_files_of_a_stage_that_is_not_needed_are_not_read() -> None:
         Selection(only=("tagger",)): [label],
         Selection(first="result"): [label, vocabulary],
     }.items():
-        told = problems_of(selection=selection)
-        assert len(told) == len(expected) and all(map(str.startswith, told, expected)), (selection, told)
+        reported = problems_of(selection=selection)
+        assert len(reported) == len(expected) and all(map(str.startswith, reported, expected)), (selection, reported)
 
 
 def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,8 +289,8 @@ def test_a_finished_stage_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> 
     RunRecord("finetune", "done", key=job.key, made_from=dict(job.freshness.facts)).write(Path("run/other"))
     monkeypatch.setattr("domainbert.training.config._EXTRAS", ("jsonl",))
     monkeypatch.setattr("domainbert.training.config.is_installed", lambda name: False)
-    told = [problem.split(": ")[1] for problem in problems_of()]
-    assert told == ["stages.pretrain.loggers", "stages.tagger.loggers"]
+    reported = [problem.split(": ")[1] for problem in problems_of()]
+    assert reported == ["stages.pretrain.loggers", "stages.tagger.loggers"]
 
 
 SAMPLE = """\
@@ -310,7 +310,7 @@ stages:
 def test_what_a_stage_that_is_done_has_written_is_read(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A mistyped reference was found when the stage ran, after the model that stood there had been removed."""
+    """A mistyped reference was found when the stage ran, after the old model there had been removed."""
     Path("recipe.yaml").write_text(SAMPLE)
     mistyped = SAMPLE.replace("ner/train", "ner/trian").replace("corpus/*.jsonl", "corpse/*.jsonl")
     Path("typo.yaml").write_text(mistyped)

@@ -1,4 +1,4 @@
-"""Files from strangers: nothing that a YAML or a model folder names is imported, no pickle runs, and users are told."""
+"""Files from strangers: no name in a YAML or a model folder is imported, no pickle runs, and an error is raised."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ def test_null_is_the_default_of_a_flag(model_folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "README.md", "seeds.json"])
 def test_a_pipe_in_a_model_folder_is_refused(model_folder: Path, name: str) -> None:
-    """Nobody writes into it, so whoever reads it waits without end."""
+    """Nothing writes into the pipe, so a read would never end."""
     from domainbert.models.folder import open_model
     from domainbert.tokenization.load import load_tokenizer
 

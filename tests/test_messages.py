@@ -1,7 +1,7 @@
 # ruff: noqa: E501 (messages are not wrapped)
-"""Sentences that users read, as they are printed: a page for the mistakes of a user in each kind of file.
+"""Messages as users read them: a page for the mistakes of a user in each kind of file.
 
-Other tests assert the facts of an error (`tests/refusals.py`). A sentence stands here if its wording is worth reading.
+Other tests assert the facts of an error (`tests/refusals.py`). A message is here if its wording is worth reading.
 """
 
 from __future__ import annotations

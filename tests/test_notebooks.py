@@ -28,8 +28,8 @@ class Executed:
         book = nbformat.read(NOTEBOOKS[name], as_version=4)
         (cell,) = (one for one in book.cells if "parameters" in one.metadata.get("tags", []))
         cell.source = f"from pathlib import Path\n{parameters}"
-        told = ", ".join(f'"{variable}": {variable}' for variable in variables)
-        book.cells.append(nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({{{told}}}, default=str))"))
+        results = ", ".join(f'"{variable}": {variable}' for variable in variables)
+        book.cells.append(nbformat.v4.new_code_cell(f"import json\nprint(json.dumps({{{results}}}, default=str))"))
         place = {"metadata": {"path": str(folder)}}
         nbclient.NotebookClient(book, timeout=600, kernel_name="python3", resources=place).execute()
         self.cells = {one.id: one for one in book.cells}

@@ -44,14 +44,14 @@ ROOMS = [
     # the two tasks that have a name in Python; the labelled files that `sample` writes; what brat has beside entities
     Room(TaskConfig, "tasks", 8, ("serving/loaders.py", "samples", "stages/sample.py", "labelled/annotation_tools.py")),
     Room(EncoderConfig, "encoders", 9),
-    # what `vocab` trains unless told; the words of labelled files are cut as in BERT
+    # the default of `vocab`; the words of labelled files are cut as in BERT
     Room(
         TokenizerKindConfig,
         "tokenization/kinds",
         3,
         ("stages/vocab.py", "tokenization/align.py", "tokenization/from_texts.py"),
     ),
-    # what `pretrain` learns unless told, and `distill` hides; a kind of head is called masked_lm, too
+    # the default of `pretrain`, whose tokens `distill` masks; a kind of head is called masked_lm, too
     Room(
         ObjectiveConfig,
         "pretraining/objectives",

@@ -1,4 +1,4 @@
-"""configs/presets: each can be run as it is after the quickstart, or on one's own teacher."""
+"""configs/presets: each runs unchanged after the quickstart, or with the user's own teacher."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_preset_takes_a_teacher_or_a_corpus_of_ones_own(runs, preset, tmp_path
 
 @pytest.fixture(scope="module")
 def demo_words(tmp_path_factory: pytest.TempPathFactory) -> WordCounter:
-    """Those of the corpus that `make demo` makes."""
+    """Return the word counts of the corpus of `make demo`."""
     folder, counter = tmp_path_factory.mktemp("demo"), WordCounter(10**9)
     sample(out=folder / "sample")
     for line in (folder / "sample" / "corpus.jsonl").read_text(encoding="utf-8").splitlines():

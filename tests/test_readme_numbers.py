@@ -16,7 +16,7 @@ ROWS = [
 
 
 def ratios(found):
-    """All that stands under a key `ratio`, as the pages write it."""
+    """Return all values under a key `ratio`, formatted as in the pages."""
     if not isinstance(found, dict):
         return set()
     here = {f"{found['ratio']:.2f}x"} if isinstance(found.get("ratio"), float) else set()

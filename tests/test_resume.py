@@ -97,7 +97,7 @@ def finetuning(runs: Any) -> dict[str, Any]:
 
 
 def test_finetuning_goes_on_in_the_seed_where_it_was(runs: Any, work: Work, finetuning: dict[str, Any]) -> None:
-    """Seed 2 is stopped two epochs after its best one: best weights and patience are those of an uninterrupted run."""
+    """Seed 2 is stopped two epochs after its best one: best weights and patience are as in a whole run."""
     assert work.run("finetune", "whole", finetuning) == 0
     trained, work.trained = work.trained, []
     seeds = json.loads((work / "whole/run.json").read_text())["metrics"]["seeds"]
@@ -110,7 +110,7 @@ def test_finetuning_goes_on_in_the_seed_where_it_was(runs: Any, work: Work, fine
     weights = (work / "parts/seed-1/model.safetensors").stat()
     assert work.run("finetune", "parts", finetuning, *GO_ON) == 0
     assert (work / "parts/seed-1/model.safetensors").stat().st_mtime_ns == weights.st_mtime_ns
-    assert work.trained == trained, "no step is made twice, those of the finished seed neither"
+    assert work.trained == trained, "no step is repeated, not even in the finished seed"
     assert_same_outcome(work / "whole", work / "parts")
     assert not list((work / "parts").rglob("checkpoints"))
 
@@ -140,7 +140,7 @@ ANOTHER: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.fixture
 def stopped(runs: Any, work: Work) -> dict[str, Any]:
-    """The settings of a pretraining that stands in `parts`, stopped after step 3."""
+    """Return the settings of a pretraining in `parts`, stopped after step 3."""
     settings = pretraining(runs / "prepare", budget={"max_steps": 5}, validate_every=2)
     assert work.run("pretrain", "parts", settings, stop=(0, 2)) == 75
     return settings

@@ -1,4 +1,4 @@
-"""`kill -9` at any point of a training, and going on: the losses are those of a training that nobody killed.
+"""`kill -9` at any point of a training, and going on: the losses are the same as without kills.
 
 The killed processes are forked from one that has imported everything, which spares each of them ten seconds; each runs
 `domainbert.cli.main` as the command does. The first and the last run are the command itself.

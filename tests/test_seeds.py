@@ -40,7 +40,7 @@ def seeds_trained(work: Work) -> set[int]:
 
 
 def test_a_seed_that_is_added_is_trained_alone(work: Work, settings: dict[str, Any], capsys: Any) -> None:
-    """And the folder is that of a training of all at once, to the byte; so it is when seeds are dropped again."""
+    """The folder equals a training of all seeds at once, to the byte; also after seeds are dropped again."""
     for name, seeds in (("both", [1, 2]), ("other", [2])):
         assert work.run("finetune", name, {**settings, "seeds": seeds}) == 0
     assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
@@ -80,7 +80,7 @@ def test_other_settings_train_all_seeds_anew(work: Work, settings: dict[str, Any
 
 
 def test_an_interrupted_stage_keeps_its_seeds_as_well(work: Work, settings: dict[str, Any]) -> None:
-    """Of three seeds the first is finished and the second has begun; then the second and a fourth are asked for."""
+    """Of three seeds the first is finished and the second has begun; then the second and a fourth are requested."""
     assert work.run("finetune", "whole", {**settings, "seeds": [2, 4]}) == 0
     assert work.run("finetune", "out", {**settings, "seeds": [1, 2, 3]}, stop=(2, 2)) == 75
     work.trained = []
@@ -110,7 +110,7 @@ def test_an_interrupted_stage_tells_which_seeds_it_would_drop(
 
 
 def test_a_lock_that_was_left_in_a_finished_folder_does_no_harm(work: Work, settings: dict[str, Any]) -> None:
-    """The process was killed between the manifest and the end: what is sealed is finished."""
+    """The process was killed between the manifest and the end: a sealed folder is finished."""
     settings |= {"max_epochs": 1}
     assert work.run("finetune", "out", {**settings, "seeds": [1]}) == 0
     (work / "out/running.lock").touch()
@@ -154,7 +154,7 @@ def seeds_of(folder: Path) -> int:
 
 
 class Trainings:
-    """Stands in for the training of a seed: writes weights that tell how they were made, and counts."""
+    """A fake training of a seed: it writes weights that depend on key and seed, and counts its runs."""
 
     def __init__(self, out: Path) -> None:
         self.out = out

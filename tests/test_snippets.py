@@ -131,7 +131,7 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def wrong(read: Callable[[], object]) -> list[str]:
-    """What is wrong, but for files that are not here."""
+    """Return the problems of a read, without missing files."""
     try:
         read()
     except DomainbertError as error:
@@ -140,7 +140,7 @@ def wrong(read: Callable[[], object]) -> list[str]:
 
 
 def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]], some: bool) -> list[str]:
-    """What is wrong with settings of a stage, of which there may be but `some`; or of a search."""
+    """Return the problems of settings of a stage or a search; `some`: required settings may be missing."""
 
     def read() -> None:
         problems = Problems(stage)
@@ -188,7 +188,7 @@ def test_a_yaml_block_is_read(block, tmp_path):
     elif some:
         assert wrong_settings(some[1], [file], [], some=True) == []
     else:
-        assert named and named[2], f"{block}: says neither what it is nor what it is for"
+        assert named and named[2], f"{block}: names neither its file nor its stage"
         assert wrong_settings(named[2], [file], [], some=False) == []
 
 
@@ -220,8 +220,8 @@ def check_command(words: list[str]) -> None:
         assert {word for word in rest if "=" not in word} <= set(targets)
     elif program == "pip":
         extras = re.findall(r"^([\w-]+) = \[", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-        asked = re.search(r"\[([\w,-]+)\]", rest[-1])
-        assert rest[0] in ("download", "install") and set(asked[1].split(",") if asked else []) <= set(extras)
+        chosen = re.search(r"\[([\w,-]+)\]", rest[-1])
+        assert rest[0] in ("download", "install") and set(chosen[1].split(",") if chosen else []) <= set(extras)
     elif program == "python":
         assert (ROOT / rest[0]).exists()
         scripts = (ROOT / rest[0]).parent.rglob("*.py")  # options may stand in a module that several share
@@ -378,7 +378,7 @@ def test_there_are_cells():
 
 @pytest.mark.parametrize("text", [text for _, text in PYTHON], ids=[name for name, _ in PYTHON])
 def test_python_names_what_there_is(text):
-    """It compiles, what it imports from domainbert is there, and stages take the arguments that they are given."""
+    """It compiles, its imports from domainbert exist, and stages accept their arguments."""
     tree, stages = ast.parse(text), {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "domainbert":
@@ -460,7 +460,7 @@ def test_attributions_of_a_page_are_integrated_gradients(runs, tmp_path, monkeyp
 
 @pytest.mark.slow
 def test_training_from_python_runs(tmp_path):
-    """Each block as a script of its own, one after the other."""
+    """Run each block as a separate script, one after the other."""
     made = [block for block in of("python") if "runs/pretrain" in block.text]
     assert len(made) == 2
     for block in made:

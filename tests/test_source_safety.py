@@ -31,7 +31,7 @@ def trees() -> dict[str, ast.Module]:
 
 
 def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Every call with the dotted name of what is called, as far as it is one."""
+    """Yield every call with the dotted name of the called function, or part of it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield dotted_name(node.func), node
@@ -45,7 +45,7 @@ def dotted_name(node: ast.AST) -> str:
 
 
 def problems(name: str, tree: ast.AST) -> list[str]:
-    """What is wrong in one file."""
+    """Return the problems of one file."""
     found = []
     for node in ast.walk(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -1,4 +1,4 @@
-"""The labelled files of a task in a user package are checked before anything runs, as those of our own."""
+"""The labelled files of a task in a user package are checked before anything runs, as for our own tasks."""
 
 from __future__ import annotations
 

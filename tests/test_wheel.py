@@ -93,7 +93,7 @@ def metadata(wheel: Path) -> Message:
 
 
 def requirements(wheel: Path) -> list[Requirement]:
-    """Those of an extra have a marker."""
+    """Return the requirements; requirements of an extra have a marker."""
     return [Requirement(text) for text in metadata(wheel).get_all("Requires-Dist", [])]
 
 

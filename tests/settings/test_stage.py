@@ -45,7 +45,7 @@ class Learn(Repeated):
     """Settings of `learn`."""
 
     files: list[Path] = field(metadata=STREAM)
-    """What is read."""
+    """Files to read."""
 
     task: TaskConfig
     budget: Budget

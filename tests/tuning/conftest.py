@@ -46,7 +46,7 @@ class Fake:
         return subprocess.Popen(command, cwd=self.folder, env=self.environment, text=True, **pipes)
 
     def run(self, *words: str) -> tuple[int, str]:
-        """Run a command: its exit code, and what it says."""
+        """Run a command and return its exit code and output."""
         process = self.start(*words)
         said, _ = process.communicate(timeout=600)
         return process.returncode, said
@@ -80,7 +80,7 @@ def postgresql(server: Server) -> tuple[str, str]:
 
 @pytest.fixture
 def restart_postgresql(server: Server) -> Callable[[float], None]:
-    """Stops the server for so many seconds."""
+    """Return a function that stops the server for some seconds."""
 
     def restart(seconds: float) -> None:
         server.control("-m", "fast", "stop")

@@ -30,7 +30,7 @@ def test_a_storage_that_comes_back_is_waited_for(clock: list[float], capsys: pyt
         "storage: connected again",
     ]
     clock[0] = 1000.0
-    storage_wait.wait(Lost("once more"))  # the minutes begin anew
+    storage_wait.wait(Lost("once more"))  # the minutes start again
     assert "connection lost" in capsys.readouterr().out
 
 

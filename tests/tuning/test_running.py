@@ -13,7 +13,7 @@ from domainbert.tuning.trial_process import RunningTrial, make_plan
 
 
 def running(values: list[float], last: int | None) -> Any:
-    """A trial that would be pruned whenever it is asked."""
+    """Return a trial whose every report leads to pruning."""
     reported: list[int] = []
     stream: Any = SimpleNamespace(values=[])
 

@@ -230,7 +230,7 @@ def test_a_mapping_takes_the_place_of_what_the_settings_have_there() -> None:
     both = {"shape.init_args.radius": {"low": 2, "high": 9}, "shape": {"choices": [{"class_path": "Circle"}]}}
     found = search(settings=settings, space=both).space
     shape = found.settings({"shape.init_args.radius": 5, "shape": {"class_path": "Circle"}}).arguments["shape"]
-    assert shape.radius == 5, "whatever stands first"
+    assert shape.radius == 5, "in any order of the keys"
 
 
 def test_a_grid_says_that_it_makes_fewer_trials_than_were_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ def test_an_interrupted_study_comes_out_as_one_that_was_not(sampler: Any, interr
 
 
 def test_what_matters_is_what_makes_the_first_objective_good_also_with_several() -> None:
-    """Setting `a` tells the best trials from the others, `b` the worst."""
+    """Setting `a` separates the best trials from the others, `b` the worst."""
     study = optuna.create_study(directions=["maximize", "minimize"])
     uniform = optuna.distributions.FloatDistribution(0, 1)
     draws = np.random.default_rng(0).random((200, 2))

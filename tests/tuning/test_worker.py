@@ -159,8 +159,8 @@ def test_a_trial_that_is_worse_at_a_rung_is_ended_there(fake: Any) -> None:
     assert code == 0, said
     found = [(row["state"], row["evaluations"]) for row in rows_of(fake)]
     assert found == [("complete", "5"), ("complete", "5"), ("pruned", "2"), ("pruned", "4")]
-    learnt = {file.parent.name for file in fake.folder.glob("study/trials/*/learnt.txt")}
-    assert learnt == {"00000", "00001"}  # the others were ended in the middle, the second best of four at the next rung
+    trained = {file.parent.name for file in fake.folder.glob("study/trials/*/runs.txt")}
+    assert trained == {"00000", "00001"}  # the others were pruned, the second best of four at the next rung
 
 
 @pytest.mark.slow

@@ -61,15 +61,15 @@ def kill_in_the_middle(fake: Any) -> list[str]:
 
 
 def check_nothing_lost(fake: Any, said: list[str]) -> None:
-    """As many trials as were asked for; the killed one once more with the same value; none was learnt twice."""
+    """The requested number of trials; the killed one was run again with the same value; none was trained twice."""
     rows = rows_of(fake)
     states = Counter(row["state"] for row in rows)
     assert states == {"complete": TRIALS, "queued again": 1}
     assert len({row["x"] for row in rows if row["state"] == "complete"}) == TRIALS
     (lost,) = [row for row in rows if row["state"] == "queued again"]
     assert lost["x"] in {row["x"] for row in rows if row["state"] == "complete"}
-    learnt = [line for file in fake.folder.glob("study/trials/*/learnt.txt") for line in file.read_text().split()]
-    assert sorted(learnt) == sorted(row["x"] for row in rows if row["state"] == "complete")
+    trained = [line for file in fake.folder.glob("study/trials/*/runs.txt") for line in file.read_text().split()]
+    assert sorted(trained) == sorted(row["x"] for row in rows if row["state"] == "complete")
     assert f"trial {lost['trial']}: its worker died; queued again" in said
     assert any(line.startswith(f"trials: {TRIALS} ({TRIALS} complete") for line in said)
 
@@ -93,7 +93,7 @@ def test_two_commands_share_a_study_and_each_trial_runs_once_on_the_gpu_of_its_c
     by_pid = {str(worker.pid): gpu for worker, gpu in gpu_of.items()}
     for number, row in enumerate(rows):
         folder = fake.folder / f"study/trials/{number:05d}"
-        assert (folder / "learnt.txt").read_text().split() == [row["x"]]
+        assert (folder / "runs.txt").read_text().split() == [row["x"]]
         assert (folder / "gpu.txt").read_text() == by_pid[row["worker"].partition(":")[2]]
 
 
@@ -128,7 +128,7 @@ def test_a_folder_that_is_still_written_is_waited_for(fake: Any) -> None:
     assert code == 0 and "trial 0: its worker died; queued again" in said, said
     assert first.returncode == 0 and "trial 0: another worker has taken it over" in said_by_first
     assert [row["state"] for row in rows_of(fake)] == ["queued again", "complete"]
-    assert len((fake.folder / "study/trials/00000/learnt.txt").read_text().split()) == 1
+    assert len((fake.folder / "study/trials/00000/runs.txt").read_text().split()) == 1
 
 
 @pytest.mark.slow
@@ -172,7 +172,7 @@ def test_a_database_may_restart(fake: Any, postgresql: tuple[str, str], restart_
 @pytest.mark.slow
 def test_the_password_is_shown_nowhere(fake: Any, postgresql: tuple[str, str]) -> None:
     url, password = postgresql
-    fake.config(trials=1, study="told")
+    fake.config(trials=1, study="masked")
     fake.environment["DOMAINBERT_STORAGE_URL"] = url.replace("tuner@", f"tuner:{password}-wrong@")
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 2 and "password authentication failed" in said and password not in said
@@ -195,5 +195,5 @@ def test_workers_at_once_end_with_the_number_asked_for(fake: Any, postgresql: tu
             rows = list(csv.DictReader(file))
         ended = [row["x"] for row in rows if row["state"] in ("complete", "pruned")]
         assert len(ended) == len(rows) == 6
-        learnt = [line for file in fake.folder.glob(f"{name}/trials/*/learnt.txt") for line in file.read_text().split()]
-        assert len(learnt) == len(set(learnt)) == len(ended)
+        trained = [line for file in fake.folder.glob(f"{name}/trials/*/runs.txt") for line in file.read_text().split()]
+        assert len(trained) == len(set(trained)) == len(ended)
