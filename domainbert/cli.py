@@ -134,7 +134,7 @@ def _dispatch(arguments: list[str]) -> int:
     elif name in STAGES:
         text = _run_stage(name, parse_arguments(arguments[1:], _STAGE_FLAGS))
     else:
-        raise DomainbertError(f"no command or stage '{name}'", hint=suggest_name(name, [*STAGES, *_COMMANDS]))
+        raise DomainbertError(f"no command or stage '{name}'", **suggest_name(name, [*STAGES, *_COMMANDS]))
     sys.stdout.write(text)
     return 0
 

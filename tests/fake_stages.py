@@ -37,7 +37,7 @@ class Circle(Shape):
 
     def __post_init__(self) -> None:
         if self.radius <= 0:
-            raise DomainbertError(f"radius: found {self.radius}; expected a positive number")
+            raise DomainbertError(where="radius", found=self.radius, expected="a positive number")
 
     def area(self) -> float:
         return 3 * self.radius**2
@@ -76,7 +76,7 @@ class Texts:
         read = [Path(name) for name in self.files if name not in without]
         for path in read:
             if not path.exists():
-                raise DomainbertError(f"{path}: no such file; expected a text")
+                raise DomainbertError("no such file", file=path, expected="a text")
         return read
 
 
@@ -104,7 +104,7 @@ def make(out: Path, settings: Make) -> dict[str, Any]:
     words = settings.words * settings.size
     (out / "words.txt").write_text(" ".join(words))
     if "bad" in words:
-        raise DomainbertError("words: 'bad' is bad; expected good words")
+        raise DomainbertError("words: 'bad' is bad", expected="good words")
     if "crash" in words:
         raise RuntimeError("crash")
     if "stop" in words:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
@@ -22,8 +22,8 @@ _FILE_LINE_MESSAGE = re.compile(r"(.*?):\d+: (.*)", re.DOTALL)
 _VARIES = re.compile(r"(?P<quote>['\"]).*?(?P=quote)|\b[BIESLU]-\S+|\d+")
 
 
-NO_TASK_HEAD = "no trained task head; expected a model that finetune wrote"
-HALF_SURROGATE = "contains half a surrogate pair; expected valid Unicode"
+NO_TASK_HEAD, FINETUNED = "no trained task head", "a model that finetune wrote"
+HALF_SURROGATE, UNICODE = "contains half a surrogate pair", "valid Unicode"
 
 
 class Facts(TypedDict, total=False):
@@ -77,24 +77,24 @@ class DomainbertError(Exception):
         hint: object = "",
     ) -> None:
         self.context = ""  # of an error that was raised again: places around `file`
+        self.also: tuple[str, ...] = ()  # further places, at the end of the message
         if not file and (match := _LOCATION.fullmatch(str(where))):
             file, line, where = match[1], int(match[2]), match[3] or ""
         self.file, self.line, self.where = str(file), line, str(where)
         self.problem, self.found, self.expected, self.hint = str(problem), str(found), str(expected), str(hint)
-        if not (expected or errors):  # a function may return a problem as text, "found 3; expected 4"
-            self.problem, _, self.expected = self.problem.partition("; expected ")
-            if self.hint.startswith("expected ") and not self.expected:
-                self.expected, self.hint = self.hint.removeprefix("expected "), ""
-        if self.problem.startswith("found "):
-            self.problem, self.found = "", self.problem.removeprefix("found ")
         self._errors = list(errors)
         super().__init__(str(self))  # an error is pickled with its first argument
 
     def __str__(self) -> str:
         file = self.file if self.line is None else f"{self.file}:{self.line}"
-        fault = f"found {self.found}" if self.found else self.problem
-        subject = ": ".join(filter(None, (self.context, file, self.where, fault)))
-        return "; ".join(filter(None, (subject, self.expected and f"expected {self.expected}", self.hint)))
+        return ": ".join(filter(None, (self.context, file, self.text)))
+
+    @property
+    def text(self) -> str:
+        """The message without the file and the places around it."""
+        subject = ": ".join(filter(None, (self.where, f"found {self.found}" if self.found else self.problem)))
+        text = "; ".join(filter(None, (subject, self.expected and f"expected {self.expected}", self.hint)))
+        return " ".join((text, *(f"({place})" for place in self.also)))
 
     @property
     def errors(self) -> list[DomainbertError]:
@@ -108,7 +108,7 @@ class DomainbertError(Exception):
 
     def facts(self) -> dict[str, Any]:
         """Return the message and the facts that are given as JSON values, and the facts of each of several errors."""
-        names = ("context", "file", "line", "where", "problem", "found", "expected", "hint")
+        names = ("context", "file", "line", "where", "problem", "found", "expected", "hint", "also")
         facts: dict[str, Any] = {name: value for name in names if (value := getattr(self, name))}
         if self._errors:
             facts = {"errors": [error.facts() for error in self._errors]}
@@ -127,6 +127,10 @@ class DomainbertError(Exception):
     def at(self, where: str) -> Self:
         """Return the error with another `where`."""
         return self._with({"where": where}, self._errors)
+
+    def also_at(self, *places: str) -> Self:
+        """Return the error with these further places in parentheses, such as the setting that names `file`."""
+        return self._with({"also": places}, self._errors)
 
     def _with(self, facts: Mapping[str, Any], errors: list[DomainbertError]) -> Self:
         copy = type(self).__new__(type(self))  # a subclass may have other arguments
@@ -170,7 +174,7 @@ class Problems:
             yield
         except DomainbertError as error:
             for part in error.errors:
-                self.add(part.within(where.removesuffix(": "), file=file, line=line))
+                self.add(part.within(where, file=file, line=line))
 
     def raise_if_any(self) -> None:
         """Raise one `DomainbertError` with the number of problems and the first ones of each kind, if there are any."""
@@ -240,16 +244,19 @@ def check_one_given(**settings: object) -> None:
         raise DomainbertError(where=", ".join(settings), found=found, expected="exactly one of the two")
 
 
-def needs_package(packages: str, extra: str) -> str:
-    """Return the problem, for an error message, that optional packages are not installed, and how to install them."""
-    return f"needs {packages}; run pip install 'domainbert[{extra}]'"
+def needs_package(packages: str, extra: str) -> DomainbertError:
+    """Return the error that optional packages are not installed, with the command that installs them."""
+    return DomainbertError(f"needs {packages}", hint=f"run pip install 'domainbert[{extra}]'")
 
 
-def suggest_name(name: str, expected: Sequence[str]) -> str:
-    """Return a hint for an error message on an unknown `name`: `did you mean 'x'?` with the expected names that begin
-    with `name-` or are similar; without any, the list of all expected names."""
+def suggest_name(name: str, expected: Collection[str], note: str = "", none: str = "") -> Facts:
+    """Return the facts of an error on an unknown `name` that help: the hint `did you mean 'x'?` with the expected names
+    that begin with `name-` or are similar; without any, the list of all expected names. `note` ends the text; `none` is
+    the hint if no name is expected."""
     matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]
-    if matches := matches or get_close_matches(name, expected, n=1, cutoff=0.6):
-        return f"did you mean {' or '.join(map(repr, matches))}?"
+    if matches := matches or get_close_matches(name, list(expected), n=1, cutoff=0.6):
+        return {"hint": f"did you mean {' or '.join(map(repr, matches))}?{note}"}
+    if none and not expected:
+        return {"hint": none}
     some = "one of " if len(expected) > 1 else ""
-    return f"expected {some}{', '.join(expected)}" if expected else "expected no key here"
+    return {"expected": f"{some}{', '.join(expected) or 'no key here'}{note}"}

@@ -78,8 +78,8 @@ def suggest_hub_name(path: Path, repo_type: str = "model") -> str:
     return f", or {_HUB}{name} for a {repo_type} on the Hugging Face hub"
 
 
-WHOLE_PATH = "expected the whole path, because only a shell expands ~"
-"""End of the error message on a path that begins with `~`."""
+WHOLE_PATH = "the whole path, because only a shell expands ~"
+"""What is expected in place of a path that begins with `~`."""
 
 
 def starts_at_home(path: str | Path) -> bool:
@@ -98,7 +98,7 @@ def check_utf8(text: str) -> None:
 def check_home_expanded(key: str, path: str | Path) -> None:
     """Raise `DomainbertError` for an output path that begins with `~`."""
     if starts_at_home(path):
-        raise DomainbertError(where=key, found=f"'{path}'", hint=WHOLE_PATH)
+        raise DomainbertError(where=key, found=f"'{path}'", expected=WHOLE_PATH)
 
 
 def resolve_path(path: str | Path) -> Path:
@@ -112,7 +112,7 @@ def resolve_path(path: str | Path) -> Path:
     """
     text = str(path)
     if starts_at_home(text):
-        raise DomainbertError(found=f"'{text}'", hint=WHOLE_PATH)
+        raise DomainbertError(found=f"'{text}'", expected=WHOLE_PATH)
     if text.startswith(_PACKAGE):
         return _resolve_in_package(text)
     return _download_from_hub(text) if text.startswith(_HUB) else Path(path)

@@ -67,11 +67,11 @@ class Loader(yaml.SafeLoader):
     def _count(self, mark: yaml.Mark, text: str = "") -> Iterator[None]:
         self._nodes, self._depth, self._characters = self._nodes + 1, self._depth + 1, self._characters + len(text)
         if self._nodes > MAX_NODES:
-            raise LimitError(f"more than {MAX_NODES:,} values{self._when}; expected at most that many")
+            raise LimitError(f"more than {MAX_NODES:,} values{self._when}")
         if self._depth > MAX_DEPTH:
-            raise LimitError(f"more than {MAX_DEPTH} levels of nesting; expected at most that many", mark.line + 1)
+            raise LimitError(f"more than {MAX_DEPTH} levels of nesting", mark.line + 1)
         if self._characters > MAX_BYTES:
-            raise LimitError(f"more than {MAX_BYTES:,} characters{self._when}; expected at most that many")
+            raise LimitError(f"more than {MAX_BYTES:,} characters{self._when}")
         yield
         self._depth -= 1
 

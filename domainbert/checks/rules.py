@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from domainbert.base.errors import DomainbertError, counted
 from domainbert.checks import entity_rules, label_rules, split_rules, text_rules
-from domainbert.checks.finding import Finding, Place, Rule, apply_rules, problem_place, rule
+from domainbert.checks.finding import Finding, Rule, apply_rules, problem_place, rule
 from domainbert.checks.labelled_set import CheckedSet, SetName, TwoSets
 from domainbert.checks.split_rules import with_pair_name
 from domainbert.checks.text_rules import TokenizedSet
@@ -21,8 +20,6 @@ from domainbert.tasks.config import TaskConfig
 if TYPE_CHECKING:
     from domainbert.tokenization.load import DomainTokenizer
 
-_LOCATED_PROBLEM = re.compile(r"(.+?):(\d+): (.*)", re.DOTALL)  # path:line: problem
-
 
 @dataclass(frozen=True)
 class UnreadableFile:
@@ -30,7 +27,7 @@ class UnreadableFile:
 
     name: SetName  # of the set with the file
     file: Single
-    problems: Sequence[str]  # messages of the errors
+    errors: Sequence[DomainbertError]
 
 
 def read_checked(
@@ -50,7 +47,7 @@ def read_checked(
             contents.append(read(task, file))
             readable_files.append(file)
         except DomainbertError as error:
-            unreadable_files.append(UnreadableFile(name, file, error.problems))
+            unreadable_files.append(UnreadableFile(name, file, error.errors))
     if not contents:
         return None, unreadable_files
     labelled = contents[0] if len(contents) == 1 else read(task, readable_files)  # several files: again, as one set
@@ -64,15 +61,8 @@ def unreadable(file: UnreadableFile, rule: Rule[UnreadableFile]) -> Iterator[Fin
 
     Correct the lines; the other rules skip this file.
     """
-    places = [_place_in_message(str(file.file), problem) for problem in file.problems]
+    places = [problem_place(error.file or str(file.file), error.line, error.text) for error in file.errors]
     yield rule.finding(f"{file.file} ({file.name}) cannot be read: {counted(len(places), 'problems')}", places)
-
-
-def _place_in_message(path: str, message: str) -> Place:
-    """The message is `path:line: problem`; without a line, the place is the file at `path`."""
-    if match := _LOCATED_PROBLEM.fullmatch(message):
-        return problem_place(match[1], int(match[2]), match[3])
-    return problem_place(path, None, message.removeprefix(f"{path}: "))
 
 
 LABELLED_SET_RULES: list[Rule[Any]] = [

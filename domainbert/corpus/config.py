@@ -173,17 +173,15 @@ class CorpusConfig:
         for index, source in enumerate(self.sources):
             where = f"sources[{index}]"
             if self.languages is None and source.language is not None:
-                found = f"found {source.language!r} without languages"
-                problems.add(
-                    found, where=f"{where}.language", hint="set languages: {alpha: 0.3} next to sources or no language"
-                )
+                hint = "set languages: {alpha: 0.3} next to sources or no language"
+                problems.add(where=f"{where}.language", found=f"{source.language!r} without languages", hint=hint)
             elif self.languages is not None and source.language is None:
                 problems.add(
                     "missing with languages", where=f"{where}.language", expected=f"the language of {source.path}"
                 )
             elif self.languages is not None and source.weight != 1:
-                found = f"found {source.weight:g} next to languages, which sets the share of each language"
-                problems.add(found, where=f"{where}.weight", expected="no weight")
+                found = f"{source.weight:g} next to languages, which sets the share of each language"
+                problems.add(where=f"{where}.weight", found=found, expected="no weight")
         problems.raise_if_any()
 
     def check_preparable(self, in_parts: bool) -> None:
@@ -199,8 +197,8 @@ class CorpusConfig:
         if in_parts:
             for index, source in enumerate(self.sources):
                 if source.hub_name is not None:
-                    found = f"found next to {source.path} (corpus.sources[{index}])"
-                    problems.add(found, where="row_lengths", expected="only sources on disk, or no row_lengths")
+                    found = f"next to {source.path} (corpus.sources[{index}])"
+                    problems.add(where="row_lengths", found=found, expected="only sources on disk, or no row_lengths")
             for name in ("languages", "select"):
                 if getattr(self, name) is not None:
                     problems.add(where="row_lengths", found=f"next to corpus.{name}", expected="only one of the two")

@@ -222,8 +222,8 @@ def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownText
     excluded, files_ignored = _index_excluded(tuple(sources), file_states)
     paths = [source.path for source in sources]
     if not excluded.num_indexed:
-        found = f"found no text of 8 words or more in {', '.join(paths)} (shorter texts: {excluded.num_skipped:,})"
-        raise DomainbertError(found, where="corpus.exclude", expected="at least one longer text, or no exclude")
+        found = f"no text of 8 words or more in {', '.join(paths)} (shorter texts: {excluded.num_skipped:,})"
+        raise DomainbertError(where="corpus.exclude", found=found, expected="at least one longer text, or no exclude")
     report.exclusion = {"texts": paths, "num_texts": excluded.num_indexed, "too_short": excluded.num_skipped}
     if files_ignored:
         report.exclusion["files_ignored"] = files_ignored

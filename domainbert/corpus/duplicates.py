@@ -65,8 +65,8 @@ class NearDuplicates(_SpillingTable):
         try:
             from datasketch import MinHash, MinHashLSH
         except ImportError as error:
-            problem = needs_package("datasketch", "near-duplicates")
-            raise DomainbertError(problem, where="corpus.near_duplicate_threshold") from error
+            missing = needs_package("datasketch", "near-duplicates")
+            raise missing.at("corpus.near_duplicate_threshold") from error
         bands = MinHashLSH(threshold=min(threshold, _MAX_BAND_THRESHOLD), num_perm=_PERMUTATIONS)
         self.threshold, self.bands, self.rows = threshold, bands.b, bands.r  # numbers of bands, and of rows per band
         self._empty: MinHash = MinHash(num_perm=_PERMUTATIONS)

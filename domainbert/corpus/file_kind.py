@@ -102,20 +102,20 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
             the file may be words without tags or a table.
     """
     names = ", ".join(_NAMES[kind] for kind in expected)
-    advice = f"set `{setting}` to {' or '.join(expected)}" if setting else f"expected {names}"
+    advice = f"set `{setting}` to {' or '.join(expected)}" if setting else ""
     evident, suffix = evident_kind(first), format_suffix(path)
     if evident is not None and evident in expected:
         return FileKind(evident, _num_columns(first) if evident == "conll" else None)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
         found = f"the format is not evident from {width} columns separated by tabs, without tags"
-        raise DomainbertError(found, file=path, hint=advice)
+        raise DomainbertError(found, file=path, expected="" if advice else names, hint=advice)
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
     may_be_two_files = setting == "format.kind" and "csv" in expected and not evident
     two_files = ", or {text: FILE, label: FILE}, a file of texts and a file of labels" if may_be_two_files else ""
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    raise DomainbertError(found, file=path, expected=f"{names}{f' (or {advice})' if setting else ''}{two_files}")
+    raise DomainbertError(found, file=path, expected=f"{names}{f' (or {advice})' if advice else ''}{two_files}")
 
 
 def _is_evident(first_two: Sequence[str]) -> bool:

@@ -53,7 +53,7 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     problems = Problems(key)
     for index, source in enumerate(sources):
         if source.hub_name is None and not any(_has_reader(file, source) for _, file in find_files(source.path)):
-            problems.add(_why_no_files(source.path), where=f"{key}[{index}].path")
+            problems.add(_no_files_error(source.path).at(f"{key}[{index}].path"))
         parallel_files = [] if source.translation is None else [Path(source.path), source.translation]
         for path in parallel_files:
             if not path.is_file():
@@ -69,16 +69,18 @@ def _has_reader(file: Path, source: Source) -> bool:
     return source.format != "auto" or format_suffix(file) in READERS
 
 
-def _why_no_files(path: str) -> str:
+def _no_files_error(path: str) -> DomainbertError:
     suffixes = ", ".join(READERS)
     if stream := stream_kind(Path(path)):
-        return f"found {path!r}, which is {stream}; expected a regular file or a folder"
-    if files := [file for _, file in find_files(path)]:
+        fault, expected = f"which is {stream}", "a regular file or a folder"
+    elif files := [file for _, file in find_files(path)]:
         content = "this kind of file" if files == [Path(path)] else f"its files, such as {files[0]}"
-        return f"found {path!r}, but no reader for {content}; expected {suffixes} (.gz, .zst too), or `format: text`"
-    if Path(path).is_dir():
-        return f"found {path!r}, a folder without a readable file; expected files with {suffixes} (.gz and .zst too)"
-    return f"found {path!r}, which neither exists nor matches as a glob; expected a file, folder, glob or hub:NAME"
+        fault, expected = f"but no reader for {content}", f"{suffixes} (.gz, .zst too), or `format: text`"
+    elif Path(path).is_dir():
+        fault, expected = "a folder without a readable file", f"files with {suffixes} (.gz and .zst too)"
+    else:
+        fault, expected = "which neither exists nor matches as a glob", "a file, folder, glob or hub:NAME"
+    return DomainbertError(found=f"{path!r}, {fault}", expected=expected)
 
 
 @dataclass

@@ -137,10 +137,9 @@ def bind_parts(
     for split, other, advice in (("train", "validation", "lower"), ("validation", "train", "raise")):
         if not any(facts["splits"][split]["documents"] for facts in parts.values()):
             count = sum(facts["splits"][other]["documents"] for facts in parts.values())
-            found = f"found no document for {split} ({count:,} for {other})"
-            raise DomainbertError(
-                found, where="corpus", expected=f"some in each split: {advice} corpus.validation_fraction"
-            )
+            found = f"no document for {split} ({count:,} for {other})"
+            expected = f"some in each split: {advice} corpus.validation_fraction"
+            raise DomainbertError(where="corpus", found=found, expected=expected)
 
     tokenizer.save(out / TOKENIZER_FOLDER)
     token_counts = sum(np.load(folder / COUNTS_FILE, allow_pickle=False) for folder in parts)

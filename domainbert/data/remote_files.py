@@ -76,8 +76,9 @@ class LocalFiles:
         path = self.root / file.name
         size = path.stat().st_size if path.is_file() else None
         if size != file.bytes:
-            actual = "is missing" if size is None else f"found {size:,} bytes"
-            raise DomainbertError(actual, file=path, expected=f"{file.bytes:,} bytes: copy it again, or run `prepare`")
+            problem, found = ("is missing", "") if size is None else ("", f"{size:,} bytes")
+            expected = f"{file.bytes:,} bytes: copy it again, or run `prepare`"
+            raise DomainbertError(problem, file=path, found=found, expected=expected)
         return path
 
 
@@ -103,8 +104,8 @@ class RemoteFiles:
             DomainbertError: the file cannot be fetched, or has changed since `prepare` wrote it.
         """
         if not _SHA256.fullmatch(file.sha256):
-            checksum = f"found the checksum {file.sha256!r} of {file.name} in prepared.json"
-            raise DomainbertError(checksum, file=redact(self.url), expected="a SHA-256: run `merge` again")
+            checksum = f"the checksum {file.sha256!r} of {file.name} in prepared.json"
+            raise DomainbertError(found=checksum, file=redact(self.url), expected="a SHA-256: run `merge` again")
         folder = Path(self.cache.folder)
         copy = folder / f"{self._prefix}-{file.sha256}"
         with suppress(OSError):  # another process may delete or write the copy
@@ -115,16 +116,17 @@ class RemoteFiles:
                 now = time.time_ns()  # file times set by the kernel have a resolution of milliseconds
                 os.utime(copy, ns=(now, now))
         except OSError as error:
-            reason = f"found {folder}, which cannot be written ({error.strerror or error})"
-            raise DomainbertError(reason, where="cache.folder", expected="a writable folder on this machine") from error
+            found = f"{folder}, which cannot be written ({error.strerror or error})"
+            expected = "a writable folder on this machine"
+            raise DomainbertError(where="cache.folder", found=found, expected=expected) from error
         return copy
 
-    def _verify(self, copy: Path, file: FileFacts) -> str:
-        """Return a text on how a copy differs from the file; "" if it does not. A correct copy is remembered, and not
-        read again."""
+    def _verify(self, copy: Path, file: FileFacts) -> DomainbertError | None:
+        """Return how a copy differs from the file; None if it does not. A correct copy is remembered, and not read
+        again."""
         status = copy.stat()
         if status.st_ino == self._verified.get(copy.name) and status.st_size == file.bytes:
-            return ""
+            return None
         difference = _difference(copy, file)
         if not difference:
             self._verified[copy.name] = status.st_ino
@@ -149,7 +151,8 @@ class RemoteFiles:
                 return
             copy.unlink()
             if is_last_try:
-                raise DomainbertError(f"{difference}, as `prepare` wrote it: upload it again", file=redact(url))
+                expected = f"{difference.expected}, as `prepare` wrote it: upload it again"
+                raise DomainbertError(difference.problem, file=redact(url), expected=expected)
             print(f"{redact(url)}: {difference}; fetching it again", flush=True)
 
     def _make_room(self, folder: Path, size: int) -> None:
@@ -178,11 +181,11 @@ class RemoteFiles:
         return f"{root.rstrip('/')}/{quote(name)}{mark}{query}"
 
 
-def _difference(copy: Path, file: FileFacts) -> str:
+def _difference(copy: Path, file: FileFacts) -> DomainbertError | None:
     if (size := copy.stat().st_size) != file.bytes:
-        return f"{size:,} bytes; expected {file.bytes:,}"
-    digest = hash_file(copy)
-    return "" if digest == file.sha256 else f"SHA-256 {digest[:12]}; expected {file.sha256[:12]}"
+        return DomainbertError(f"{size:,} bytes", expected=f"{file.bytes:,}")
+    digest = hash_file(copy)[:12]
+    return None if file.sha256.startswith(digest) else DomainbertError(f"SHA-256 {digest}", expected=file.sha256[:12])
 
 
 def _check_readable(url: str) -> None:

@@ -14,7 +14,7 @@ from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
-_SAME_HEADS = "expected the same number of heads, or Relations, which regroups heads"
+_SAME_HEADS = "the same number of heads, or Relations, which regroups heads"
 
 
 @dataclass(frozen=True)

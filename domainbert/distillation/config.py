@@ -105,10 +105,10 @@ def uniform_pairs(student: Sizes, teacher: Sizes, first: int) -> list[tuple[int,
     return [(layer, max(first, int(layer * ratio + 0.5))) for layer in range(first, student.num_layers + 1)]
 
 
-def check_equal(name: str, student: int, teacher: int, advice: str) -> None:
-    """Raise `DomainbertError`, ending in `advice`, if a size differs between student and teacher."""
+def check_equal(name: str, student: int, teacher: int, expected: str) -> None:
+    """Raise `DomainbertError` if a size differs between student and teacher."""
     if student != teacher:
-        raise DomainbertError(f"the {name} is {student} in the student and {teacher} in the teacher", hint=advice)
+        raise DomainbertError(f"the {name} is {student} in the student and {teacher} in the teacher", expected=expected)
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:

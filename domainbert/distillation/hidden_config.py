@@ -13,7 +13,7 @@ from domainbert.distillation.config import LayerLossConfig, Sizes, check_equal, 
 if TYPE_CHECKING:
     from domainbert.distillation.losses import DistillationLoss
 
-_SAME_WIDTH = "expected the same size, or HiddenMSE, which projects the student"
+_SAME_WIDTH = "the same size, or HiddenMSE, which projects the student"
 
 
 @dataclass(frozen=True)

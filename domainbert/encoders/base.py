@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError
-from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_problem
+from domainbert.encoders.config import EncoderConfig, Sizes, VocabularyFacts, frozen_layers_error
 from domainbert.encoders.dropout import checkpoint_contexts
 from domainbert.encoders.layers import Attention, Dropout, PostNormLayer, SelfAttention, choose_kernel, initialise
 from domainbert.encoders.packed import Packed
@@ -114,7 +114,7 @@ class Encoder(nn.Module, ABC):
         """
         blocks = self.blocks()
         if num_layers > len(blocks):
-            raise DomainbertError(frozen_layers_problem(num_layers, len(blocks)), where="frozen_layers")
+            raise frozen_layers_error(num_layers, len(blocks))
         frozen = set(self.parameters_up_to(num_layers))  # without parameters that a block above shares
         for number, block in enumerate(blocks[:num_layers], start=1):
             if not frozen.issuperset(block.parameters()):

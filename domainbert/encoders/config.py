@@ -317,9 +317,10 @@ def max_length_error(
     return DomainbertError(where="max_length", found=max_length, expected=expected, hint=hint)
 
 
-def frozen_layers_problem(frozen_layers: int, num_layers: int) -> str:
-    """Return the text of an error, without the key: `frozen_layers` exceeds the number of layers."""
-    return f"found {frozen_layers}; expected at most {num_layers}, the number of layers of the encoder"
+def frozen_layers_error(frozen_layers: int, num_layers: int) -> DomainbertError:
+    """Return the error that `frozen_layers` exceeds the number of layers."""
+    expected = f"at most {num_layers}, the number of layers of the encoder"
+    return DomainbertError(where="frozen_layers", found=frozen_layers, expected=expected)
 
 
 def require(condition: bool, problem: object = "", **facts: Unpack[Facts]) -> None:

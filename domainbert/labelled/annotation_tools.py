@@ -131,24 +131,24 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
             raise DomainbertError(
                 where=f"result[{index}]", found=found, expected="one label, because a word has one tag"
             )
-        if problem := _utf16_problem(text, value):
-            raise DomainbertError(problem, where=f"result[{index}]")
+        if error := _utf16_error(text, value):
+            raise error.at(f"result[{index}]")
         entities.append({key: value.get(key) for key in ("start", "end", "text")} | {"label": labels[0]})
     return entities, left_out
 
 
-def _utf16_problem(text: str, value: Row) -> str:
-    """Return an error message if the offsets of an entity count UTF-16 code units, as JavaScript does; otherwise ""."""
+def _utf16_error(text: str, value: Row) -> DomainbertError | None:
+    """Return the error if the offsets of an entity count UTF-16 code units, as JavaScript does."""
     start: Any = value.get("start")
     end: Any = value.get("end")
     quote = value.get("text")
     if not (is_whole_number(start) and is_whole_number(end) and isinstance(quote, str)) or quote == text[start:end]:
-        return ""
+        return None
     utf16 = text.encode("utf-16-le", "surrogatepass")  # 2 bytes per code unit
     if utf16[2 * start : 2 * end].decode("utf-16-le", "replace") != quote:
-        return ""
+        return None
     counted = f"the offsets {start}-{end} of {reprlib.repr(quote)} count UTF-16 code units"
-    return f"{counted}; expected offsets in Unicode characters, as a newer Label Studio exports them"
+    return DomainbertError(counted, expected="offsets in Unicode characters, as a newer Label Studio exports them")
 
 
 def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
@@ -212,5 +212,5 @@ def _parse_brat_line(line: str, text: str, format: NerFormat, left_out: Counter[
         )
     actual = text[start:end].replace("\n", " ").replace("\r", " ")  # an .ann file quotes line breaks as spaces
     if not more_ranges and quote != actual:
-        raise DomainbertError(text_mismatch(start, end, actual, quote))
+        raise text_mismatch(start, end, actual, quote)
     return {"start": start, "end": end, "label": label}

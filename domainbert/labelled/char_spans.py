@@ -29,14 +29,15 @@ def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
         raise DomainbertError(found, expected=f"0 <= start < end <= {len(text)}")
     quote = value.get("text")
     if isinstance(quote, str) and quote != text[start:end]:
-        raise DomainbertError(text_mismatch(start, end, text[start:end], quote))
+        raise text_mismatch(start, end, text[start:end], quote)
     return start, end
 
 
-def text_mismatch(start: int, end: int, actual: str, annotated: str) -> str:
-    """Return the error message for an annotation whose text differs from the characters at its offsets."""
+def text_mismatch(start: int, end: int, actual: str, annotated: str) -> DomainbertError:
+    """Return the error for an annotation whose text differs from the characters at its offsets."""
     found = f"characters {start}-{end} are {reprlib.repr(actual)}, but the annotation has {reprlib.repr(annotated)}"
-    return f"{found}; expected the same text: correct the offsets, which count Unicode characters, not bytes"
+    expected = "the same text: correct the offsets, which count Unicode characters, not bytes"
+    return DomainbertError(found, expected=expected)
 
 
 def strip_span(text: str, start: int, end: int) -> Stretch:

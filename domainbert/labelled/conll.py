@@ -17,7 +17,7 @@ from domainbert.labelled.formats import SchemeChoice, TaggedColumns
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _LINE_ENDS = r"only \n or \r\n as line ends: remove it, or replace it by \n"
-_NO_WORDS = "no words; expected one word per line, with its columns"
+_WORDS = "one word per line, with its columns"
 _NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _MAX_LINES = 1_000_000  # of a sentence, which is held in memory
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
@@ -154,7 +154,7 @@ def _split_sentences(
             words = strip_conllu_extras(block)  # never empty: a block of only comments is returned unchanged
             sentences.append(_Sentence(document, block[0][0], words, left_out=len(block) - len(words)))
     if not sentences:
-        raise DomainbertError(_NO_WORDS, file=path)
+        raise DomainbertError("no words", file=path, expected=_WORDS)
     return names, marks, sentences
 
 
@@ -215,7 +215,7 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
                 raise DomainbertError(found, file=path, line=sentence[0][0], expected="token_column: 1")
             yield words
     if columns is None:
-        raise DomainbertError(_NO_WORDS, file=path)
+        raise DomainbertError("no words", file=path, expected=_WORDS)
 
 
 def _column_names(header: str) -> list[str]:
@@ -238,20 +238,20 @@ def _split_rows(path: Path, lines: Sequence[Line], expected: Columns) -> list[Ro
     rows: list[Row] = []
     for line_number, line in lines:
         columns = expected.split(line)
-        problem = ""
+        problem = wanted = ""
         if "\r" in line:  # a file whose lines end in bare \r would be a single row
-            problem = f"a carriage return inside the line; expected {_LINE_ENDS}"
+            problem, wanted = "a carriage return inside the line", _LINE_ENDS
         elif line.startswith("\ufeff"):
-            problem = "a byte order mark; expected it only at the beginning of the file"
+            problem, wanted = "a byte order mark", "it only at the beginning of the file"
         elif len(columns) != expected.width:
-            count = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {expected.separator}"
-            problem = f"{count}; expected {expected.expected}"
+            problem = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by {expected.separator}"
+            wanted = expected.expected
         elif "" in columns:
-            problem = f"column {columns.index('')} is empty; expected {expected.width} filled columns"
+            problem, wanted = f"column {columns.index('')} is empty", f"{expected.width} filled columns"
         elif expected.separator == "spaces" and "\t" in line:
-            problem = "a tab; expected spaces between columns, as in most lines"
+            problem, wanted = "a tab", "spaces between columns, as in most lines"
         if problem:
-            problems.add(problem, file=path, line=line_number)
+            problems.add(problem, file=path, line=line_number, expected=wanted)
         rows.append((line_number, columns))
     problems.raise_if_any()
     return rows

@@ -13,7 +13,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.corpus.rows import Row
-from domainbert.labelled.row_values import is_visible, is_whole_number, problem_with_text, shown
+from domainbert.labelled.row_values import is_visible, is_whole_number, problem_with_text, shown, wrong_value
 
 NAMES_KEY = "label_names"
 """Key of the list of label names in the first row of a JSONL file."""
@@ -132,8 +132,8 @@ class LabelReader:
         """Whether the labels are numbers without names."""
         return self.names is None and self._first is not None and self._first[0]
 
-    def problem_with(self, row: Row, line: int) -> str:
-        """Return the reason why the label of a row is missing or invalid; "" if it is valid.
+    def problem_with(self, row: Row, line: int) -> DomainbertError | None:
+        """Return the error if the label of a row is missing or invalid.
 
         Without `names`, the first label decides whether all labels are strings or numbers.
         """
@@ -147,29 +147,32 @@ class LabelReader:
         first_is_number, first_line = self._first
         if is_number != first_is_number:
             actual, expected = ("a number", "a string") if is_number else ("a string", "a number")
-            return f"{self.key!r} is {shown(value)}, {actual}; expected {expected} as in line {first_line}"
-        if is_number and value < 0:
-            return f"{self.key!r} is {shown(value)}; expected a number from 0"
-        return ""
+            found = f"{self.key!r} is {shown(value)}, {actual}"
+            return DomainbertError(found, expected=f"{expected} as in line {first_line}")
+        return wrong_value(row, self.key, "a number from 0") if is_number and value < 0 else None
 
-    def _problem_with_string(self, row: Row) -> str:
-        if problem := problem_with_text(row, self.key, option="format.label_key"):
-            return problem.replace("expected a string", "expected a string or whole number")
+    def _problem_with_string(self, row: Row) -> DomainbertError | None:
+        option, expected = "format.label_key", "a string or whole number"
+        if problem := problem_with_text(row, self.key, option=option, expected=expected):
+            return problem
         value = row[self.key]
         if not is_visible(value):
-            return f"{self.key!r} is {shown(value)}; expected visible characters and no white space around them"
-        if parse_list(value) is not None:
-            return f"{self.key!r} is {shown(value)}, a list; expected one label (the task MultiLabel reads lists)"
-        return ""
+            return wrong_value(row, self.key, "visible characters and no white space around them")
+        if parse_list(value) is None:
+            return None
+        found = f"{self.key!r} is {shown(value)}, a list"
+        return DomainbertError(found, expected="one label (the task MultiLabel reads lists)")
 
-    def _problem_with_known_names(self, value: Any) -> str:
+    def _problem_with_known_names(self, value: Any) -> DomainbertError | None:
         names = format_names(self.names or ())
         if value not in (self.names or ()) and self._index(value) is None:
-            return f"unknown label {shown(value)}; expected one of the label_names {names}, or its index from 0"
+            expected = f"one of the label_names {names}, or its index from 0"
+            return DomainbertError(f"unknown label {shown(value)}", expected=expected)
         if self._is_ambiguous and not is_whole_number(value):
             problem = f"label {shown(value)} may be a name or an index from 0, because label_names are {names}"
-            return f"{problem}; expected label_names that are not numbers, or no label_names if the labels are names"
-        return ""
+            expected = "label_names that are not numbers, or no label_names if the labels are names"
+            return DomainbertError(problem, expected=expected)
+        return None
 
     def name(self, value: Any) -> str:
         """Return the name of a valid label; the number as text if the labels are numbers without names."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems, format_names
+from domainbert.base.errors import HALF_SURROGATE, UNICODE, DomainbertError, Problems, format_names
 from domainbert.corpus.rows import Row
 
 Parsed = TypeVar("Parsed")
@@ -39,40 +39,45 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def problem_with_text(row: Row, key: str, may_be_empty: bool = False, option: str = "") -> str:
-    """Return the reason why `row[key]` is not a non-empty string; "" if it is one. The option `option` has the key."""
+def wrong_value(row: Row, key: str, expected: str, option: str = "") -> DomainbertError:
+    """Return the error that `row[key]` is missing, or not as expected. The option `option` has the key."""
     if key not in row:
-        return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
-    value = row[key]
+        return DomainbertError(f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}")
+    return DomainbertError(f"{key!r} is {shown(row[key])}", expected=expected)
+
+
+def problem_with_text(
+    row: Row, key: str, may_be_empty: bool = False, option: str = "", expected: str = "a string"
+) -> DomainbertError | None:
+    """Return the error if `row[key]` is not a non-empty string. The option `option` has the key."""
+    value = row.get(key)
     if not isinstance(value, str):
-        return f"{key!r} is {shown(value)}; expected a string"
+        return wrong_value(row, key, expected, option)
     if not value.strip() and not may_be_empty:
-        return f"{key!r} is empty; expected a non-empty string"
-    return "" if is_unicode(value) else f"{key!r} {HALF_SURROGATE}"
+        return DomainbertError(f"{key!r} is empty", expected="a non-empty string")
+    return None if is_unicode(value) else DomainbertError(f"{key!r} {HALF_SURROGATE}", expected=UNICODE)
 
 
-def problem_with_list(row: Row, key: str, option: str = "") -> str:
-    """Return the reason why `row[key]` is not a list; "" if it is one. The option `option` has the key."""
-    if key not in row:
-        return f"no key {key!r}; found {format_names(row)}{option and f' (set {option})'}"
-    return "" if isinstance(row[key], list) else f"{key!r} is {shown(row[key])}; expected a list"
+def problem_with_list(row: Row, key: str, option: str = "", expected: str = "a list") -> DomainbertError | None:
+    """Return the error if `row[key]` is not a list. The option `option` has the key."""
+    return None if isinstance(row.get(key), list) else wrong_value(row, key, expected, option)
 
 
-def problem_with_strings(row: Row, key: str) -> str:
-    """Return the reason why `row[key]` is not a list of non-empty strings; "" if it is one."""
-    if problem := problem_with_list(row, key):
-        return problem + (" of strings" if key in row else "")
+def problem_with_strings(row: Row, key: str) -> DomainbertError | None:
+    """Return the error if `row[key]` is not a list of non-empty strings."""
+    if problem := problem_with_list(row, key, expected="a list of strings"):
+        return problem
     for item in row[key]:
         if not (isinstance(item, str) and item and is_unicode(item)):
-            return f"{key!r} contains {shown(item)}; expected only non-empty strings of valid Unicode"
-    return ""
+            expected = "only non-empty strings of valid Unicode"
+            return DomainbertError(f"{key!r} contains {shown(item)}", expected=expected)
+    return None
 
 
-def raise_problems(*messages: str | DomainbertError) -> None:
-    """Raise one `DomainbertError` for all errors and non-empty messages about a row; do nothing without any."""
+def raise_problems(*errors: DomainbertError | None) -> None:
+    """Raise one `DomainbertError` for all errors about a row; do nothing without any."""
     problems = Problems("row")
-    for problem in filter(None, messages):
-        problems.add(problem)
+    problems.errors.extend(filter(None, errors))
     problems.raise_if_any()
 
 

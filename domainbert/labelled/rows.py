@@ -24,6 +24,7 @@ from domainbert.labelled.row_values import (
     problem_with_strings,
     problem_with_text,
     raise_problems,
+    wrong_value,
 )
 from domainbert.labelled.sets import LabelledFile, Readable, path_of
 
@@ -104,24 +105,24 @@ class TextRows:
             self.rows = chain([first], self.rows)
         return LabelReader(format.label_key, names)
 
-    def fields(self, row: Row, line: int, label_problem: str = "") -> dict[str, Any]:
+    def fields(self, row: Row, line: int, label_problem: DomainbertError | None = None) -> dict[str, Any]:
         """Return the fields of a `TextItem`: text, second text of a pair, slices.
 
-        Raise one `DomainbertError` for all problems of the row, including the `label_problem` ("" without one).
+        Raise one `DomainbertError` for all problems of the row, including the `label_problem`, if there is one.
         """
         text_key, pair_key, slice_keys = self.format.text_key, self.format.text_pair_key, self.format.slice_keys
         raise_problems(
             problem_with_text(row, text_key, option="format.text_key"),
-            "" if pair_key is None else problem_with_text(row, pair_key, option="format.text_pair_key"),
+            None if pair_key is None else problem_with_text(row, pair_key, option="format.text_pair_key"),
             *problems_with_slices(row, slice_keys),
             self.with_location(label_problem, line),
         )
         second = None if pair_key is None else row[pair_key]
         return {"text": row[text_key], "text_pair": second, "slices": slices_of(row, slice_keys)}
 
-    def with_location(self, problem: str, line: int) -> str:
-        """Return a problem with a label ("" without one), followed by the location in a label file."""
-        return f"{problem} ({self.label_file}:{line})" if problem and self.label_file is not None else problem
+    def with_location(self, error: DomainbertError | None, line: int) -> DomainbertError | None:
+        """Return an error of a label, if there is one, also with its place in a label file."""
+        return error.also_at(f"{self.label_file}:{line}") if error and self.label_file is not None else error
 
     def items(self, parse: Callable[[Row, int], Parsed]) -> list[Parsed]:
         """Return the results of `parse(row, line)`; raise one `DomainbertError` for all problems of the file."""
@@ -150,7 +151,7 @@ def read_texts(
     source, key = TextRows(file, format), format.label_key
 
     def parse(row: Row, line: int) -> AnyItem:
-        missing = "" if key in row else problem_with_text(row, key, option="format.label_key")
+        missing = None if key in row else wrong_value(row, key, "", "format.label_key")
         return item(source.fields(row, line, missing), row[key], line)
 
     return TextFile(path_of(file), source.items(parse), source.kind, notes=source.notes)
@@ -228,11 +229,11 @@ def is_prodigy_answer(rows: Iterable[Row], key: str) -> bool:
     return key == _ANSWER_KEY and all(row.get(key) in ("accept", *_NOT_ACCEPTED) for row in rows)
 
 
-def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[str]:
-    """Return the reasons why values of the slice keys are missing or invalid; [] if all are valid."""
-    text_keys = (key for key in slice_keys if not is_whole_number(row.get(key)))  # a whole number is valid
-    problems = filter(None, (problem_with_text(row, key, option="format.slice_keys") for key in text_keys))
-    return [problem.replace("expected a string", "expected a string or whole number") for problem in problems]
+def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[DomainbertError | None]:
+    """Return the error of each slice key whose value is missing or invalid."""
+    option, expected = "format.slice_keys", "a string or whole number"
+    text_keys = (key for key in slice_keys if not is_whole_number(row.get(key)))
+    return [problem_with_text(row, key, option=option, expected=expected) for key in text_keys]
 
 
 def slices_of(row: Row, slice_keys: Sequence[str]) -> dict[str, str]:

@@ -187,17 +187,19 @@ def _words_and_tags(
     words = row[words_key]
     if len(words) != len(tags):
         found = f"{words_key!r} has length {len(words)}, but {tags_key!r} has length {len(tags)}"
-        raise_problems(f"{found}; expected one tag for each word")
+        raise DomainbertError(found, expected="one tag for each word")
     if are_numbers:
         tags = [(names or ())[index] for index in tags]
     return words, tags
 
 
-def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | None) -> str:
+def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | None) -> DomainbertError | None:
     if names is None:
         first = next(filter(is_whole_number, tags))
-        return f"{key!r} contains the number {first}; expected strings, or format.label_names with their names"
+        expected = "strings, or format.label_names with their names"
+        return DomainbertError(f"{key!r} contains the number {first}", expected=expected)
     for tag in tags:
         if not is_whole_number(tag) or not 0 <= tag < len(names):
-            return f"{key!r} contains {shown(tag)}; expected indices of label_names, from 0 to {len(names) - 1}"
-    return ""
+            expected = f"indices of label_names, from 0 to {len(names) - 1}"
+            return DomainbertError(f"{key!r} contains {shown(tag)}", expected=expected)
+    return None

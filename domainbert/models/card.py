@@ -164,7 +164,7 @@ def read_head(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     except LimitError as error:
-        raise DomainbertError(error, file=folder / CARD) from error
+        raise DomainbertError(error, file=folder / CARD, expected="at most that many") from error
     text_keys = (*_LICENSE_KEYS, "pipeline_tag")
     text_or_list_keys = ("language", "base_model")
     values = {key: head[key] for key in (*text_keys, *text_or_list_keys) if isinstance(head.get(key), str)}

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Facts
 from domainbert.base.paths import check_hub_name, check_regular
 from domainbert.models.card import CARD
 from domainbert.models.folder import SHARD_INDEX, find_weights, open_model
 from domainbert.tokenization.load import TOKENIZER_FILES
 
 _EXPORTED = ("*.onnx", "crf.json", "biaffine.safetensors")  # further files of an `export` folder
-_REASONS = {  # by HTTP status
-    401: "the hub accepts no token from this machine; run hf auth login, or set HF_TOKEN to a token with write access",
-    403: "the token may not write to this repository; expected a token with write access to it",
+_REASONS: dict[int, tuple[str, Facts]] = {  # by HTTP status
+    401: (
+        "the hub accepts no token from this machine",
+        {"hint": "run hf auth login, or set HF_TOKEN to a token with write access"},
+    ),
+    403: ("the token may not write to this repository", {"expected": "a token with write access to it"}),
 }
 
 
@@ -66,7 +69,9 @@ def push_to_hub(
         operations = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
         api.create_commit(url.repo_id, operations, commit_message=commit_message)
     except Exception as error:  # the hub's client raises dozens of unrelated types
-        raise DomainbertError(f"the model cannot be uploaded to the hub: {_reason(error)}", where=repo_id) from error
+        status: int = getattr(getattr(error, "response", None), "status_code", 0)
+        reason, facts = _REASONS.get(status, (" ".join(str(error).split()), {}))
+        raise DomainbertError(f"the model cannot be uploaded to the hub: {reason}", where=repo_id, **facts) from error
     return str(url)
 
 
@@ -80,8 +85,3 @@ def model_files(folder: Path) -> dict[str, Path]:
         stem, _, suffix = weights.removesuffix(SHARD_INDEX).rpartition(".")
         patterns += [weights, *([f"{stem}-*.{suffix}"] if weights.endswith(SHARD_INDEX) else [])]
     return {path.name: path for pattern in patterns for path in model.path.glob(pattern)}
-
-
-def _reason(error: Exception) -> str:
-    status: int = getattr(getattr(error, "response", None), "status_code", 0)
-    return _REASONS.get(status, " ".join(str(error).split()))

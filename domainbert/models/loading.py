@@ -100,7 +100,7 @@ def _read_model(
     state, missing = from_hugging_face(tensors, names)
     encoder_names = {name for key, hf_names in names.items() if key.startswith("encoder.") for name in hf_names}
     if absent := [name for name in missing if name in encoder_names]:
-        raise DomainbertError(_missing_weights(absent), file=folder.path)
+        raise _missing_weights(absent).within(file=folder.path)
     with shapes_only():  # the sizes in config.json may need more memory than there is
         _check_shapes(folder.path, build(), state)
     model = build()
@@ -223,7 +223,7 @@ def check_vocabulary(path: Path, tensors: Mapping[str, Tensor], config: EncoderC
     check_types(path, tensors, names)
     word_embeddings = names[0]
     if word_embeddings not in tensors:
-        raise DomainbertError(_missing_weights([word_embeddings]), file=path)
+        raise _missing_weights([word_embeddings]).within(file=path)
     for name in names:
         if name in tensors and len(tensors[name]) != vocab_size:
             raise DomainbertError(
@@ -307,9 +307,10 @@ def _read_shards(index: Path) -> dict[str, Tensor]:
         tensors.update(_read_file(index.parent / name))
     missing = sorted(file_by_tensor.keys() - tensors.keys())
     if missing:
-        raise DomainbertError(_missing_weights(missing), where=index)
+        raise _missing_weights(missing).within(file=index)
     return tensors
 
 
-def _missing_weights(names: Sequence[str]) -> str:
-    return f"found no weights named {', '.join(names[:5])} ({len(names)} missing); expected a complete model"
+def _missing_weights(names: Sequence[str]) -> DomainbertError:
+    found = f"no weights named {', '.join(names[:5])} ({len(names)} missing)"
+    return DomainbertError(found=found, expected="a complete model")

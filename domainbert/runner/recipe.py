@@ -80,7 +80,7 @@ def read_recipe(
     tree = with_options(substitute(tree, variables, problems), stage_options)
     tree = substitute(tree, variables, problems)
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
-        problems.add(where=f"{out.where}: out", found=out.short_text(), hint=WHOLE_PATH)
+        problems.add(where=f"{out.where}: out", found=out.short_text(), expected=WHOLE_PATH)
     if not problems.messages:
         _check_stages(tree.value["stages"], problems)  # options may have added stages
     problems.raise_if_any()
@@ -111,12 +111,13 @@ def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozense
 def _check_keys(tree: Node, problems: Problems) -> None:
     for key, node in tree.value.items():
         if key not in _RECIPE_KEYS:
-            hint = "; domainbert run --help lists all options" if node.where.startswith("--") else ""
-            problems.add("unknown key", where=node.location(key), hint=f"{suggest_name(key, _RECIPE_KEYS)}{hint}")
+            note = "; domainbert run --help lists all options" if node.where.startswith("--") else ""
+            problems.add("unknown key", where=node.location(key), **suggest_name(key, _RECIPE_KEYS, note))
     out, stages = tree.value.get("out"), tree.value.get("stages")
     if out is None or not isinstance(out.value, str) or not out.value.strip():
-        found = "missing" if out is None else f"found {out.short_text()}"
-        problems.add(found, where=f"{(out or tree).where}: out", expected="a folder as text, such as 'runs/first'")
+        problem, found = ("missing", "") if out is None else ("", out.short_text())
+        expected = "a folder as text, such as 'runs/first'"
+        problems.add(problem, where=f"{(out or tree).where}: out", found=found, expected=expected)
     check = tree.value.get("check")
     if check is not None and check.value is not False and not isinstance(check.value, dict):
         problems.add(
@@ -153,7 +154,7 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
         if _CHECK_NAME.fullmatch(name) and name not in stages and setting:
             problems.add(missing, hint=f"to change the automatic checks, use --check.{'.'.join(setting)}")
         elif name not in {*stages, *added, *STAGES}:
-            problems.add(missing, hint=suggest_name(name, list(stages)))
+            problems.add(missing, **suggest_name(name, stages))
 
 
 @dataclass
@@ -205,9 +206,10 @@ class _RecipeReader:
 
         function = node.value.get("stage", Node(name, node.where))  # by default the name
         if not isinstance(function.value, str) or function.value not in STAGES:
-            hint = suggest_name(str(function.value), list(STAGES))
-            found = "found" if "stage" in node.value else "missing, and domainbert has no stage"
-            problems.add(f"{found} {function.short_text()}", where=function.location(f"{prefix}stage"), hint=hint)
+            found, where = function.short_text(), function.location(f"{prefix}stage")
+            problem = "" if "stage" in node.value else f"missing, and domainbert has no stage {found}"
+            facts = suggest_name(str(function.value), STAGES)
+            problems.add(problem, where=where, found="" if problem else found, **facts)
             return None
 
         stage = load_stage(function.value)
@@ -241,10 +243,9 @@ class _RecipeReader:
             return node
         stage = match[1]
         if stage not in earlier_names:
-            hint = suggest_name(stage, earlier_names) if earlier_names else "this stage is the first of the recipe"
-            self.problems.add(
-                where=node.where, found=f"'{node.value}', but no earlier stage is named '{stage}'", hint=hint
-            )
+            facts = suggest_name(stage, earlier_names, none="this stage is the first of the recipe")
+            found = f"'{node.value}', but no earlier stage is named '{stage}'"
+            self.problems.add(where=node.where, found=found, **facts)
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
             self.problems.add(where=node.where, found=node.short_text(), expected=f"a path in @{stage}, without '..'")

@@ -115,10 +115,8 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     problems = Problems("plan")
     states = {}
     for name, job in recipe.jobs.items():
-        try:
+        with problems.collecting():
             states[name] = verified_state(job, recipe.hashes, verify)
-        except DomainbertError as error:
-            problems.add(error)
     problems.raise_if_any()
     for name in _still_forced(recipe):
         if name in states and (states[name].done or states[name].damaged):  # in other states, a stage runs anyway
@@ -285,9 +283,7 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     for option, names in options.items():
         for name in names:
             if name not in recipe.jobs:
-                problems.add(
-                    f"no stage '{name}' in the recipe", where=option, hint=suggest_name(name, list(recipe.jobs))
-                )
+                problems.add(f"no stage '{name}' in the recipe", where=option, **suggest_name(name, recipe.jobs))
     problems.raise_if_any()
     for name in selection.force or ():
         if name not in _selected_stages(recipe, selection):

@@ -80,7 +80,7 @@ def group_help(stage: Stage, key: str, name: str | None) -> str:
             return f"{key}: one of {', '.join(choices)}; --{key}.help NAME lists its settings\n"
         cls = find_choice(cls, name)
         if cls is None:
-            raise DomainbertError(f"no choice '{name}'", where=f"--{key}.help", hint=suggest_name(name, list(choices)))
+            raise DomainbertError(f"no choice '{name}'", where=f"--{key}.help", **suggest_name(name, choices))
     parser = ArgumentParser(usage=f"settings of {class_path(cls)}", add_help=False)
     add_fields(parser, cls, f"{key}.", _default_at(stage, key))
     return format_help(parser)
@@ -152,7 +152,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     if out is None:
         problems.add("missing", where="--out", expected="the folder to write")
     elif starts_at_home(str(out)):
-        problems.add(where="--out", found=f"'{out}'", hint=WHOLE_PATH)
+        problems.add(where="--out", found=f"'{out}'", expected=WHOLE_PATH)
     resume = typed.flags.get("resume", "auto")
     if resume not in ("auto", "or-replace"):
         problems.add(where="--resume", found=f"'{resume}'", expected="'auto' or 'or-replace'")

@@ -39,8 +39,6 @@ STAGES = {
 }
 """Stage name to `module:function`, in the usual order of stages."""
 
-_STARTS_WITH_LINE = re.compile(r"\S.*:\d+: ")  # `train.conll:12: `
-
 
 @dataclass(frozen=True)
 class Stage:
@@ -81,7 +79,7 @@ class Stage:
 def load_stage(name: str) -> Stage:
     """Return a stage, whose module is imported; raise `DomainbertError` for an unknown name."""
     if name not in STAGES:
-        raise DomainbertError(f"no stage '{name}'", hint=suggest_name(name, list(STAGES)))
+        raise DomainbertError(f"no stage '{name}'", **suggest_name(name, STAGES))
     module_name, _, function_name = STAGES[name].partition(":")
     module = importlib.import_module(module_name)
     return Stage(
@@ -141,14 +139,12 @@ def add_early_problems(
         arguments.check_declared(stage.settings)
         if stage.check is not None:
             stage.check(arguments)
-    known = {*problems.messages, *(message.rpartition(" (")[0] for message in problems.messages)}
-    for key, problem in arguments.problems:
+    known = {*problems.messages, *(str(error.also_at(*error.also[:-1])) for error in problems.errors)}
+    for key, error in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
         location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
-        if _STARTS_WITH_LINE.match(problem):  # of several stages, the first that reads the file is named
-            fact, message = problem, f"{problem} ({location})" if prefix else problem
-        else:
-            fact = message = f"{location}: {problem}"
-        if fact not in known:
-            problems.add(message)
-            known.add(fact)
+        in_file = error.line is not None  # of several stages, the first that reads the file is named
+        placed = error if in_file else error.within(location)
+        if str(placed) not in known:
+            problems.add(placed.also_at(*placed.also, location) if in_file and prefix else placed)
+            known.add(str(placed))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError
 from domainbert.base.process import local_rank
 from domainbert.data.packing import Example
 from domainbert.encoders.families import build_model
@@ -69,7 +69,7 @@ class FineTuned:
             self.model = _model_without_weights(folder, task.head)
             has_head = folder.head == task.head
         if not has_head or not folder.labels:
-            raise DomainbertError(NO_TASK_HEAD, file=folder.path)
+            raise DomainbertError(NO_TASK_HEAD, file=folder.path, expected=FINETUNED)
         self.tokenizer, self.labels, self.config = folder.tokenizer(), folder.labels, folder.config
         self.teachers, self.fields, self.file = folder.teachers, folder.fields, folder.onnx or folder.path
         self.max_length = max_length or min(self.tokenizer.model_max_length or positions, positions)

@@ -10,7 +10,7 @@ from queue import Queue
 from threading import Thread
 from typing import Any
 
-from domainbert.base.errors import HALF_SURROGATE, DomainbertError, Problems
+from domainbert.base.errors import HALF_SURROGATE, UNICODE, DomainbertError, Problems
 from domainbert.corpus.file_kind import FileKind, Kind, TextFormat
 from domainbert.corpus.rows import Row, open_file
 from domainbert.labelled.conll import read_words
@@ -100,7 +100,7 @@ def _row_items(
         except DomainbertError as error:
             problems.add(error.within(file=path, line=number))
         except UnicodeEncodeError:
-            problems.add(HALF_SURROGATE, file=path, line=number)
+            problems.add(HALF_SURROGATE, file=path, line=number, expected=UNICODE)
         except RecursionError:
             problems.add("the object is nested too deeply", file=path, line=number, expected="fewer levels")
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # in `typing` from Python 3.11 on
     from typing_extensions import Unpack
 
 WRONG: Any = object()  # marks a value that does not match its type
-_FIELD_MESSAGE = re.compile(r"(?P<field>\w+(?:\.\w+|\[\d+\])*): (?P<problem>.*)", re.DOTALL)
+_FIELD = re.compile(r"\w+(?:\.\w+|\[\d+\])*")
 
 
 def parse_scalar(node: Node, hint: Any) -> Any:
@@ -55,11 +55,10 @@ class NodeProblems:
         """Add the problems of an error about a dataclass with `fields`, and return `WRONG`. Each problem is added at
         the field with which it begins, or at the dataclass if it begins with no field."""
         for part in error.errors if isinstance(error, DomainbertError) else [DomainbertError(error)]:
-            match = _FIELD_MESSAGE.fullmatch(str(part))
-            parts = [] if match is None else re.findall(r"\w+", match["field"])
-            if match is None or parts[0] not in fields:
+            field, _, inner = part.where.partition(": ")
+            names = re.findall(r"\w+", field)
+            if part.file or not _FIELD.fullmatch(field) or names[0] not in fields:
                 self.add_problem(node, key, part)
             else:
-                inner = part.at("") if part.where == match["field"] else match["problem"]
-                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), inner)
+                self.add_problem(node.at(names), f"{key}.{field}".removeprefix("."), part.at(inner))
         return WRONG

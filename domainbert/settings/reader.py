@@ -147,8 +147,8 @@ class _Reader(NodeProblems):
         for name, child in node.value.items():
             if name not in defaults:
                 removed = removed_hint(cls, name)
-                hint = "" if removed else suggest_key(name, hints, key_prefix, in_recipe=bool(self.prefix))
-                self.add_problem(child, key_prefix + name, removed or "unknown key", hint=hint)
+                facts = {} if removed else suggest_key(name, hints, key_prefix, in_recipe=bool(self.prefix))
+                self.add_problem(child, key_prefix + name, removed or "unknown key", **facts)
         for name, default in defaults.items():
             if name in node.value:
                 values[name] = self.read_value(node.value[name], hints[name], key_prefix + name, default)
@@ -209,7 +209,7 @@ class _Reader(NodeProblems):
         elif isinstance(default, base):
             cls = type(default)
         else:
-            return self.add_problem(node, f"{key}.class_path", "missing", hint=suggest_name("", [*choices_of(base)]))
+            return self.add_problem(node, f"{key}.class_path", "missing", **suggest_name("", choices_of(base)))
         if cls is WRONG:
             return WRONG
         if not isinstance(arguments.value, dict):
@@ -227,9 +227,10 @@ class _Reader(NodeProblems):
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
             choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
-            hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
-            hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
-            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", hint=hint)
+            facts = suggest_name(name.rpartition(".")[2], choices, import_hint(name))
+            if name in named_files(base):
+                facts = {"expected": f"{self.prefix}{key}: {name}"}
+            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", **facts)
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:

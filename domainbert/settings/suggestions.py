@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
-from domainbert.base.errors import suggest_name
+from domainbert.base.errors import Facts, suggest_name
 from domainbert.base.fields import field_types, strip_ranges
 from domainbert.settings.schema import groups_in
 from domainbert.settings.trainer_arguments import VALIDATED
@@ -50,8 +50,8 @@ TRANSFORMERS_SETTINGS = {
 """Settings of `transformers` and its example scripts, with the possible names here; each stage has some of these."""
 
 
-def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: bool = False) -> str:
-    """Return a hint for an error message on the unknown key `name`: a similar valid key, or the list of valid keys.
+def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: bool = False) -> Facts:
+    """Return the facts of an error on the unknown key `name` that help: a similar valid key, or the list of valid keys.
 
     `hints` are the types of the valid keys, and `prefix` is their prefix, such as `task.`. A stage in a recipe has no
     key `out`.
@@ -59,7 +59,8 @@ def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: boo
     equivalents = TRANSFORMERS_SETTINGS.get(name, ())
     means_out = name == "out" or "out" in equivalents
     if means_out and in_recipe and not prefix:
-        return "a stage of a recipe writes to the folder with its name below the recipe's out; remove this key"
+        hint = "a stage of a recipe writes to the folder with its name below the recipe's out; remove this key"
+        return {"hint": hint}
     siblings = [*hints, *([] if prefix or in_recipe else ["out"])]
     # last part of each key here and below, by dotted key
     last_parts = {f"{prefix}{path}": path.rpartition(".")[2] for path in (*siblings, *keys_below(hints))}
@@ -68,14 +69,14 @@ def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: boo
     matches = [path for path in equivalents if path in last_parts]
     matches += sorted((path for path, last in last_parts.items() if last == name), key=lambda path: path.count("."))
     if matches:
-        return f"did you mean '{matches[0]}'?"
+        return {"hint": f"did you mean '{matches[0]}'?"}
     # a similar key here
     if get_close_matches(name, siblings, n=1):
         return suggest_name(name, siblings)
     # a key with a similar last part
     close = get_close_matches(name, list(last_parts.values()), n=1, cutoff=0.8)
     first_match = next((path for path, last in last_parts.items() if last in close), None)
-    return suggest_name(name, list(hints)) if first_match is None else f"did you mean '{first_match}'?"
+    return suggest_name(name, hints) if first_match is None else {"hint": f"did you mean '{first_match}'?"}
 
 
 def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:

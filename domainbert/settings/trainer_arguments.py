@@ -117,9 +117,9 @@ def _problem(name: str, node: Node) -> DomainbertError | None:
     if name in ALLOWED_NAMES:
         if value is None or value in ALLOWED_NAMES[name]:
             return None
-        return DomainbertError(found=node.short_text(), hint=suggest_name(str(value), ALLOWED_NAMES[name]))
+        return DomainbertError(found=node.short_text(), **suggest_name(str(value), ALLOWED_NAMES[name]))
     if name not in _TYPES and name not in trainer_arguments():
-        return DomainbertError("lightning.Trainer has no such argument", hint=suggest_name(name, trainer_arguments()))
+        return DomainbertError("lightning.Trainer has no such argument", **suggest_name(name, trainer_arguments()))
     try:
         parse_plain(value, hint)
     except ValueError:

@@ -205,7 +205,7 @@ def check_variables_read(
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in valid:
-            problems.add(f"${{{name}}} is not used", where=f"--{key}", hint=suggest_name(name, sorted(valid)))
+            problems.add(f"${{{name}}} is not used", where=f"--{key}", **suggest_name(name, sorted(valid)))
 
 
 def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key: str = "stages") -> Node:
@@ -232,8 +232,8 @@ def substitute(node: Node, variables: Mapping[str, str], problems: Problems, key
         def value_of(match: re.Match[str]) -> str:
             name = match.group(1)
             if name not in variables:
-                hint = suggest_name(name, list(variables)) if variables else f"set --vars.{name}, or {name} under vars"
-                problems.add(f"${{{name}}} is not defined in vars", where=node.where, hint=hint)
+                facts = suggest_name(name, variables, none=f"set --vars.{name}, or {name} under vars")
+                problems.add(f"${{{name}}} is not defined in vars", where=node.where, **facts)
             return variables.get(name, "")
 
         return replace(node, value=_VARIABLE.sub(value_of, node.value))

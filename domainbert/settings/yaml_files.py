@@ -175,7 +175,7 @@ def _parse(text: str, name: str, folder: Path | None) -> Node | None:
         return _Builder(loader, name, folder).build(root)
     except LimitError as error:
         line = "" if error.line is None or folder is None else f":{error.line}"
-        raise DomainbertError(error, where=f"{name}{line}") from error
+        raise DomainbertError(error, where=f"{name}{line}", expected="at most that many") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and folder is not None else ""

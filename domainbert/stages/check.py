@@ -106,7 +106,7 @@ def _check_rules(settings: Check) -> None:
                 if removed := removed_hint(Check, name):
                     raise DomainbertError(f"the rule {name!r} {removed}", where=key)
                 problem = f"no rule has the name {name[:80]!r}"
-                raise DomainbertError(problem, where=key, hint=suggest_name(name, list(rules)))
+                raise DomainbertError(problem, where=key, **suggest_name(name, rules))
     for name, reason in settings.ignore.items():
         if not reason.strip():
             raise DomainbertError(

@@ -50,7 +50,7 @@ class DistillTask(TaskDistillationSettings, TransferDataSettings, LabelledTraini
         check_length(self.max_length, self.student.encoder)
         check_ensemble(len(self.teachers), self.losses)
         if self.unlabelled is not None and (reason := self.task.distillation.unlabelled_unsupported):
-            raise DomainbertError(reason, where="unlabelled")
+            raise DomainbertError(reason, where="unlabelled", expected="unlabelled: null")
         if self.max_length is not None:
             self.task.check_window(self.max_length)
         if self.cache is not None:

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError, needs_package
+from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError, needs_package
 from domainbert.base.paths import is_installed
 from domainbert.corpus.config import CorpusConfig
-from domainbert.encoders.config import EncoderConfig, check_length, frozen_layers_problem
+from domainbert.encoders.config import EncoderConfig, check_length, frozen_layers_error
 from domainbert.labelled.items import check_labels_known
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, paths_of
 from domainbert.settings.schema import opened_settings
@@ -49,8 +49,8 @@ class StageArguments:
     inputs: Inputs = field(default_factory=Inputs)
     """Inputs that the checks open; the stage reuses them."""
 
-    problems: list[tuple[str, str]] = field(default_factory=list)
-    """Pairs of a dotted key and the problem of the argument there."""
+    problems: list[tuple[str, DomainbertError]] = field(default_factory=list)
+    """Pairs of a dotted key and the error of the argument there."""
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -69,19 +69,18 @@ class StageArguments:
 
     @contextmanager
     def record_problems(self, key: str) -> Iterator[None]:
-        """Context manager that adds the problems of a `DomainbertError` to `problems` instead of raising it.
+        """Context manager that adds the errors of a `DomainbertError` to `problems` instead of raising it.
 
-        A problem that begins with the name of an argument (`max_length: ...`) belongs to this argument, any other to
-        `key`. An empty `key` refers to the arguments as a whole.
+        An error whose `where` begins with an argument (`max_length`) belongs to this argument, any other to `key`. An
+        empty `key` refers to the arguments as a whole.
         """
         try:
             yield
         except DomainbertError as error:
-            for problem in error.problems:
-                name, _, rest = problem.partition(": ")
-                is_file = name == str(self.get(name))  # with `train: train`, the message begins with this file
-                at_argument = (name == key or name in self.arguments) and not is_file
-                self.problems.append((name, rest) if at_argument else (key, problem))
+            for part in error.errors:
+                name, _, rest = part.where.partition(": ")
+                at_argument = (name == key or name in self.arguments) and not part.file
+                self.problems.append((name, part.at(rest)) if at_argument else (key, part))
 
     def check_declared(self, settings_class: type) -> None:
         """Check the tokenizers and models that fields of `settings_class` declare, and report missing packages for
@@ -132,7 +131,7 @@ class StageArguments:
         with self.record_problems(key):
             task = self.task_of_model(path)
             if task == "":  # None, if the task is not known yet, is no problem
-                raise DomainbertError(f"'{path}' has {NO_TASK_HEAD}")
+                raise DomainbertError(f"'{path}' has {NO_TASK_HEAD}", expected=FINETUNED)
             if task is not None and expected is not None and task != expected:
                 raise DomainbertError(f"'{path}' is for {task}", expected=f"a model for {expected}")
 
@@ -183,12 +182,13 @@ class StageArguments:
             prepared = pending.get("row_lengths")
             if prepared is not None and (missing := sorted(lengths - set(prepared))):
                 missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
-                found = f"found {missing_text}; expected one of {prepared_text}, the row_lengths of {path}"
-                self.problems.append(("max_length", found))
+                expected = f"one of {prepared_text}, the row_lengths of {path}"
+                self.problems.append(("max_length", DomainbertError(found=missing_text, expected=expected)))
             for key, model in models.items():
                 if self.is_ready(model) and not pending.has_tokenizer_of(model):
                     found = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
-                    self.problems.append((key, f"{found}; set tokenizer: {model} in the stage of {path}"))
+                    hint = f"set tokenizer: {model} in the stage of {path}"
+                    self.problems.append((key, DomainbertError(found, hint=hint)))
 
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model.
@@ -209,7 +209,7 @@ class StageArguments:
         """Report `frozen_layers` beyond the layers of the encoder, if its architecture is known."""
         frozen = self["frozen_layers"]
         if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
-            self.problems.append(("frozen_layers", frozen_layers_problem(frozen, size)))
+            self.problems.append(("frozen_layers", frozen_layers_error(frozen, size).at("")))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """Return the configuration of the encoder of the model in `path`; None if it is not known yet."""
@@ -252,12 +252,10 @@ class StageArguments:
         if task is None or not self.is_ready(self[key]):
             return
         for file in files_of(self[key]):
-            try:
+            with self.record_problems(key):
                 labels = self.inputs.labels(task, file)
                 if known_labels is not None:
                     check_labels_known(labels, known_labels, path_of(file))
-            except DomainbertError as error:
-                self.problems += [(key, problem) for problem in error.problems]
 
     def readable_model(self, path: Path) -> ModelFolder | None:
         """Open a model folder; return None if it cannot be read, which `check_model` reports."""

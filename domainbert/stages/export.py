@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError
 from domainbert.base.fields import TRAINED_MODEL
 from domainbert.base.files import replaced_files, write_json, write_text
 from domainbert.base.layout import format_interval, format_score
@@ -145,7 +145,8 @@ def _read_check_set(folder: ModelFolder, settings: Export, inputs: Inputs) -> Sc
         return None
     kind, task = task_kind(folder.head, folder.fields), settings.task
     if kind is None:
-        raise DomainbertError(f"{folder.path} has {NO_TASK_HEAD}, or check: null", where="check")
+        problem, expected = f"{folder.path} has {NO_TASK_HEAD}", f"{FINETUNED}, or check: null"
+        raise DomainbertError(problem, where="check", expected=expected)
     if task is not None and task.name != folder_name(kind):
         raise DomainbertError(where="task", found=task.name, expected=f"{folder_name(kind)}, the task of {folder.path}")
     task = task or config_from_fields(kind, folder.fields)

@@ -104,7 +104,7 @@ def predict(out: Path, settings: Predict, inputs: Inputs) -> dict[str, Any]:
             if not count:
                 raise
             kept = f"earlier predictions ({count:,}) are kept in {writer.path}"
-            raise TrainingFailed(error, hint=kept) from error
+            raise TrainingFailed(error, error.errors, hint=kept) from error
     if not count:
         raise DomainbertError("nothing to predict", file=input, expected="at least one text")
     for (key, name), rows in sorted(writer.renamed.items()):

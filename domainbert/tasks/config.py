@@ -116,7 +116,7 @@ class TaskConfig(ABC):
     title = "Fine-tuned model"
     """Title of a model card."""
 
-    no_labels: ClassVar[str] = "no item has a label; expected at least one label"
+    no_labels: ClassVar[tuple[str, str]] = "no item has a label", "at least one label"
     """Problem with a training set without labels, for an error message."""
 
     fixed_outputs: ClassVar[bool] = False

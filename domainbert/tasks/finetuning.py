@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import ModuleDict
 from typing_extensions import Self
 
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError
 from domainbert.encoders.config import check_length
 from domainbert.encoders.packed import Packed
 from domainbert.encoders.torch_internals import SeededDraws
@@ -181,7 +181,7 @@ class FineTuning(TrainedModule):
     def on_test_start(self) -> None:
         """Print a warning if the head has never been trained."""
         if self.has_new_head and self.trainer.is_global_zero:
-            print(f"warning: {NO_TASK_HEAD}; the scores are of random weights", flush=True)
+            print(f"warning: {NO_TASK_HEAD}; expected {FINETUNED}; the scores are of random weights", flush=True)
 
     on_predict_start = on_test_start
 

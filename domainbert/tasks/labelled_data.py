@@ -119,8 +119,8 @@ class LabelledData(TrainingData):
             return task_from_training_set(self.config, self.labelled("train"))
         if self.config.labels is None and not has_fixed_outputs(self.config):
             name = type(self.config).__name__
-            expected = f"expected {name}(labels=[...]), the task of a module, or LabelledData(..., train=...)"
-            raise DomainbertError(where="task", found=f"{name}() without labels and no train set", hint=expected)
+            expected = f"{name}(labels=[...]), the task of a module, or LabelledData(..., train=...)"
+            raise DomainbertError(where="task", found=f"{name}() without labels and no train set", expected=expected)
         return task_from_labels(self.config, self.config.labels or ())
 
     @cached_property

@@ -61,5 +61,5 @@ def _task_classes(name: str | None) -> list[type[TaskConfig]]:
     if name is None:
         return sorted(concrete_subclasses(TaskConfig), key=lambda task_class: task_class.__name__)
     if (task_class := find_choice(TaskConfig, name)) is None:
-        raise DomainbertError(f"no task {name!r}", where="--task", hint=suggest_name(name, choices))
+        raise DomainbertError(f"no task {name!r}", where="--task", **suggest_name(name, choices))
     return [task_class]

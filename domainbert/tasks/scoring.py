@@ -78,8 +78,8 @@ class Scoring(ABC):
             predictions = self.predict(predictor)
         num_items = len(self.test.items)
         if len(predictions) != num_items:
-            found = f"found {len(predictions):,} predictions"
-            raise DomainbertError(found, file=self.test.path, expected=f"one for each of {num_items:,} texts")
+            found = f"{len(predictions):,} predictions"
+            raise DomainbertError(file=self.test.path, found=found, expected=f"one for each of {num_items:,} texts")
         self.store(system, seed, predictor, predictions)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.write(path, predictions)

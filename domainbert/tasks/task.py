@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from torch import Tensor, nn
 
 from domainbert.base.choices import class_path, import_sibling, sibling_class
-from domainbert.base.errors import NO_TASK_HEAD, DomainbertError
+from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError
 from domainbert.base.layout import printable
 from domainbert.base.table import Table
 from domainbert.data.batches import GlobalOrder
@@ -215,7 +215,8 @@ def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any
     labels = config.labels or tuple(label_set(train.items))
     config.check_labels(labels)
     if not labels and not has_fixed_outputs(config):
-        raise DomainbertError(config.no_labels, file=train.path)
+        problem, expected = config.no_labels
+        raise DomainbertError(problem, file=train.path, expected=expected)
     task = task_from_labels(config, labels)
     if config.labels is not None:
         check_set_known(train, config.labels)
@@ -287,4 +288,4 @@ def task_from_model_folder(folder: ModelFolder) -> Task[Any, Any]:
             return task_from_fields(config_class, folder.labels, folder.fields)
     except DomainbertError as error:
         raise error.within(file=folder.path / "config.json") from error
-    raise DomainbertError(NO_TASK_HEAD, file=folder.path)
+    raise DomainbertError(NO_TASK_HEAD, file=folder.path, expected=FINETUNED)

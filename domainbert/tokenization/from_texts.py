@@ -52,9 +52,8 @@ def train_tokenizer(
     elif (config_class := find_choice(TokenizerKindConfig, kind)) is not None:
         config = config_class()
     else:
-        raise DomainbertError(
-            where="kind", found=repr(kind), hint=suggest_name(kind, list(choices_of(TokenizerKindConfig)))
-        )
+        facts = suggest_name(kind, choices_of(TokenizerKindConfig))
+        raise DomainbertError(where="kind", found=repr(kind), **facts)
     vocabulary_kind = config.build()
     counter = texts if isinstance(texts, WordCounter) else _count_words(texts, sample_bytes)
     uncased = vocabulary_kind.lowercases if lowercase is None else lowercase

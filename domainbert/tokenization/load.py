@@ -305,8 +305,9 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
             continue
         token = value.get("content") if isinstance(value, dict) else value
         if not isinstance(token, str):
-            found = f"{role} in tokenizer_config.json or special_tokens_map.json: found {str(value)[:80]}"
-            raise DomainbertError(found, file=folder, expected="a string or an object with `content`")
+            where = f"{role} in tokenizer_config.json or special_tokens_map.json"
+            expected = "a string or an object with `content`"
+            raise DomainbertError(file=folder, where=where, found=str(value)[:80], expected=expected)
         special_tokens[role] = token
     return special_tokens
 

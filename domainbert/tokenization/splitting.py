@@ -38,8 +38,8 @@ def check_splitting(value: object) -> WordSplitting:
     is_marks = isinstance(value, Mapping) and all(key in PLACES and isinstance(value[key], str) for key in value)
     if not (is_marks or value in ("punctuation", "whitespace")):
         marks = f"an object with text under some of the keys {', '.join(PLACES)}"
-        found = f"{SPLITTING_KEY}: found {value!r:.80}"
-        raise DomainbertError(found, expected=f'"punctuation", "whitespace" or {marks}')
+        expected = f'"punctuation", "whitespace" or {marks}'
+        raise DomainbertError(where=SPLITTING_KEY, found=f"{value!r:.80}", expected=expected)
     return value  # type: ignore[return-value]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tokenizers import Tokenizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from domainbert.base.errors import HALF_SURROGATE, DomainbertError
+from domainbert.base.errors import HALF_SURROGATE, UNICODE, DomainbertError
 
 # cut before a space or line break that follows other text: every pre-tokenizer begins a pre-token there. White space
 # is not cut, because its pre-tokens in byte-level BPE depend on its length and on the text after it
@@ -204,7 +204,7 @@ def encode_text(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         excerpt = ascii(text[max(error.start - 20, 0) : error.start + 20])
-        raise DomainbertError(f"the text {excerpt} {HALF_SURROGATE}") from error
+        raise DomainbertError(f"the text {excerpt} {HALF_SURROGATE}", expected=UNICODE) from error
 
 
 def check_size(folder: Path, backend: Tokenizer) -> None:
@@ -215,8 +215,8 @@ def check_size(folder: Path, backend: Tokenizer) -> None:
             file=folder, found=f"the id {highest:,}", expected=f"ids up to about {len(ids):,}, the entries"
         )
     if normalizer and (growth := _growth(json.loads(normalizer.__getstate__()))) > _MAX_GROWTH:
-        found = f"found a normalizer that may write {growth:,} characters for one"
-        raise DomainbertError(found, file=folder, expected=f"at most {_MAX_GROWTH:,}")
+        found = f"a normalizer that may write {growth:,} characters for one"
+        raise DomainbertError(found=found, file=folder, expected=f"at most {_MAX_GROWTH:,}")
 
 
 def _growth(normalizer: Mapping[str, Any]) -> int:

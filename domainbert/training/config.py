@@ -139,7 +139,7 @@ _EXTRAS = ("wandb", "mlflow")  # loggers that need the package of the same name
 def check_logger_installed(name: LoggerName) -> None:
     """Raise `DomainbertError`, which names the extra, if the package of a logger is not installed."""
     if name in _EXTRAS and not is_installed(name):
-        raise DomainbertError(needs_package(name, name), where="loggers")
+        raise needs_package(name, name).at("loggers")
 
 
 @dataclass(frozen=True, kw_only=True)

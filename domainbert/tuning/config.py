@@ -188,19 +188,15 @@ class TuneConfig:
         cost_names = [COST + cost for cost in COSTS]
         for name in self.objective:
             if name.startswith(COST) and name not in cost_names:
-                raise DomainbertError(
-                    f"{name!r} is not measured", where="objective", hint=suggest_name(name, cost_names)
-                )
+                raise DomainbertError(f"{name!r} is not measured", where="objective", **suggest_name(name, cost_names))
         if self.objective and not any(name.startswith(VALIDATION) for name in self.objective):
             raise DomainbertError(
                 "has no validation metric", where="objective", expected="at least one, such as validation/f1"
             )
         num_objectives = max(len(self.objective), 1)  # without objectives, the stage's metric is the objective
         if self.direction is not None and len(self.direction) != num_objectives:
-            found = f"found {list(self.direction)}"
-            raise DomainbertError(
-                found, where="direction", expected=f"one for each objective, in total {num_objectives}"
-            )
+            expected = f"one for each objective, in total {num_objectives}"
+            raise DomainbertError(where="direction", found=list(self.direction), expected=expected)
 
     @property
     def directions(self) -> tuple[Direction, ...]:

@@ -94,7 +94,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
             "missing, or no text", where=f"{(out or tree).where}: out", expected="a folder, such as 'runs/search'"
         )
     elif starts_at_home(out.value):
-        problems.add(where=f"{out.where}: out", found=out.short_text(), hint=WHOLE_PATH)
+        problems.add(where=f"{out.where}: out", found=out.short_text(), expected=WHOLE_PATH)
     problems.raise_if_any()
     assert out is not None
     folder = Path(out.value)
@@ -106,9 +106,7 @@ def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Se
 def _build_search(config: TuneConfig, out: Path, tree: Node, problems: Problems) -> Search:
     location = f"{tree.at(['stage']).where}: stage"
     if config.stage not in STAGES:
-        raise DomainbertError(
-            f"no stage '{config.stage}'", where=location, hint=suggest_name(config.stage, list(STAGES))
-        )
+        raise DomainbertError(f"no stage '{config.stage}'", where=location, **suggest_name(config.stage, STAGES))
     stage = load_stage(config.stage)
     if "test" in defaults_of(stage.settings):
         raise DomainbertError(
@@ -212,9 +210,9 @@ def _check_enqueued(space: Space, enqueue: Sequence[Mapping[str, Any]], nodes: N
         for key, value in point.items():
             location = f"{nodes.at([str(number), key]).where}: enqueue[{number}]"
             if key not in dimensions:
-                problems.add(f"'{key}' is not in the space", where=location, hint=suggest_name(key, list(dimensions)))
-            elif (message := dimensions[key].problem_of(value)) is not None:
-                problems.add(message, where=f"{location}.{key}")
+                problems.add(f"'{key}' is not in the space", where=location, **suggest_name(key, dimensions))
+            elif (expected := dimensions[key].expected_for(value)) is not None:
+                problems.add(where=f"{location}.{key}", found=repr(value), expected=expected)
             elif (condition_key := dimensions[key].excluded_by(point)) is not None:
                 excluded = f"{condition_key} {point[condition_key]!r}, which space.{key}.when excludes"
                 problems.add(where=f"{location}.{key}", found=f"together with {excluded}", hint=f"remove {key} here")

@@ -53,19 +53,19 @@ class Dimension:
         """Return the value of the setting for a value that Optuna has recorded: the inverse of `optuna_value`."""
         return next((choice for choice in self.parameter.choices or () if optuna_value(choice) == value), value)
 
-    def problem_of(self, value: Any) -> str | None:
-        """Return the reason why the setting cannot have a value, or None if the value is in the range or choices."""
+    def expected_for(self, value: Any) -> str | None:
+        """Return what the setting expects in place of a value; None if the value is in the range or choices."""
         low, high, choices = self.parameter.low, self.parameter.high, self.parameter.choices
         if choices is not None:
-            return None if value in choices else f"found {value!r}; expected one of {list(choices)}"
+            return None if value in choices else f"one of {list(choices)}"
         assert low is not None and high is not None
         if type(value) not in (int, float) or not low <= value <= high:
-            return f"found {value!r}; expected a number from {low} to {high}"
+            return f"a number from {low} to {high}"
         step = self.parameter.step or (1 if self.integer else None)
         if step is not None:
             num_steps = (value - low) / step
             if abs(num_steps - round(num_steps)) > _STEP_TOLERANCE:
-                return f"found {value!r}; expected {low} plus a multiple of {step}"
+                return f"{low} plus a multiple of {step}"
         return None
 
     def excluded_by(self, point: Mapping[str, Any]) -> str | None:
@@ -219,8 +219,8 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
     """Return the keys of the space in its order, except that a key comes after the keys that its conditions name."""
     for key, parameter in space.items():
         for other, value in (parameter.when or {}).items():
-            for problem in _condition_problems(space, other, value):
-                problems.add(problem, where=f"{nodes.value[key].where}: space.{key}.when.{other}")
+            for error in _condition_errors(space, other, value):
+                problems.add(error.within(f"{nodes.value[key].where}: space.{key}.when.{other}"))
     problems.raise_if_any()
     ordered: list[str] = []
     while len(ordered) < len(space):
@@ -236,11 +236,12 @@ def _ordered_keys(space: Mapping[str, Parameter], nodes: Node, problems: Problem
     return ordered
 
 
-def _condition_problems(space: Mapping[str, Parameter], key: str, value: Any) -> list[str]:
+def _condition_errors(space: Mapping[str, Parameter], key: str, value: Any) -> list[DomainbertError]:
     """`value` is the value of the setting `key` that the condition requires, or a list of allowed values."""
     if key not in space:
-        return [f"'{key}' is not in the space; {suggest_name(key, list(space))}"]
+        return [DomainbertError(f"'{key}' is not in the space", **suggest_name(key, space))]
     choices = space[key].choices
     if choices is None:
-        return [f"space.{key} is a range; use choices there, or remove this condition"]
-    return [f"found {entry!r}; expected one of {list(choices)}" for entry in _as_list(value) if entry not in choices]
+        return [DomainbertError(f"space.{key} is a range", hint="use choices there, or remove this condition")]
+    expected = f"one of {list(choices)}"
+    return [DomainbertError(found=repr(item), expected=expected) for item in _as_list(value) if item not in choices]

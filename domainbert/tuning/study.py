@@ -51,9 +51,9 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
             raise DomainbertError(f"study '{name}': this version of Optuna cannot read it ({error})") from error
         for trial in saved_trials:
             if trial.state.name == "COMPLETE" and trial.user_attrs.get(VALUES, trial.values) != trial.values:
-                text = f"has the values {trial.values}, but its worker recorded {trial.user_attrs[VALUES]}"
-                text = f"storage: trial {trial.number} {text}; restore the storage, or use another study"
-                raise DomainbertError(text) from None
+                values = f"has the values {trial.values}, but its worker recorded {trial.user_attrs[VALUES]}"
+                hint = "restore the storage, or use another study"
+                raise DomainbertError(f"trial {trial.number} {values}", where="storage", hint=hint) from None
         new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
         if old_terms is not None and not _terms_changed(study, old_terms, new_terms, extend):
             return study

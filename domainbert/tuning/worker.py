@@ -175,9 +175,9 @@ class Worker:
             else:
                 self._send_heartbeat(running)
         except NoSuchMetric as missing:
-            hint = suggest_name(missing.name, missing.names) if missing.names else "it has no validation metrics"
+            facts = suggest_name(missing.name, missing.names, none="it has no validation metrics")
             problem = f"the stage {self.config.stage} does not measure '{missing.name}'"
-            raise DomainbertError(problem, where="objective", hint=hint) from missing
+            raise DomainbertError(problem, where="objective", **facts) from missing
         except UpdateFinishedTrialError:  # recorded in this round, or by a worker that considered this one dead
             running.process.kill()
             running.process.wait()

@@ -64,7 +64,7 @@ def test_names_that_are_left_out_are_told() -> None:
 def test_a_place_is_put_around_all_errors() -> None:
     problems = Problems("row")
     problems.add(where="b", found=3, expected=4)
-    problems.add("found 5; expected 6", file="c.txt", line=7)
+    problems.add(file="c.txt", line=7, found=5, expected=6)
     with pytest.raises(DomainbertError) as caught:
         problems.raise_if_any()
     error = pickle.loads(pickle.dumps(caught.value.within("d.yaml:8: a")))

@@ -194,7 +194,7 @@ def test_numbers_in_two_files_with_slices() -> None:
         *((1.5, "arabic"), (-2e-3, "arabic"), (4.0, "french"))
     ]
     assert task.headline.key == "pearson_over_language" and not task.headline.percent
-    with refused(file="x_text.txt", line=1, problem="'label' is \"many\"", expected="... (x_labels.txt:1)"):
+    with refused(file="x_text.txt", line=1, problem="'label' is \"many\"", also="...'x_labels.txt:1'..."):
         read_set(task, pair("x", ["a"], ["many"]))
     with refused(where="mean_over", found="'year'", expected="... format.slice_keys, which has 'language'..."):
         Regression(RegressionFormat(slice_keys=("language",)), mean_over="year")

@@ -58,7 +58,7 @@ class Learn(Repeated):
     def __post_init__(self) -> None:
         """Check what goes together."""
         if self.steps < len(self.seeds):
-            raise DomainbertError(f"steps: found {self.steps}; expected one for each seed")
+            raise DomainbertError(where="steps", found=self.steps, expected="one for each seed")
 
 
 @stage
@@ -122,7 +122,7 @@ def test_settings_made_in_python_are_checked_too() -> None:
         learn("made", ["a.txt"])
     with pytest.raises(TypeError, match="unexpected keyword argument 'steps'"):
         learn("made", settings, steps=3)
-    with refused(problem="steps: found 1", expected="one for each seed"):
+    with refused(where="steps", found="1", expected="one for each seed"):
         replace(settings, steps=1)
 
 

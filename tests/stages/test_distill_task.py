@@ -108,7 +108,7 @@ def test_transformers_gives_a_student_s_logits(runs, task, family):
 
 
 def test_a_teacher_in_half_precision(runs):
-    """Run before training, without gradients, and at every step, with its hidden states."""
+    """Asked before, without gradients, and at every step, with its hidden states."""
     for number, losses in enumerate([[SoftTargets()], [SoftTargets(), HiddenMSE(), AttentionMSE()]]):
         changes = {"precision": "bf16-mixed", "max_epochs": 1, "unlabelled": runs.corpus}
         run(runs, f"ner-half-{number}", "ner", losses, cache=None if number else str(runs / "half"), **changes)
@@ -118,23 +118,23 @@ def test_a_teacher_in_half_precision(runs):
 
 @pytest.mark.parametrize("task", ["ner", "classification"])
 def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
-    """Training with cached logits equals training with the teacher run at every step, up to half precision."""
+    """The same training with the teacher asked before and asked at every step, but for half precision."""
     changes = {"unlabelled": runs.corpus, "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
     losses, cache = [SoftTargets(), LogitMSE()], str(tmp_path / "cache")
-    uncached = run(runs, f"{task}-uncached", task, losses, **changes)
+    asked = run(runs, f"{task}-asked", task, losses, **changes)
     capsys.readouterr()
     cached = run(runs, f"{task}-cached", task, losses, cache=cache, **changes)
     assert re.search(r"run teacher 1 of 1: ([\d,]+)/\1 \(100 %\) tokens", capsys.readouterr().err)
     (folder,) = (tmp_path / "cache").glob("[!.]*")
     assert np.load(folder / "logits.npy").dtype == np.float16
-    assert_close(uncached, cached)
+    assert_close(asked, cached)
     again = run(runs, f"{task}-cached-again", task, losses, cache=cache, **changes)
     assert_equal(weights(cached), weights(again))
     assert len(list((tmp_path / "cache").glob("[!.]*"))) == 1
 
 
 def test_an_ensemble_is_the_mean_of_its_logits(runs, tmp_path):
-    """Run before or during training; the same teacher twice equals that teacher. Each runs once for all ensembles."""
+    """Asked before or while training; twice the same teacher is that teacher. Each is asked once for all ensembles."""
     teachers = [runs / "ner-pretrained" / name for name in ("seed-1", "seed-2")]
     changes = {"max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
     numbers = []
@@ -229,8 +229,8 @@ def test_another_vocabulary_of_a_parser_is_told_before_anything_runs(runs, tmp_p
         )
         _check_vocabularies(given)
         assert len(given.problems) == (wanted is not None)
-        for key, message in given.problems:
-            assert key == problem[0] and message.startswith(problem[1])
+        for key, error in given.problems:
+            assert key == problem[0] and str(error).startswith(problem[1])
 
 
 def test_a_stopped_one_goes_on_exactly(runs, monkeypatch):
@@ -286,7 +286,7 @@ def test_teachers_of_another_task_or_with_other_labels(runs, tmp_path):
 
 
 def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
-    """Fine-tuned with one, saved, scored again, loaded by transformers without it; run before or during training."""
+    """Fine-tuned with one, saved, scored again, loaded by transformers without it; asked before or while training."""
     import transformers
 
     from domainbert.tasks.ner.config import Ner
@@ -301,9 +301,9 @@ def test_a_random_field_teaches_by_its_marginals(runs, tmp_path):
     assert tagger.num_repaired == 0 and tagger.task.crf is not None and tagger.task.crf.transitions.abs().max() > 0
     transformers.AutoModelForTokenClassification.from_pretrained(teacher / "seed-1")
     changes = {"teachers": [teacher], "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}
-    uncached = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
+    asked = run(runs, "ner-of-crf", "ner", [SoftTargets(temperature=1.0)], **changes)
     cached = run(runs, "ner-of-crf-cached", "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
-    assert_close(uncached, cached)
+    assert_close(asked, cached)
     with_crf = arguments(runs, "ner", [SoftTargets(temperature=1.0)], cache=str(tmp_path), **changes)
     runs.run("ner-crf-of-crf-cached", distill_task, **with_crf | {"task": Ner(head="crf")})  # reads the same marginals
     assert len(list(tmp_path.glob("*/logits.npy"))) == 1
@@ -353,14 +353,14 @@ def test_what_a_teacher_says_is_kept_in_the_order_of_the_texts(runs, task, tmp_p
     words = ["cash", "raised", "school", "attendance", "while", "the", "central", "bank", "lowered", "rates"]
     sentences = [" ".join(words[n:] * (13 if n % 3 == 1 else 1)) for n in range(7)] + ["\x00"] * (task == "ner")
     text = TransferText(replace(file, items=items[:9]), sentences)
-    teachers = load_teachers([runs / f"{task}-pretrained"], fitted, "32-true", tmp_path, 64)
-    (teacher,) = teachers.predictors
+    asked = load_teachers([runs / f"{task}-pretrained"], fitted, "32-true", tmp_path, 64)
+    (teacher,) = asked.predictors
     with torch.no_grad():  # the few steps of the fixtures tell texts little apart
         for parameter in teacher.model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
     examples = text.encode(fitted, teacher.tokenizer, teacher.max_length)
     assert len({min(len(one.windows), 2) for one in examples}) == 2
-    labels = teachers.soft_labels(text, fitted, [one.num_outputs for one in examples])
+    labels = asked.soft_labels(text, fitted, [one.num_outputs for one in examples])
     firsts = []
     for number, example in enumerate(examples):
         if not example.num_outputs:

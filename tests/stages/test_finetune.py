@@ -131,7 +131,7 @@ def test_a_label_of_validation_alone_is_named_and_nothing_stays_behind(runs, tmp
         runs.finetune(str(tmp_path / "stage"), "ner", validation=validation)
     words = ["--model", str(runs / "pretrain"), "--task", "Ner", "--train", str(runs.labelled("ner", "train"))]
     words += ["--validation", str(validation), "--out", str(tmp_path / "out")]
-    command_refused("finetune", *words, problem=f"...{validation}:4: {facts['problem']}", expected=facts["expected"])
+    command_refused("finetune", *words, **facts)
     assert not (tmp_path / "out").exists()
 
 

@@ -200,5 +200,5 @@ def test_they_are_refused_before_anything_is_trained(runs: Any, tmp_path: Path) 
     expected = "one of f1, macro_f1, precision, recall, loss"
     command_refused("finetune", *words, "--select_by", "auc", where="select_by", found="'auc'", expected=expected)
     expected = "at most 2, the number of layers of the encoder"
-    command_refused("finetune", *words, "--frozen_layers", "3", problem="--frozen_layers: found 3", expected=expected)
+    command_refused("finetune", *words, "--frozen_layers", "3", where="frozen_layers", found="3", expected=expected)
     assert not (tmp_path / "out").exists()

@@ -156,8 +156,8 @@ def test_a_task_masked_lm_and_another_vocabulary_start_from_the_discriminator(
 def test_embeddings_that_cannot_be_shared_are_told_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
     settings = settings_of(runs, "electra", encoder={"class_path": "BertConfig", "init_args": SIZES})
     assert work.run("pretrain", "out", settings, "--json") == 2
-    problem = "...: objective: found embeddings of width 16 in the generator, and of width 32 in the encoder"
-    assert_printed(capsys.readouterr().err, problem=problem)
+    found = "embeddings of width 16 in the generator, and of width 32 in the encoder"
+    assert_printed(capsys.readouterr().err, where="objective", found=found)
     assert not (work / "out/logs").exists()
 
 

@@ -130,8 +130,8 @@ def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: 
 def test_a_family_without_such_a_head_is_told_before_anything_runs(runs: Any, work: Work, capsys: Any) -> None:
     roberta = {"class_path": "RobertaConfig", "init_args": SMALL}
     assert work.run("pretrain", "out", settings_of(runs, "Bert", encoder=roberta), "--json") == 2
-    problem = "...: objective: found SentencePairs with RobertaConfig, which has no head for pairs"
-    assert_printed(capsys.readouterr().err, problem=problem, expected="BertConfig or AlbertConfig...")
+    found = "SentencePairs with RobertaConfig, which has no head for pairs"
+    assert_printed(capsys.readouterr().err, where="objective", found=found, expected="BertConfig or AlbertConfig...")
     assert not (work / "out").exists() or not (work / "out/logs").exists()
 
 

@@ -188,8 +188,9 @@ def test_a_tokenizer_that_frames_no_pairs_is_refused_early(tmp_path: Path, vocab
     for task in (Classification(), Classification(FORMAT)):
         given = StageArguments({"model": tmp_path, "task": task})
         given.check_pairs("model")
-        wanted = "has no template for pairs; expected another tokenizer" if task.reads_pairs else ""
-        assert (wanted in str(given.problems)) and bool(given.problems) == task.reads_pairs
+        assert len(given.problems) == task.reads_pairs
+        for _, error in given.problems:
+            assert error.problem.endswith("has no template for pairs") and error.expected == "another tokenizer"
     given = StageArguments({"model": vocabularies("bert"), "task": Classification(FORMAT)})
     given.check_pairs("model")
     assert given.problems == []
@@ -249,7 +250,8 @@ def test_a_test_set_of_other_things_than_training_is_told_early() -> None:
     arguments = {"models": {"a": Path("run/a")}, "task": Classification(), "test": Path("run/test"), "train": None}
     given = StageArguments(arguments, {"run/a": training, "run/test": training})
     check_arguments(given)
-    assert given.problems == [("task", "reads single texts, unlike models.a; set format.text_pair_key")]
+    ((key, error),) = given.problems
+    assert (key, str(error)) == ("task", "reads single texts, unlike models.a; set format.text_pair_key")
 
 
 def test_an_export_names_what_its_model_does_not_read(vocabularies: Folders, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_questions_rejected_in_prodigy_are_left_out(tmp_path: Path) -> None:
         ([question("x", [("1889", 4)])], "question 'x'", "answer '1889' has 'answer_start' 4...", "..."),
         ([question("x", [("1889", -44)])], "question 'x'", "answer '1889' has 'answer_start'...", "..."),
         ([question("x", [("1889", "3")])], "question 'x'", "answer '1889' has 'answer_start' \"3\"", "its..."),
-        ([question("x", [(" ", 2)])], "question 'x'", "answer: 'text' is empty", "a non-empty string"),
+        ([question("x", [(" ", 2)])], "question 'x': answer", "'text' is empty", "a non-empty string"),
         ([question("x", [])], "question 'x'", "'answers' has length 0 and 'is_impossible' is false", "..."),
         (
             [question("x", [("1889", 3)], is_impossible=True)],
@@ -129,7 +129,7 @@ ROW = {"question": "When?", "context": CONTEXT, "answers": {"text": ["1889"], "a
         (json.dumps(ROW | {"answers": ["1889"]}), 1, "'answers' is a JSON list", "an object such as..."),
         (json.dumps({"question": "", "context": "c"}), 1, "no key 'answers'", "an object such as..."),
         (json.dumps(ROW | {"context": None}), 1, "'context' is null", "a string"),
-        (json.dumps(ROW | {"answers": {"text": ["1889"]}}), 1, "in 'answers', no key...", "..."),
+        (json.dumps(ROW | {"answers": {"text": ["1889"]}}), 1, "no key 'answer_start'; found 'text'", ""),
         (
             json.dumps(ROW | {"answers": {"text": ["1889"], "answer_start": []}}),
             1,

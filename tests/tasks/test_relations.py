@@ -507,11 +507,12 @@ def test_scores_ask_for_the_label_that_meant_nothing_in_training(
             {"models": {"a": Path("run/a")}, "task": task, "test": test, "train": None}, {"run/a": training}
         )
         check_arguments(to_come)
+        early, early_to_come = ([(key, str(error)) for key, error in one.problems] for one in (given, to_come))
         if trained == "unsaid":
-            assert given.problems == ([("task", unknown)] if negative == "x" else [])
+            assert early == ([("task", unknown)] if negative == "x" else [])
             continue
-        assert to_come.problems == given.problems
-        assert given.problems == (
+        assert early_to_come == early
+        assert early == (
             [] if negative == trained else [("models.a", f"{other} value, because the scores depend on it")]
         )
         if negative != trained:

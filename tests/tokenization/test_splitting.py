@@ -161,5 +161,5 @@ def test_pieces_of_raw_text_are_those_of_its_words(make_tokenizer):
 
 @pytest.mark.parametrize("value", ["other", 3, ["-"], {"middle": "-"}, {"end": 3}])
 def test_a_broken_splitting_is_refused(value):
-    with refused(problem="domainbert_word_splitting: found..."):
+    with refused(where="domainbert_word_splitting", found="..."):
         check_splitting(value)

@@ -106,8 +106,8 @@ def perform(typed: ParsedArguments) -> int:
 def _read_options(typed: ParsedArguments) -> dict[str, str]:
     unknown = [*typed.words, *(f"--{name}" for name, _ in typed.options), *typed.files]
     if unknown:
-        hint = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
-        raise DomainbertError(where="init", found=f"'{unknown[0]}', which is not an option of init", hint=hint)
+        facts = suggest_name(unknown[0], [f"--{name}" for name in FLAGS])
+        raise DomainbertError(where="init", found=f"'{unknown[0]}', which is not an option of init", **facts)
     options = {name: value for name, value in typed.flags.items() if value is not None}
     if "labelled" not in options:
         raise DomainbertError(
@@ -156,7 +156,6 @@ def _check_single_model(model: str) -> None:
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
-        reason = reason.partition("; ")[0]
         raise DomainbertError(
             f"cannot be used with --teacher, because {reason}", where="--corpus", hint="remove --corpus"
         )

@@ -63,7 +63,7 @@ def need_onnx() -> None:
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise DomainbertError(needs_package(str(error.name), "onnx"), where="export") from error
+        raise needs_package(str(error.name), "onnx").at("export") from error
 
 
 def write_onnx(path: Path, model: EncoderWithHead) -> None:

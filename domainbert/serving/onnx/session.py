@@ -108,7 +108,7 @@ def _open_session(file: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise DomainbertError(needs_package("onnxruntime", "onnx"), file=file) from error
+        raise needs_package("onnxruntime", "onnx").within(file=file) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = torch.get_num_threads(), 1
     options.log_severity_level = 3  # errors

@@ -109,7 +109,8 @@ def _name_labels(
         labels = tuple(map(reader.name, values))
         duplicates = [label for label, count in Counter(labels).items() if count > 1]
         expected = "it once (for lists with a 0 or 1 for each label, set format.label_names)"
-        raise_problems(*(f"{reader.key!r} has {label!r} more than once; expected {expected}" for label in duplicates))
+        repeats = (f"{reader.key!r} has {label!r} more than once" for label in duplicates)
+        raise_problems(*(DomainbertError(repeat, expected=expected) for repeat in repeats))
         return LabelledText(**fields, labels=labels, line=line)
 
     return parse_rows(rows, source.problems, parse)

@@ -123,10 +123,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         counts, num_texts = label_counts(train.items), len(train.items)
         constant_labels = [label for label in counts if counts[label] == num_texts]
         if config.pos_weight == "balanced" and constant_labels:
-            found = f"found 'balanced', but every text of {train.path} has the label {constant_labels[0]!r}"
-            raise DomainbertError(
-                found, where="pos_weight", expected="a number for each label, or texts without this label"
-            )
+            found = f"'balanced', but every text of {train.path} has the label {constant_labels[0]!r}"
+            expected = "a number for each label, or texts without this label"
+            raise DomainbertError(where="pos_weight", found=found, expected=expected)
         # for "balanced": number of negative texts divided by the number of positive texts
         self.pos_weight = resolve_weights(
             config.pos_weight, self.labels, lambda label: num_texts / max(counts.get(label, 0), 1) - 1

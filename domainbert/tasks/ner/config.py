@@ -74,7 +74,7 @@ class Ner(TaskConfig):
     pipeline_tag = "token-classification"
     format_detector = NerDetector()
     evaluation = Evaluation(uses_training_set=True)
-    no_labels = "no entities; expected at least one (format.tag_column selects the column of the tags)"
+    no_labels = "no entities", "at least one (format.tag_column selects the column of the tags)"
     headline = Headline("f1", "entity F1")
     further = (Headline("macro_f1", "macro F1"), Headline("precision", "precision"), Headline("recall", "recall"))
 
@@ -93,8 +93,9 @@ class Ner(TaskConfig):
     def check_labels(self, labels: Collection[str]) -> None:
         """Raise `DomainbertError` if `format.types` names no entity type of the training set."""
         if self.format.types is not None and not any(map(self.format.keeps, labels)):
-            found = f"found {format_names(self.format.types)}, but no entity of the training set has such a type"
-            raise DomainbertError(found, where="format.types", expected="a type that occurs, or null for all types")
+            found = f"{format_names(self.format.types)}, but no entity of the training set has such a type"
+            expected = "a type that occurs, or null for all types"
+            raise DomainbertError(where="format.types", found=found, expected=expected)
 
     @override
     def as_teacher(self) -> Self:

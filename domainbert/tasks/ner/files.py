@@ -167,24 +167,22 @@ def _words_of_text(
     list_problem = problem_with_list(row, keys.labels)
     if keys.labels not in row:
         other_key = "set format.entity_key, for older exports of doccano to 'label'"
-        list_problem = f"{list_problem} (write {keys.labels!r}: [] in a text without entities, or {other_key})"
+        advice = f"write {keys.labels!r}: [] in a text without entities, or {other_key}"
+        list_problem = DomainbertError(f"{list_problem} ({advice})")
     raise_problems(problem_with_text(row, keys.content, may_be_empty=True), list_problem)
     text: str = row[keys.content]
     words = words_of[text]
-    problems: list[DomainbertError] = []
+    problems = Problems("row")
     entities, spans = [], []
     for index, value in enumerate(row[keys.labels]):
-        try:
+        with problems.collecting(locate(index)):
             entity = _parse_entity(text, value, index)
-        except DomainbertError as error:
-            problems.append(error.within(locate(index)))
-            continue
-        if format.keeps(entity.type):
-            entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
-        else:
-            notes.left_out[entities_left_out(entity.type)] += 1
+            if format.keeps(entity.type):
+                entities.append(_trim(entity, text, notes.changed) if format.trim else entity)
+            else:
+                notes.left_out[entities_left_out(entity.type)] += 1
     entities.sort(key=lambda entity: (entity.start, entity.end))
-    problems += _overlap_problems(text, entities, locate)
+    problems.errors += _overlap_problems(text, entities, locate)
     for entity in entities:
         try:
             first_word, end_word = words_inside(text, (entity.start, entity.end), words)
@@ -192,9 +190,8 @@ def _words_of_text(
         except DomainbertError as error:
             inside = text[entity.start : entity.end]
             hint = " (format.trim: true removes white space at its ends)" if inside != inside.strip() else ""
-            place, expected = locate(entity.list_index), error.expected + hint
-            problems.append(DomainbertError(error.problem, where=place, expected=expected))
-    raise_problems(*problems)
+            problems.add(error.problem, where=locate(entity.list_index), expected=error.expected + hint)
+    problems.raise_if_any()
     return [text[start:end] for start, end in words], tags_from_spans(spans, len(words))
 
 

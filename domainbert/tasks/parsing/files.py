@@ -128,8 +128,8 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
     for index, block in enumerate(blocks):
         words = [(line, text.split("\t")) for line, text in block if is_word(text)]
         block_problems = list(_row_problems(words)) or list(_tree_problems(words))  # trees only of valid rows
-        for line, problem in block_problems:
-            problems.add(problem, file=path, line=line)
+        for line, problem, expected in block_problems:
+            problems.add(problem, file=path, line=line, expected=expected)
         if words and not block_problems:
             sentences.append(_build_sentence(block, words, config.format, documents[index] if marked else index))
     problems.raise_if_any()
@@ -163,35 +163,34 @@ def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: Parsing
     )
 
 
-def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
+def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
+    """Yield (line, problem, what is expected) of each invalid word."""
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
-            yield line, f"{found}; expected the {COLUMNS} columns of CoNLL-U or CoNLL-X"
+            yield line, found, f"the {COLUMNS} columns of CoNLL-U or CoNLL-X"
             continue
         form, head, label = columns[FORM], columns[HEAD], columns[LABEL]
         if columns[ID] != str(number):
-            yield line, f"word number {columns[ID]!r}; expected {number}, as words are numbered from 1 in each sentence"
+            yield line, f"word number {columns[ID]!r}", f"{number}, as words are numbered from 1 in each sentence"
         elif not form.strip():
-            yield line, "no form in column 2; expected a word"
+            yield line, "no form in column 2", "a word"
         elif not (head.isascii() and head.isdecimal() and len(head) <= _MAX_DIGITS and int(head) <= len(words)):
-            yield line, f"head {head!r}; expected a number from 0, the root, to {len(words)}, the last word"
+            yield line, f"head {head!r}", f"a number from 0, the root, to {len(words)}, the last word"
         elif label == _UNDEFINED or not is_visible(label):
-            yield line, f"label {label!r}; expected visible characters, without white space around them"
+            yield line, f"label {label!r}", "visible characters, without white space around them"
 
 
-def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str]]:
+def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
     heads = [int(columns[HEAD]) for _, columns in words]
     root_words = roots(heads)
     if heads and not root_words:
-        yield words[0][0], "no word has head 0; expected head 0 at one word, the root of the sentence"
+        yield words[0][0], "no word has head 0", "head 0 at one word, the root of the sentence"
     elif len(root_words) > 1:
         first, second = root_words[:2]
         found = f"word {second} has head 0, as word {first} (line {words[first - 1][0]}) has"
-        yield words[second - 1][0], f"{found}; expected one root: attach one to the other, or split the sentence"
+        yield words[second - 1][0], found, "one root: attach one to the other, or split the sentence"
     elif cycle := find_cycle(heads):
         path = " -> ".join(map(str, [*cycle, cycle[0]]))
-        yield (
-            words[cycle[0] - 1][0],
-            f"the heads form a cycle, {path}; expected a tree: change the head of one of these words",
-        )
+        expected = "a tree: change the head of one of these words"
+        yield words[cycle[0] - 1][0], f"the heads form a cycle, {path}", expected

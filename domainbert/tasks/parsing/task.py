@@ -13,14 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from typing_extensions import override
 
-from domainbert.base.errors import DomainbertError
 from domainbert.data.examples import window_bounds
 from domainbert.data.packing import IGNORE_INDEX, Example, Ints, Window, room_for_text
 from domainbert.encoders.biaffine import Biaffine
 from domainbert.encoders.crf import WordGrid
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, as_contents, text_of
-from domainbert.labelled.row_values import problem_with_strings
+from domainbert.labelled.row_values import problem_with_strings, raise_problems
 from domainbert.tasks.capabilities import DistillationTargets, ExampleFormatter, Inputs, TrainingHooks
 from domainbert.tasks.parsing.config import DECODING, Decoding, Parsing
 from domainbert.tasks.parsing.files import Sentence
@@ -88,8 +87,7 @@ class WordInputs(Inputs["ParsingTask"]):
     def content_of(self, task: ParsingTask, row: Mapping[str, Any], text_key: str) -> Content:
         if _WORDS_KEY not in row:
             return text_of(row, text_key)
-        if problem := problem_with_strings(dict(row), _WORDS_KEY):
-            raise DomainbertError(problem)
+        raise_problems(problem_with_strings(dict(row), _WORDS_KEY))
         words: list[str] = row[_WORDS_KEY]
         return words
 

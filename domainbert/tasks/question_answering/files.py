@@ -217,9 +217,9 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
         raise DomainbertError(found, expected='an object such as {"text": ["Paris"], "answer_start": [17]}')
+    list_problems = (problem_with_list(answers, key) for key in ("text", "answer_start"))
     raise_problems(
-        problem_with_text({"id": id}, "id"),
-        *(f"in 'answers', {reason}" for key in ("text", "answer_start") if (reason := problem_with_list(answers, key))),
+        problem_with_text({"id": id}, "id"), *(problem.within("'answers'") for problem in list_problems if problem)
     )
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
@@ -235,18 +235,19 @@ def _build_question(row: Row, id: str, answers: Sequence[tuple[Any, Any]], line:
     return Question(id, row["question"], context, tuple(Answer(*answer) for answer in answers), line)
 
 
-def _problem_with_answer(text: Any, start: Any, context: str) -> str:
+def _problem_with_answer(text: Any, start: Any, context: str) -> DomainbertError | None:
     if problem := problem_with_text({"text": text}, "text"):
-        return f"answer: {problem}"
+        return problem.within("answer")
+    answer = f"answer {reprlib.repr(text)} has"
     if not any(character.isprintable() and not character.isspace() for character in text):
-        return f"answer {reprlib.repr(text)} has no visible character; expected at least one"
+        return DomainbertError(f"{answer} no visible character", expected="at least one")
     if not is_whole_number(start):
-        return f"answer {reprlib.repr(text)} has 'answer_start' {shown(start)}; expected its offset in characters"
+        return DomainbertError(f"{answer} 'answer_start' {shown(start)}", expected="its offset in characters")
     at_start = context[start : start + len(text)] if start >= 0 else ""
     if at_start == text:
-        return ""
-    found = f"answer {reprlib.repr(text)} has 'answer_start' {start}, where the context has {reprlib.repr(at_start)}"
-    return f"{found}; expected the answer there ('answer_start' counts Unicode characters, not bytes)"
+        return None
+    found = f"{answer} 'answer_start' {start}, where the context has {reprlib.repr(at_start)}"
+    return DomainbertError(found, expected="the answer there ('answer_start' counts Unicode characters, not bytes)")
 
 
 def _check_ids(questions: Sequence[Question], problems: Problems) -> None:

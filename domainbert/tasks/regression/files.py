@@ -7,11 +7,11 @@ from statistics import fmean
 
 from typing_extensions import override
 
-from domainbert.base.errors import format_names
+from domainbert.base.errors import DomainbertError
 from domainbert.corpus.rows import Row
 from domainbert.labelled.infer_columns import DECIMAL
 from domainbert.labelled.items import PlainItem, TextFile, TextItem
-from domainbert.labelled.row_values import shown
+from domainbert.labelled.row_values import wrong_value
 from domainbert.labelled.rows import TextRows, has_json_values
 from domainbert.labelled.sets import Readable, path_of
 from domainbert.tasks.regression.config import Regression
@@ -59,11 +59,10 @@ def read(config: Regression, file: Readable) -> NumberFile:
     return NumberFile(path_of(file), source.items(parse), source.kind, notes=source.notes)
 
 
-def _problem_with_number(row: Row, key: str) -> str:
-    if key not in row:
-        return f"no key {key!r}; found {format_names(row)} (set format.label_key)"
-    value = row[key]
+def _problem_with_number(row: Row, key: str) -> DomainbertError | None:
+    value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         in_quotes = isinstance(value, str) and DECIMAL.fullmatch(value.strip())
-        return f"{key!r} is {shown(value)}; expected a number{' without quotes' if in_quotes else ', such as 0.5'}"
-    return "" if abs(value) <= _MAX_NUMBER else f"{key!r} is {shown(value)}; expected a number from -1e30 to 1e30"
+        expected = f"a number{' without quotes' if in_quotes else ', such as 0.5'}"
+        return wrong_value(row, key, expected, "format.label_key")
+    return None if abs(value) <= _MAX_NUMBER else wrong_value(row, key, "a number from -1e30 to 1e30")

@@ -215,9 +215,10 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         self.mean, self.deviation = float(numbers.mean()), float(numbers.std())
         min_deviation = max(_MIN_RELATIVE_SPREAD * float(np.abs(numbers).max()), _MIN_SPREAD)
         if self.deviation <= min_deviation:
-            found = f"found numbers from {numbers.min():.10g} to {numbers.max():.10g}"
+            found = f"numbers from {numbers.min():.10g} to {numbers.max():.10g}"
             expected = f"numbers that differ by more than {_MIN_RELATIVE_SPREAD:g} of the largest"
-            raise DomainbertError(found, file=train.path, expected=f"{expected} (format.label_key selects the numbers)")
+            expected += " (format.label_key selects the numbers)"
+            raise DomainbertError(file=train.path, found=found, expected=expected)
 
     @override
     def model_config_fields(self, scores: Mapping[str, float]) -> dict[str, Any]:

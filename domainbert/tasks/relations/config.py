@@ -115,7 +115,7 @@ class Relations(TaskConfig):
     pipeline_tag = "text-classification"
     format_detector = RelationsDetector()
     evaluation = NullLabelEvaluation(training_settings=("negative",))
-    distillation = Distillation(unlabelled_unsupported="text without labels has no entities; expected unlabelled: null")
+    distillation = Distillation(unlabelled_unsupported="text without labels has no entities")
 
     format: RelationFormat = field(default_factory=RelationFormat)
     """Keys and markers of the labelled files."""

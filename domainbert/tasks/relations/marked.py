@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from domainbert.base.errors import DomainbertError
+from domainbert.base.errors import DomainbertError, Problems
 from domainbert.labelled.char_spans import Stretch, read_char_span, strip_span, words_inside
 from domainbert.labelled.row_values import problem_with_text, raise_problems, shown
 from domainbert.tasks.relations.config import RelationFormat
@@ -82,13 +82,11 @@ def marked_text(row: Mapping[str, Any], text_key: str, format: RelationFormat) -
     text, keys = row[text_key], (format.head_key, format.tail_key)
     if not any(key in row for key in keys):
         return find_markers(text, format.markers)
-    stretches, problems = [], []
+    stretches, problems = [], Problems("row")
     for key in keys:
-        try:
+        with problems.collecting(repr(key)):
             stretches.append(_read_entity(text, row, key))
-        except DomainbertError as error:
-            problems.append(error.within(repr(key)))
-    raise_problems(*problems)
+    problems.raise_if_any()
     head, tail = stretches
     _check_nested(text, head, tail)
     return insert_markers(text, head, tail, format.markers)
@@ -105,7 +103,7 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
     pairs = (markers[:2], markers[2:])
     has_inner_space = all(_entity_pattern(pair, r"\s").search(text) for pair in pairs)
     space = r"\s" if has_inner_space else ""
-    entities, problems = [], []
+    entities, problems = [], Problems("row")
     for name, (begin, end) in zip(("head", "tail"), pairs, strict=True):
         match = _entity_pattern((begin, end), space).search(text)
         openings = re.findall(re.escape(begin) + space, text)
@@ -113,8 +111,9 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
             entities.append(match)
         else:
             found = f"{len(openings)} entities begin with {begin!r}" if match else f"no {name} entity"
-            problems.append(f"{found}; expected one between {begin!r} and {end!r} (format.{name}_markers)")
-    raise_problems(*problems)
+            expected = f"one between {begin!r} and {end!r} (format.{name}_markers)"
+            problems.add(found, expected=expected)
+    problems.raise_if_any()
     head, tail = entities
     _check_nested(text, head.span(), tail.span())
     return MarkedText(text, (head.span(1), head.span(2), tail.span(1), tail.span(2)))
@@ -163,8 +162,8 @@ def _read_entity(text: str, row: Mapping[str, Any], key: str) -> Stretch:
 
     value = row.get(key)
     if not isinstance(value, dict):
-        found = f"found {shown(value)}" if key in row else "missing"
-        raise DomainbertError(found, expected='an object such as {"start": 0, "end": 4}')
+        problem, found = ("", shown(value)) if key in row else ("missing", "")
+        raise DomainbertError(problem, found=found, expected='an object such as {"start": 0, "end": 4}')
     stretch = read_char_span(text, value)
     words_inside(text, stretch, *basic_words([text]))  # raises an error if the entity splits a word
     return stretch

@@ -32,5 +32,5 @@ class Grade(TextTaskConfig):
 
     def graded_text(self, fields: dict[str, Any], grade: Any, line: int) -> GradedText:
         if not (isinstance(grade, (int, float)) and 0 <= grade <= 1):
-            raise DomainbertError(f"{self.format.label_key!r} is {grade!r}; expected a number from 0 to 1")
+            raise DomainbertError(f"{self.format.label_key!r} is {grade!r}", expected="a number from 0 to 1")
         return GradedText(**fields, grade=float(grade), line=line)
