@@ -141,10 +141,12 @@ def _read_run(folder: Path, name: str) -> Run:
     recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True)
     run = replace(run, command=str(recipe.get("command", "")))
     recipe_stages = recipe.get("stages")
-    paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
-    if not recipe and not _is_stage(folder) and (runs := sorted(folder.glob(f"*/{_RECIPE}"))):
+    is_stage = _is_stage(folder)
+    paths = [folder] if is_stage else sorted(filter(_is_stage, folder.iterdir()))
+    recipes_below = sorted(folder.glob(f"*/{_RECIPE}"))
+    if recipes_below and not recipe and not is_stage:
         raise DomainbertError(
-            file=folder, found="a folder of runs", expected=f"a single run, such as '{runs[0].parent}'"
+            file=folder, found="a folder of runs", expected=f"a single run, such as '{recipes_below[0].parent}'"
         )
     for path in paths:
         if recipe_stages and path.name not in recipe_stages:

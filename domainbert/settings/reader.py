@@ -226,9 +226,11 @@ class _Reader(NodeProblems):
         if cls is None:
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
-            choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
+            files = named_files(base)  # such as `small`, which stands for a whole mapping, not only for the class
+            choices = [*choices_of(base), *(files if node.is_single else ())]
             hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
-            hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
+            if name in files:
+                hint = f"expected {self.prefix}{key}: {name}"
             return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", hint=hint)
         return cls
 
@@ -286,7 +288,7 @@ class _Reader(NodeProblems):
         if not has_fixed_length:
             item_hints = (item_hints[0],) * len(nodes)
         # not strict: lengths are compared below
-        items = [self.read_value(*item) for item in zip(nodes, item_hints, keys, strict=False)]
+        items = [self.read_value(*arguments) for arguments in zip(nodes, item_hints, keys, strict=False)]
         if any(item is WRONG for item in items):
             return WRONG
         if len(nodes) != len(item_hints) or type_mismatches(items, hint):

@@ -156,7 +156,7 @@ def _check_single_model(model: str) -> None:
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
-        reason = reason.partition("; ")[0]
+        reason = reason.partition("; ")[0]  # without its advice
         raise DomainbertError(
             f"cannot be used with --teacher, because {reason}", where="--corpus", hint="remove --corpus"
         )
@@ -195,8 +195,9 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     """Variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    new_hidden, new_encoder = sizes.encoder(words, size, findings.machine)  # for pretraining from random weights
-    hidden, max_length = new_hidden, 512
+    # the encoder to fine-tune: a new one, pretrained from random weights, or the model of the user
+    hidden, new_encoder = sizes.encoder(words, size, findings.machine)
+    max_length = 512
     if findings.model is not None:
         config = _model_config(findings.model)
         hidden, max_length = config.sizes.hidden_size, config.max_length
