@@ -45,7 +45,8 @@ class LabelledSets:
 
     def named_sets(self) -> dict[SetName, LabelledSet]:
         """Return the sets that are not None, by name."""
-        return {name: labelled for name in get_args(SetName) if (labelled := getattr(self, name)) is not None}
+        sets = {name: getattr(self, name) for name in get_args(SetName)}
+        return {name: labelled_set for name, labelled_set in sets.items() if labelled_set is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
