@@ -218,12 +218,11 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
         # a mismatch of an item is more exact than a mismatch of the whole list or mapping
-        in_items = [
-            (f"[{key}]{inner_index}", *rest)
-            for member in members
-            for key, item, item_hint in _items_with_hints(value, strip_ranges(member))
-            for inner_index, *rest in type_mismatches(item, item_hint)
-        ]
+        in_items = []
+        for member in members:
+            for key, item, item_hint in _items_with_hints(value, strip_ranges(member)):
+                for index, found, expected in type_mismatches(item, item_hint):
+                    in_items.append((f"[{key}]{index}", found, expected))
         return in_items or [("", value, describe_type(hint))]
     return []
 

@@ -6,7 +6,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import chain, pairwise
 
 _SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")  # with the first letter or digit after it
 _NEW_LINE = re.compile("\n")
@@ -43,7 +43,7 @@ def sample_sentences(texts: Iterable[str], max_sentences: int | None, seed: int)
     positions: dict[str, int] = {}  # of the sampled sentences
     drawn: list[tuple[int, str]] = []  # heap of (-hash, sentence): the first is dropped next
     total = 0
-    for sentence in (sentence for text in texts for sentence in split_sentences(text)):
+    for sentence in chain.from_iterable(map(split_sentences, texts)):
         total += 1
         if sentence in positions:
             continue

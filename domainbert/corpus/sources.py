@@ -192,9 +192,9 @@ def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
 
     Raise `DomainbertError` if the files do not have the same number of lines.
     """
-    lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
-    if lines != other_lines:
-        found = f"{lines:,}, but {other_lines:,} in {other}"
+    num_lines, num_other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
+    if num_lines != num_other_lines:
+        found = f"{num_lines:,}, but {num_other_lines:,} in {other}"
         raise DomainbertError(file=path, where="number of lines", found=found, expected="the same number in both files")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation

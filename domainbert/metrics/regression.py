@@ -85,7 +85,7 @@ class Spearman(WeightedStatistic):
 
 def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:
     """Return the mean ranks (draws, texts), from 1, of values with these dense ranks (texts,), each drawn `weights`
-    (draws, texts) times."""
+    (draws, texts) times. The dense ranks 0, 1, 1, each drawn once, have the mean ranks 1, 2.5, 2.5."""
     dense_ranks = np.unique(dense_ranks, return_inverse=True)[1]  # a slice may not have all ranks
     order = np.argsort(dense_ranks)
     starts = np.searchsorted(dense_ranks[order], np.arange(dense_ranks.max() + 1))

@@ -81,7 +81,9 @@ def card_head(
         results: scores; NaN and infinite ones are left out.
     """
     card = card or CardConfig()
-    inherited = dict(base) if isinstance(base, Mapping) else {} if base is None else inherited_values(base)
+    if base is not None and not isinstance(base, Mapping):
+        base = inherited_values(base)
+    inherited = dict(base or {})
     if card.license:
         inherited = {key: value for key, value in inherited.items() if key not in _LICENSE_KEYS}
         inherited["license"] = card.license
@@ -104,13 +106,10 @@ def inherited_values(base: Path) -> dict[str, Any]:
 
     folder = best_seed_folder(resolve_path(base))
     head = read_head(folder)
-    # a model that is not on the hub is replaced by the model that it started from
     values = {key: head.get(key) for key in (*_LICENSE_KEYS, "language")}
-    return {
-        key: value
-        for key, value in {**values, "base_model": _hub_name(folder) or head.get("base_model")}.items()
-        if value
-    }
+    # a model that is not on the hub is replaced by the model that it started from
+    values["base_model"] = _hub_name(folder) or head.get("base_model")
+    return {key: value for key, value in values.items() if value}
 
 
 def add_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:
@@ -153,7 +152,9 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
         values = load_plain(match[1])
     except (yaml.YAMLError, ValueError):
         return {}, text
-    return (values, text[match.end() :].lstrip("\n")) if isinstance(values, dict) else ({}, text)
+    if not isinstance(values, dict):
+        return {}, text
+    return values, text[match.end() :].lstrip("\n")
 
 
 def read_head(folder: Path) -> dict[str, Any]:

@@ -251,7 +251,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         kind.configure(backend, config)
     defaults = {} if kind is None else kind.special_tokens_of(backend)
     length = config.get("model_max_length")
-    return backend, {**defaults, **named}, int(length) if length is not None and length < _NO_LIMIT else None
+    max_length = int(length) if length is not None and length < _NO_LIMIT else None
+    return backend, {**defaults, **named}, max_length
 
 
 def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:

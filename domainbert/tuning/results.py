@@ -212,18 +212,20 @@ def best_trial_warnings(study: Study, search: Search) -> list[str]:
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
-    values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
-    folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
+    """Write the settings of a trial as a YAML of the stage, with its values and the command to train in a comment."""
     settings = dict(trial.user_attrs[SETTINGS])
     words = ["domainbert", config.stage, "-c", str(file), *allow_import_arguments()]
-    if config.k_folds and settings["validation"] == settings["train"]:  # a placeholder: the search had no validation
+    # a search with folds needs no validation set; without one, `_build_search` has put the training set in its place
+    if config.k_folds and settings["validation"] == settings["train"]:
         del settings["validation"]
         words += ["--validation", "FILE"]
     command = shlex.join(words)
     if THREADS in trial.user_attrs:  # floating-point sums depend on the number of threads
         command = f"OMP_NUM_THREADS={trial.user_attrs[THREADS]} {command}"
-    head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
-    write_text(file, head + dump_yaml({"out": str(file.with_suffix("")), **settings}))
+    values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
+    folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
+    comment = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
+    write_text(file, comment + dump_yaml({"out": str(file.with_suffix("")), **settings}))
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:

@@ -251,8 +251,10 @@ def _grid_size(space: Space) -> int:
         values = _grid_values(dimension)
         extended_points = []
         for point in points:
-            varies = dimension.applies(point)
-            extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]
+            if dimension.applies(point):
+                extended_points += [{**point, dimension.key: value} for value in values]
+            else:
+                extended_points.append(point)
         points = extended_points
         if len(points) > 1_000_000:
             raise DomainbertError(

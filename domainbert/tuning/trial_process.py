@@ -86,7 +86,8 @@ def make_plan(
         plain: settings of the stage.
         folder: folder of the trial.
     """
-    changes_by_folder = {folder / name: change for name, change in (folds or {"run": {}}).items()}
+    changes = folds or {"run": {}}  # by the name of the folder
+    changes_by_folder = {folder / name: change for name, change in changes.items()}
     commands = [write_stage_yaml(stage.name, {**plain, **change}, out) for out, change in changes_by_folder.items()]
     outs, cost_file = list(changes_by_folder), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
