@@ -254,7 +254,6 @@ def damaged_files(
     are as recorded.
 
     Args:
-        folder: the folder of the files.
         outputs: the result of `record_outputs` when the files were written.
         hashes: hashes the files whose quick look differs; None hashes no file and reports only missing files and
             other sizes.

@@ -147,10 +147,7 @@ def scan_corpus(
 ) -> CheckedCorpus:
     """Read a corpus once and return the counts that the rules need.
 
-    Args:
-        config: the corpus.
-        test: test set whose texts must not be in the corpus.
-        max_characters: read only an excerpt of at most this size, see `Excerpt`.
+    The texts of `test` must not be in the corpus. `max_characters` reads an excerpt of at most this size (`Excerpt`).
     """
     # a weight above 1 repeats documents, but each document must count once
     sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]

@@ -43,9 +43,6 @@ def compare_corpora(
         `words` of each corpus, `task_words`, `task_texts`, `task`, and for each of the `corpora` `bits_per_word` and
         `unseen_share`, see `_prediction`. With a tokenizer, `task` and the corpora have `pieces_per_word` and
         `unknown_share` of their own words, see `WordStatistics`.
-
-    Raises:
-        DomainbertError: a corpus cannot be read, or a corpus or the texts have no words.
     """
     texts = [clean(text).text for text in texts]
     task = Counter(_words(texts))

@@ -88,8 +88,6 @@ def resample_scores(
     Args:
         systems: counts of the seeds of each system, each (documents, labels, 3), with the same documents in the same
             order; the number of labels may differ between systems.
-        statistic: maps summed counts to a score, or is a `WeightedStatistic`.
-        resamples: number of draws.
         seed: seed of the draws; the same seed draws the same documents.
         units: for each row, the number of the unit that is drawn as a whole, usually its document, because rows of a
             document are not independent; None: each row is a unit.

@@ -100,12 +100,10 @@ def summarize(
     Keys of the headline are `interval` and `difference`; keys of other statistics have the name as a prefix.
 
     Args:
-        systems: the predictions.
         count: returns the counts (rows, labels, counts) of a model; all models have the same rows in the same order.
         score: returns the (nested) scores of a model from its predictions and the counts summed over rows.
         statistics: scores with intervals by name, see `bootstrap.resample_scores`.
         headline: name of the primary statistic, or of its mean over slices.
-        resampling: settings of the bootstrap.
         slices: parts of the test set to score separately, in the same resamples.
         undefined: returns the statistics that are undefined for counts (rows, labels, counts), with the reason. If a
             statistic is undefined for one model of a system, the system's score, interval and differences are None,
@@ -231,7 +229,6 @@ def collapse_warnings(
     """Return a warning for each system with models that have not learned: they predict too few different values.
 
     Args:
-        systems: the predictions of all items.
         values: returns the values in the prediction of an item, such as its labels.
         gold: the gold values of all items; there are no warnings if at most `max_values` of them are different.
         description: what the models do, such as "predicts one label only".

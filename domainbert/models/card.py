@@ -73,10 +73,8 @@ def card_head(
     Args:
         name: name for the scores; not the name of the folder, because equal trainings write equal files.
         pipeline_tag: the hub's name of the task; None if the hub has none.
-        card: values from the user.
         base: the model that this one starts from, whose card may give licence, languages and base model; or the result
             of `inherited_values` for it.
-        library: library that loads the model.
         tags: further tags for the hub's search.
         results: scores; NaN and infinite ones are left out.
     """

@@ -27,12 +27,7 @@ _MAX_ARROWS = 5  # connections listed for each head
 
 
 def write_attention_report(folders: Sequence[str], text: str, out: str | None) -> str:
-    """Write the page for the arguments of the command line, and return the line to print.
-
-    Raises:
-        DomainbertError: not exactly one folder, or no model folder; an empty text, or one with more than `MAX_PIECES`
-            pieces; the disk is full.
-    """
+    """Write the page for the arguments of the command line, and return the line to print."""
     if len(folders) != 1:
         raise DomainbertError(where="--attend", found=f"{len(folders)} folders", expected="one model folder")
     if not text.strip():

@@ -38,9 +38,6 @@ def perform(typed: ParsedArguments) -> int:
     """Write the page, print its path, and return exit code 0.
 
     With `--attend`, the page shows the attention of a model for a text; otherwise it is the report of the runs.
-
-    Raises:
-        DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option; the disk is full.
     """
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:

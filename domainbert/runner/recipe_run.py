@@ -186,11 +186,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
     If a stage ran, `report.html` is written to the same folder. `resume_command` resumes the recipe after an
-    interruption.
-
-    Raises:
-        DomainbertError: a stage failed, or the folder of a stage that is not forced is damaged.
-        ErrorsFound: a stage found errors in the data; later stages do not run.
+    interruption. Raise `ErrorsFound` if a stage found errors in the data; later stages do not run.
     """
     _check_not_refused(plan)
     forced_later = [step.name for step in plan if step.forced and not step.selected]

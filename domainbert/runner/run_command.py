@@ -56,10 +56,6 @@ def run_recipe(path: Path, typed: ParsedArguments, command: str) -> int:
     """Run a recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a refused stage, else 0.
 
     `typed` has the flags and options of the command line; `command` (`run` or `demo`) resumes the run.
-
-    Raises:
-        DomainbertError: the command line or the recipe is wrong, or a stage failed.
-        TrainingStopped: a signal stopped the run; the same command resumes it.
     """
     flags = typed.flags
     verify, dry_run = "verify" in flags, "dry_run" in flags

@@ -43,12 +43,7 @@ def stage_facts(
     content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
     count by their keys.
 
-    Args:
-        stage: name of the stage.
-        cls: its settings dataclass.
-        settings: its settings.
-        inputs: hash of each input by path, from `hashes_of_inputs`.
-        keys: `Freshness.key` of each earlier stage by its name.
+    `inputs` is the result of `hashes_of_inputs`, and `keys` has the `Freshness.key` of each earlier stage by its name.
     """
     # settings, with the content of input files in place of their paths
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}

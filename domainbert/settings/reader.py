@@ -78,7 +78,6 @@ def read_settings(
 
     Args:
         stage: the stage function, or a settings dataclass.
-        node: the mapping.
         problems: collects all problems; the settings are valid only if it stays empty.
         prefix: prefix of every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not check that input files exist (for `--print_config`).

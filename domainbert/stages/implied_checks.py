@@ -66,9 +66,7 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
     other sets before the training; the training itself never opens the test set. It runs before the first training of
     the recipe or, if it reads output of that training or a later stage, before the first training on its labelled sets.
 
-    Args:
-        stages: the stages of the recipe in order.
-        check_settings: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
+    `check_settings` are the settings of all checks, from the key `check` of the recipe; `check: false` disables them.
     """
     training = next((name for name, stage in stages.items() if stage.function in _TRAININGS), None)
     disabled = check_settings is not None and check_settings.value is False

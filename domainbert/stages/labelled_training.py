@@ -95,7 +95,6 @@ def train_seeds(
     Args:
         out: folder of the stage. Each seed has a folder `seed-N`; folders of other seeds are deleted after the
             training.
-        seeds: seeds to train.
         facts: facts that determine the output of the stage; a seed trained with other facts is trained again.
         headline: metric that compares the seeds.
         train: trains a seed into a folder, and returns the result of `fit_labelled`.
@@ -174,8 +173,6 @@ def fit_labelled(
 
     Args:
         label: name of the training in messages.
-        module, data: model and data.
-        settings: settings of the stage.
         out: the model folder, also for checkpoints and logs.
         keeps_best: False keeps the last epoch, for losses that do not train predictions.
 

@@ -130,9 +130,6 @@ def measure_cost(config: Path, cost_file: Path) -> None:
     """Measure the best model of a `finetune` run on the validation set, and write the fields of `serving.cost.Cost`.
 
     `config` is the YAML of the run, and `cost_file` the JSON file to write.
-
-    Raises:
-        DomainbertError: the settings are invalid, or there is no model.
     """
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor

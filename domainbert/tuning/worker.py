@@ -62,12 +62,8 @@ class Worker:
         self._signals = StopSignals()
 
     def run(self) -> None:
-        """Run trials until the study is complete or `max_hours` is over.
-
-        Raises:
-            TrainingStopped: a signal stopped the worker; the running trial is queued again.
-            DomainbertError: the stage does not measure an objective.
-        """
+        """Run trials until the study is complete or `max_hours` is over. A signal or an error queues the running trial
+        again."""
         self._signals.install()
         done = False
         try:

@@ -64,11 +64,7 @@ class _Findings:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the recipe, print the findings, the written files and the next commands, and return exit code 0.
-
-    Raises:
-        DomainbertError: an option is missing; the data are broken or ambiguous; an output file exists.
-    """
+    """Write the recipe, print the findings, the written files and the next commands, and return exit code 0."""
     options = _read_options(typed)
     out = Path(options.get("out", "recipe.yaml"))
     if not out.name:

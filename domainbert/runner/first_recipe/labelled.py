@@ -93,14 +93,8 @@ class LabelledFacts:
 def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder: Path) -> LabelledFacts:
     """Return the facts of a labelled file or folder, with a missing test or validation set split off.
 
-    Args:
-        keys: keys that the user names: `text_key`, `text_pair_key`, `label_key`.
-        task: name of the task; None detects it.
-        folder: folder for the parts of a set that has to be split.
-
-    Raises:
-        DomainbertError: no task, or several tasks, fit the file; a file has an error that the task cannot repair; a
-            label does not occur in training.
+    `keys` are keys that the user names: `text_key`, `text_pair_key`, `label_key`. `task` is the name of the task; None
+    detects it. The parts of a set that has to be split are in `folder`.
     """
     splits = find_splits(path)
     detected = detect_task(read_sample(splits.sets["train"], keys), task)
@@ -203,9 +197,6 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
 
     The test set takes a tenth of the documents, and then the validation set a tenth of the remaining documents. The
     caller has to write the `new_files` of the result, whose paths are in `folder`.
-
-    Raises:
-        DomainbertError: there are too few documents, or the files cannot be split.
     """
     sets, new_files, source = dict(splits.sets), dict[Path, str](), splits.sets["train"]
     new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
