@@ -173,13 +173,12 @@ def _difference(name: str, before: Any, after: Any) -> str:
 
 
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
-    # an item is changed if only its hash differs
-    old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))
+    old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))  # each item once
     if old.keys() == now.keys():  # only the order or the repetitions differ
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
     new = [_without_digest(item) for item in now if item not in old]
     dropped = [_without_digest(item) for item in old if item not in now]
-    changed = {*new} & {*dropped}
+    changed = {*new} & {*dropped}  # items of which only the hash differs
     groups = {
         "changed": [item for item in new if item in changed],
         "new": [item for item in new if item not in changed],
@@ -235,9 +234,9 @@ def output_names(folder: Path) -> Iterator[str]:
         in_logs = Path(parent).name == LOGS
         # in place: `os.walk` then skips the other folders
         folders[:] = [name for name in folders if name != "checkpoints" and not in_logs and not name.startswith(".")]
-        outputs = (name for name in files if name not in _EDITABLE and not name.startswith("."))
-        outputs = (name for name in outputs if name == CURVES or not in_logs)
-        yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
+        for name in files:
+            if name not in _EDITABLE and not name.startswith(".") and (name == CURVES or not in_logs):
+                yield Path(parent, name).relative_to(folder).as_posix()
 
 
 def _raise(error: OSError) -> None:

@@ -205,8 +205,9 @@ def check_variables_read(
     Its name is then neither in `declared`, the `vars` of the YAML, nor in a text in the tree or the options.
     """
     texts = [*tree.texts(), *(text for _, text in options)]
-    used = (name for text in texts for name in _VARIABLE.findall(text))
-    valid = {*used, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())}
+    valid = {name for text in texts for name in _VARIABLE.findall(text)}
+    if declared is not None and isinstance(declared.value, dict):
+        valid |= declared.value.keys()
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in valid:

@@ -278,7 +278,8 @@ def _add_tokens(
     if not listed and path.is_file():
         extra = tokens_map.get("additional_special_tokens") or []
         names = (token.get("content") if isinstance(token, dict) else token for token in extra)
-        special, where = {*named.values(), *names}, str(path)
+        special = {*named.values(), *names}
+        where = str(path)
         listed = {
             token_id: {"content": token, "special": token in special, "normalized": token not in special}
             for token, token_id in read_json(path, "an object").items()

@@ -119,11 +119,13 @@ class MetricStream:
 
 
 def _read_evaluations(file: Path) -> list[dict[str, float]]:
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    # the last line may be incomplete
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
-    metrics = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]
-    return [row for row in metrics if row]
+    evaluations = []
+    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n") and VALIDATION in line:  # the last line may be incomplete
+            row: dict[str, Any] = json.loads(line)
+            metrics = {name: value for name, value in row.items() if name.startswith(VALIDATION)}
+            evaluations += [metrics] if metrics else []
+    return evaluations
 
 
 def measure_cost(config: Path, cost_file: Path) -> None:
