@@ -138,9 +138,7 @@ a model with its weights. An existing folder is opened before the first stage ru
 
 def renamed_from(old_name: str) -> dict[str, str]:
     """Return metadata of a renamed setting: for one version YAML and options also accept its old name, with a warning.
-
-    Python constructors accept only the current name.
-    """
+    Python constructors accept only the current name."""
     return {"renamed_from": old_name}
 
 

@@ -143,9 +143,7 @@ class Freshness:
 
 def flatten(value: Any, name: str = "") -> dict[str, Any]:
     """Flatten nested mappings and lists of mappings to one mapping with dotted names; an empty mapping becomes None.
-
-    `name` is put before all names; `.init_args` is left out of names.
-    """
+    `name` is put before all names; `.init_args` is left out of names."""
     children: dict[str, Any] = {}
     if isinstance(value, Mapping):
         children = {f"{name}.{key}" if name else str(key): item for key, item in value.items()}

@@ -281,10 +281,8 @@ def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned
 
 
 def _copies(document: _FilteredDocument) -> Iterator[Document]:
-    """Yield the document as often as the weight of its source says, and count the copies.
-
-    The fraction of a weight is the probability of a further copy. A validation document is yielded at most once.
-    """
+    """Yield the document as often as the weight of its source says, and count the copies. The fraction of a weight is
+    the probability of a further copy. A validation document is yielded at most once."""
     split, counts = document.split, document.counts
     whole_copies, fraction = divmod(document.source.weight, 1)
     copies = int(whole_copies)

@@ -71,10 +71,8 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the sorted paths that match a glob.
-
-    Raise `OSError` if a folder cannot be listed; `glob` would skip the folder.
-    """
+    """Return the sorted paths that match a glob. Raise `OSError` if a folder cannot be listed; `glob` would skip the
+    folder."""
     parts = Path(pattern).parts
     for index, part in enumerate(parts):
         if glob.has_magic(part) or (index > 0 and parts[index - 1] == "**"):  # `glob` lists the folders before `part`

@@ -79,10 +79,8 @@ def error_lines(systems: SystemScores) -> list[str]:
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """Return a line with the F1 on raw text, as it is printed.
-
-    It adds the possible reasons if this F1 differs by more than 0.3 points from the F1 on the words of the file.
-    """
+    """Return a line with the F1 on raw text, as it is printed. It adds the possible reasons if this F1 differs by more
+    than 0.3 points from the F1 on the words of the file."""
     raw = system["raw_text"]
     predicted, argmax, grouped = (format_score(raw[key], percent=True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on printed text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"

@@ -93,10 +93,8 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Return whether the files that match `pattern` in `folder` are unchanged since their stage wrote them.
-
-        If not, add a message to `missing`. Files outside of stage folders count as unchanged.
-        """
+        """Return whether the files that match `pattern` in `folder` are unchanged since their stage wrote them. If not,
+        add a message to `missing`. Files outside of stage folders count as unchanged."""
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True

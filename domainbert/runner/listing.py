@@ -306,7 +306,8 @@ def _run_rows(run: Run, all_stages: bool) -> Iterator[list[Cell]]:
     for stage in shown:
         name = "" if run.is_single else stage.name
         time_cell = _duration_cell(stage.seconds) if all_stages else ""
-        for line in _score_lines(stage) or [_state_text(stage)]:
+        scores = Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores])
+        for line in scores.lines() if stage.scores else [_state_text(stage)]:
             times.append(time_cell)
             texts.append([name, line])
             name = time_cell = ""  # only in the first line of the stage
@@ -328,7 +329,3 @@ def _state_text(stage: StageStatus) -> str:
     if scores:
         return f"{state}, {scores}" if stage.why else scores
     return f"{state}; to resume: {stage.resume_command}" if stage.resume_command else state
-
-
-def _score_lines(stage: StageStatus) -> list[str]:
-    return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()

@@ -72,10 +72,8 @@ def stage_facts(
 
 
 def _groups(value: Any, name: str = "") -> Iterator[tuple[str, type]]:
-    """Yield prefix and class of each dataclass in `value`: ("", Pretrain), ("optim.", OptimConfig), ...
-
-    `name` is the dotted name of `value`.
-    """
+    """Yield prefix and class of each dataclass in `value`: ("", Pretrain), ("optim.", OptimConfig), ... `name` is the
+    dotted name of `value`."""
     items: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
         prefix = f"{name}." if name else ""

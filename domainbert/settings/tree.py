@@ -200,10 +200,8 @@ def select_environment_variables(
 def check_variables_read(
     tree: Node, declared: Node | None, options: Sequence[tuple[str, str]], problems: Problems
 ) -> None:
-    """Add a problem for each option `--vars.NAME` that has no effect.
-
-    Its name is then neither in `declared`, the `vars` of the YAML, nor in a text in the tree or the options.
-    """
+    """Add a problem for each option `--vars.NAME` that has no effect. Its name is then neither in `declared`, the
+    `vars` of the YAML, nor in a text in the tree or the options."""
     texts = [*tree.texts(), *(text for _, text in options)]
     valid = {name for text in texts for name in _VARIABLE.findall(text)}
     if declared is not None and isinstance(declared.value, dict):

@@ -125,9 +125,7 @@ def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | N
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
     """Return the importance of each setting for the first objective (PED-ANOVA, Watanabe et al. 2023); the sum is 1.
-
-    Return {} if there are too few complete trials, or if Optuna cannot compute the importance.
-    """
+    Return {} if there are too few complete trials, or if Optuna cannot compute the importance."""
     if _num_complete(study) < _MIN_TRIALS_FOR_IMPORTANCE:
         return {}
     try:
@@ -252,9 +250,7 @@ def _num_complete(study: Study) -> int:
 
 def draw_pictures(study: Study, search: Search) -> list[str]:
     """Write `history`, `importance`, `parallel`, `slice` and, with two or three objectives, `pareto`, each as `.svg`.
-
-    Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective.
-    """
+    Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective."""
     import matplotlib
 
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display

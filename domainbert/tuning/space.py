@@ -119,10 +119,8 @@ class Space:
         return settings
 
     def settings_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return the stage's settings with the nodes of `point` at their dotted keys.
-
-        Add their problems to `problems`.
-        """
+        """Return the stage's settings with the nodes of `point` at their dotted keys. Add their problems to
+        `problems`."""
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
     def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:

@@ -15,7 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.labelled.sets import paths_of
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts, exclude_entry
-from domainbert.runner.first_recipe.labelled import Division, LabelledFacts, labelled_facts
+from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.sizes import Choice, Machine, this_machine
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import ParsedArguments
@@ -92,7 +92,9 @@ def perform(typed: ParsedArguments) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if corpus is not None:
-        facts["excluded"] = _exclude_entries(labelled.division)  # reads the new files
+        sets, contents = labelled.division.splits.sets, labelled.division.contents
+        entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]  # reads the new files
+        facts["excluded"] = [entry for entry in entries if entry is not None]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
     print(_summary(findings, out, options.get("allow_import")), end="")
@@ -224,12 +226,6 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     if findings.teacher is not None:
         return facts | _teacher_variables(findings.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining_variables(corpus, new_encoder, hidden, findings)
-
-
-def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
-    sets, contents = division.splits.sets, division.contents
-    entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]
-    return [entry for entry in entries if entry is not None]
 
 
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
