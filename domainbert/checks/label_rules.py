@@ -64,7 +64,8 @@ def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[
     """
     by_text: dict[object, dict[object, int]] = {}  # text and marks -> annotation -> index of the first item
     for index, (text, item) in enumerate(zip(data.texts, data.items, strict=True)):
-        by_text.setdefault((" ".join(text.split()), item.marks), {}).setdefault(item.target, index)
+        same_text = by_text.setdefault((" ".join(text.split()), item.marks), {})
+        same_text.setdefault(item.target, index)
     contradictory = [items for items in by_text.values() if len(items) > 1]
     if contradictory:
         indices = sorted(index for items in contradictory for index in items.values())

@@ -219,7 +219,7 @@ def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None
 
 
 def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    # part of the cache key, so that changed files are read again
+    # an argument of the cached function, so that changed files are read again
     file_states = tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     excluded, files_ignored = _index_excluded(tuple(sources), file_states)
     paths = [source.path for source in sources]

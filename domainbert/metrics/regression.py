@@ -79,8 +79,8 @@ class Spearman(WeightedStatistic):
         mean_rank = (n[:, None] + 1) / 2
         # the last two columns of `regression_terms` are the dense ranks of gold and prediction
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) - mean_rank for column in (-2, -1))
-        products = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
-        return _correlation(*products)
+        covariance, gold_variance, variance = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
+        return _correlation(covariance, gold_variance, variance)
 
 
 def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:

@@ -70,7 +70,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     from domainbert.report.runs import missing_messages, read_runs
     from domainbert.report.sections import sections
 
-    for max_mistakes in _MAX_MISTAKES:  # in descending order
+    for max_mistakes in _MAX_MISTAKES:  # in descending order, until the page is small enough
         runs = read_runs(folders)  # again for each page, because `sections` adds to `missing` of the runs
         text = page_text(f"Report: {', '.join(run.name for run in runs)}", sections(runs, max_mistakes))
         if len(text.encode("utf-8")) <= MAX_BYTES:

@@ -138,7 +138,7 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
     """Return None if the cause of `error` is not a full disk."""
-    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # its message already has advice
+    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # or has its own advice
     if not reason:
         return None
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())

@@ -305,7 +305,7 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue
-        token = value.get("content") if isinstance(value, dict) else value
+        token = value.get("content") if isinstance(value, dict) else value  # an added token, or its text
         if not isinstance(token, str):
             found = f"{role} in tokenizer_config.json or special_tokens_map.json: found {str(value)[:80]}"
             raise DomainbertError(found, file=folder, expected="a string or an object with `content`")

@@ -209,7 +209,7 @@ def _split_by_character_class(text: str) -> Iterator[str]:
     for index, character in enumerate(text):
         character_class = _character_class(character)
         begins_run = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
-        differs = character_class not in ("mark", run_class) and text[start:index] != META_SPACE
+        differs = character_class not in ("mark", run_class) and text[start:index] != META_SPACE  # not only "▁" so far
         if index > start and (begins_run or differs):
             yield text[start:index]
             start = index
