@@ -112,12 +112,10 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
         raise DomainbertError(found, file=path, hint=advice)
     if possible:
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
-    if setting:
-        names += f" (or {advice})"
-    if setting == "format.kind" and "csv" in expected and not evident:
-        names += ", or {text: FILE, label: FILE}, a file of texts and a file of labels"
+    may_be_two_files = setting == "format.kind" and "csv" in expected and not evident
+    two_files = ", or {text: FILE, label: FILE}, a file of texts and a file of labels" if may_be_two_files else ""
     found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
-    raise DomainbertError(found, file=path, expected=names)
+    raise DomainbertError(found, file=path, expected=f"{names}{f' (or {advice})' if setting else ''}{two_files}")
 
 
 def _is_evident(first_two: Sequence[str]) -> bool:

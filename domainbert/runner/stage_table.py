@@ -138,14 +138,14 @@ def add_early_problems(
         arguments.check_declared(stage.settings)
         if stage.check is not None:
             stage.check(arguments)
-    # in a recipe, a problem at a line of a file is followed by the first setting that names the file, in parentheses
     known = {*problems.messages, *(message.rpartition(" (")[0] for message in problems.messages)}
     for key, problem in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path
         location = node.at(key_parts).location(f"{prefix}{key}".rstrip("."))
-        has_line = _STARTS_WITH_LINE.match(problem) is not None
-        if not has_line:
-            problem = f"{location}: {problem}"
-        if problem not in known:
-            known.add(problem)
-            problems.add(f"{problem} ({location})" if has_line and prefix else problem)
+        if _STARTS_WITH_LINE.match(problem):  # of several stages, the first that reads the file is named
+            fact, message = problem, f"{problem} ({location})" if prefix else problem
+        else:
+            fact = message = f"{location}: {problem}"
+        if fact not in known:
+            problems.add(message)
+            known.add(fact)

@@ -54,12 +54,12 @@ class NodeProblems:
     def add_field_problems(self, node: Node, key: str, error: Exception, fields: Collection[str]) -> Any:
         """Add the problems of an error about a dataclass with `fields`, and return `WRONG`. Each problem is added at
         the field with which it begins, or at the dataclass if it begins with no field."""
-        for problem in error.errors if isinstance(error, DomainbertError) else [DomainbertError(error)]:
-            match = _FIELD_MESSAGE.fullmatch(str(problem))
-            path = [] if match is None else re.findall(r"\w+", match["field"])  # `sources[0].path`: sources, 0, path
-            if match is None or path[0] not in fields:
-                self.add_problem(node, key, problem)
+        for part in error.errors if isinstance(error, DomainbertError) else [DomainbertError(error)]:
+            match = _FIELD_MESSAGE.fullmatch(str(part))
+            parts = [] if match is None else re.findall(r"\w+", match["field"])
+            if match is None or parts[0] not in fields:
+                self.add_problem(node, key, part)
             else:
-                without_field = problem.at("") if problem.where == match["field"] else match["problem"]
-                self.add_problem(node.at(path), f"{key}.{match['field']}".removeprefix("."), without_field)
+                inner = part.at("") if part.where == match["field"] else match["problem"]
+                self.add_problem(node.at(parts), f"{key}.{match['field']}".removeprefix("."), inner)
         return WRONG

@@ -225,11 +225,9 @@ class _Reader(NodeProblems):
         if cls is None:
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
-            files = named_files(base)  # such as `small`, which stands for a whole mapping, not only for the class
-            choices = [*choices_of(base), *(files if node.is_single else ())]
+            choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
             hint = suggest_name(name.rpartition(".")[2], choices) + import_hint(name)
-            if name in files:
-                hint = f"expected {self.prefix}{key}: {name}"
+            hint = f"expected {self.prefix}{key}: {name}" if name in named_files(base) else hint
             return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", hint=hint)
         return cls
 

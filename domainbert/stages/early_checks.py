@@ -78,10 +78,10 @@ class StageArguments:
             yield
         except DomainbertError as error:
             for problem in error.problems:
-                name, _, message = problem.partition(": ")
+                name, _, rest = problem.partition(": ")
                 is_file = name == str(self.get(name))  # with `train: train`, the message begins with this file
                 at_argument = (name == key or name in self.arguments) and not is_file
-                self.problems.append((name, message) if at_argument else (key, problem))
+                self.problems.append((name, rest) if at_argument else (key, problem))
 
     def check_declared(self, settings_class: type) -> None:
         """Check the tokenizers and models that fields of `settings_class` declare, and report missing packages for
@@ -181,11 +181,10 @@ class StageArguments:
             if pending is None or "tokenizer" not in pending.arguments:
                 continue
             prepared = pending.get("row_lengths")
-            missing = [] if prepared is None else sorted(lengths - set(prepared))
-            if missing:
-                found, expected = ", ".join(map(str, missing)), ", ".join(map(str, sorted(prepared)))
-                problem = f"found {found}; expected one of {expected}, the row_lengths of {path}"
-                self.problems.append(("max_length", problem))
+            if prepared is not None and (missing := sorted(lengths - set(prepared))):
+                missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
+                found = f"found {missing_text}; expected one of {prepared_text}, the row_lengths of {path}"
+                self.problems.append(("max_length", found))
             for key, model in models.items():
                 if self.is_ready(model) and not pending.has_tokenizer_of(model):
                     found = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
@@ -209,8 +208,8 @@ class StageArguments:
     def check_frozen_layers(self, encoder: EncoderConfig | None) -> None:
         """Report `frozen_layers` beyond the layers of the encoder, if its architecture is known."""
         frozen = self["frozen_layers"]
-        if encoder is not None and frozen is not None and frozen > encoder.sizes.num_layers:
-            self.problems.append(("frozen_layers", frozen_layers_problem(frozen, encoder.sizes.num_layers)))
+        if encoder is not None and frozen is not None and frozen > (size := encoder.sizes.num_layers):
+            self.problems.append(("frozen_layers", frozen_layers_problem(frozen, size)))
 
     def encoder_of(self, path: Path | None) -> EncoderConfig | None:
         """Return the configuration of the encoder of the model in `path`; None if it is not known yet."""

@@ -154,7 +154,7 @@ def _check_single_model(model: str) -> None:
 def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
     reason = "the task reads pairs of texts" if task.reads_pairs else task.distillation.unlabelled_unsupported
     if "corpus" in options and reason:
-        reason = reason.partition("; ")[0]  # without its advice
+        reason = reason.partition("; ")[0]
         raise DomainbertError(
             f"cannot be used with --teacher, because {reason}", where="--corpus", hint="remove --corpus"
         )
