@@ -143,8 +143,8 @@ def _check_options(sample: Sample) -> None:
 
 
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    """Return the keys of the text and of the second text of pairs (or None): by the options, or else a usual pair of
-    names, or else "text", or else the only column of long texts."""
+    """Return the keys of the text and of the second text of pairs (or None): the options, usual names, or else the only
+    column of long texts."""
     text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     if text_key is not None:
         return text_key, pair_key
