@@ -75,8 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a console may not have all characters, as in cp1252
-    # TensorBoard raises the error that the disk is full in the main thread, too
-    threading.excepthook = lambda args: disk_full_message(args.exc_value or OSError()) or threading.__excepthook__(args)
+    threading.excepthook = _report_thread_error
     try:
         if process_rank() > 0:
             sys.stdout = io.StringIO()  # only the first process prints
@@ -102,6 +101,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("domainbert: interrupted\n")
         return 130
+
+
+def _report_thread_error(args: threading.ExceptHookArgs) -> None:
+    # TensorBoard raises the error that the disk is full in the main thread, too
+    if args.exc_value is None or not disk_full_message(args.exc_value):
+        threading.__excepthook__(args)
 
 
 def _error_text(error: DomainbertError | TrainingStopped, as_json: bool) -> str:

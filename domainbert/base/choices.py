@@ -167,11 +167,12 @@ def find_choice(base: type, name: str) -> type | None:
             `base`.
     """
     choices = choices_of(base)
+    by_class_path = {class_path(cls): cls for cls in choices.values()}
+    by_lowercase = {short.lower(): cls for short, cls in choices.items()}
     if re.fullmatch("[a-z0-9_]+", name):  # perhaps snake case: compare without capitals and underscores
-        by_lowercase = {short.lower(): cls for short, cls in choices.items()}
         cls = by_lowercase.get(name.replace("_", "")) or choices.get(name)
     else:
-        cls = ({class_path(cls): cls for cls in choices.values()} | choices).get(name)
+        cls = choices.get(name) or by_class_path.get(name)
     if cls is None and is_user_class(name):
         module, _, attribute = name.rpartition(".")
         return _checked_class(getattr(_import(module), attribute, None), base, name)

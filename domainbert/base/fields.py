@@ -138,9 +138,7 @@ a model with its weights. An existing folder is opened before the first stage ru
 
 def renamed_from(old_name: str) -> dict[str, str]:
     """Return metadata of a renamed setting: for one version YAML and options also accept its old name, with a warning.
-
-    Python constructors accept only the current name.
-    """
+    Python constructors accept only the current name."""
     return {"renamed_from": old_name}
 
 
@@ -218,12 +216,11 @@ def type_mismatches(value: Any, hint: Any) -> list[tuple[str, Any, str]]:
     except ValidationError:
         members = get_args(hint) if is_union(hint) else [hint]
         # a mismatch of an item is more exact than a mismatch of the whole list or mapping
-        in_items = [
-            (f"[{key}]{inner_index}", *rest)
-            for member in members
-            for key, item, item_hint in _items_with_hints(value, strip_ranges(member))
-            for inner_index, *rest in type_mismatches(item, item_hint)
-        ]
+        in_items = []
+        for member in members:
+            for key, item, item_hint in _items_with_hints(value, strip_ranges(member)):
+                for index, found, expected in type_mismatches(item, item_hint):
+                    in_items.append((f"[{key}]{index}", found, expected))
         return in_items or [("", value, describe_type(hint))]
     return []
 

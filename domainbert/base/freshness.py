@@ -85,11 +85,13 @@ class Freshness:
         # `get` returns None for null and for a missing fact. A null that `before` lacks is a change: it is no default,
         # which is optional. A null that is missing now is none: it is now a mapping, whose facts count, or no setting.
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
-        names = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
+        changed = [name for name in sorted({*old, *new}) if name in new_nulls or old.get(name) != new.get(name)]
         # the keys of some mappings are a fact, too, such as the names of `models`: it reports new and dropped keys
-        lists = [name for name in names if isinstance(old.get(name), list) and isinstance(new.get(name), list)]
-        names = [name for name in names if (name in old and name in new) or not is_below(name, *lists)]
-        return {name: _difference(name, old.get(name), new.get(name)) for name in names}
+        changed_lists = [
+            name for name in changed if isinstance(old.get(name), list) and isinstance(new.get(name), list)
+        ]
+        changed = [name for name in changed if (name in old and name in new) or not is_below(name, *changed_lists)]
+        return {name: _difference(name, old.get(name), new.get(name)) for name in changed}
 
     def stale_reason(self, before: Any) -> str:
         """Return why the result must be made again: in one line, the first changes of the facts since `before`.
@@ -108,13 +110,13 @@ class Freshness:
 
     def _flatten_record(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """Return the flattened facts of a record under the current names of settings, without removed settings."""
-        old = flatten(before)
+        facts = flatten(before)
         for earlier, current in self.renamed.items():
-            old = {
-                (current + name.removeprefix(earlier) if is_below(name, earlier) else name): fact
-                for name, fact in old.items()
-            }
-        return {name: fact for name, fact in old.items() if name not in self.removed or fact != self.removed[name]}
+            renamed = {}
+            for name, fact in facts.items():
+                renamed[current + name.removeprefix(earlier) if is_below(name, earlier) else name] = fact
+            facts = renamed
+        return {name: fact for name, fact in facts.items() if name not in self.removed or fact != self.removed[name]}
 
     def read_if_current(self, path: Path) -> tuple[dict[str, Any] | None, str]:
         """Read the record at `path`: return its result and "" if the result is up to date and its outputs are
@@ -128,7 +130,8 @@ class Freshness:
         if not {*_RECORD_KEYS} <= set(record):
             return None, f"{path.name} cannot be read, or was written by an earlier version"
         reason = self.stale_reason(record["made_from"]) if is_unchanged(record) else f"{path.name} has changed"
-        reason = reason or format_examples(damaged_files(path.parent, record["outputs"], FileHashes()))
+        if not reason:
+            reason = format_examples(damaged_files(path.parent, record["outputs"], FileHashes()))
         if reason:
             return None, reason
         return {name: value for name, value in record.items() if name not in _RECORD_KEYS}, ""
@@ -140,9 +143,7 @@ class Freshness:
 
 def flatten(value: Any, name: str = "") -> dict[str, Any]:
     """Flatten nested mappings and lists of mappings to one mapping with dotted names; an empty mapping becomes None.
-
-    `name` is put before all names; `.init_args` is left out of names.
-    """
+    `name` is put before all names; `.init_args` is left out of names."""
     children: dict[str, Any] = {}
     if isinstance(value, Mapping):
         children = {f"{name}.{key}" if name else str(key): item for key, item in value.items()}
@@ -170,13 +171,12 @@ def _difference(name: str, before: Any, after: Any) -> str:
 
 
 def _list_difference(name: str, before: list[Any], after: list[Any]) -> str:
-    # an item is changed if only its hash differs
-    old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))
+    old, now = dict.fromkeys(map(str, before)), dict.fromkeys(map(str, after))  # each item once
     if old.keys() == now.keys():  # only the order or the repetitions differ
         return f"order of {name} changed" if len(before) == len(after) else f"{name} changed"
     new = [_without_digest(item) for item in now if item not in old]
     dropped = [_without_digest(item) for item in old if item not in now]
-    changed = {*new} & {*dropped}
+    changed = {*new} & {*dropped}  # items of which only the hash differs
     groups = {
         "changed": [item for item in new if item in changed],
         "new": [item for item in new if item not in changed],
@@ -232,9 +232,9 @@ def output_names(folder: Path) -> Iterator[str]:
         in_logs = Path(parent).name == LOGS
         # in place: `os.walk` then skips the other folders
         folders[:] = [name for name in folders if name != "checkpoints" and not in_logs and not name.startswith(".")]
-        outputs = (name for name in files if name not in _EDITABLE and not name.startswith("."))
-        outputs = (name for name in outputs if name == CURVES or not in_logs)
-        yield from (Path(parent, name).relative_to(folder).as_posix() for name in outputs)
+        for name in files:
+            if name not in _EDITABLE and not name.startswith(".") and (name == CURVES or not in_logs):
+                yield Path(parent, name).relative_to(folder).as_posix()
 
 
 def _raise(error: OSError) -> None:
@@ -251,7 +251,6 @@ def damaged_files(
     are as recorded.
 
     Args:
-        folder: the folder of the files.
         outputs: the result of `record_outputs` when the files were written.
         hashes: hashes the files whose quick look differs; None hashes no file and reports only missing files and
             other sizes.

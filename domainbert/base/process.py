@@ -125,14 +125,16 @@ def record_signals() -> Iterator[None]:
         return
     _raise_if_received(StopSignals.received)
     old_handlers = {number: signal.signal(number, _record_signal) for number in (signal.SIGTERM, signal.SIGUSR1)}
-    ended, nested = threading.Event(), old_handlers[signal.SIGTERM] is _record_signal
+    nested = old_handlers[signal.SIGTERM] is _record_signal  # inside another `with record_signals()`
+    ended = threading.Event()
     if not nested:
         threading.Thread(target=_exit_if_unhandled, args=(ended,), daemon=True).start()
     try:
         yield
     finally:
         ended.set()
-        _pending = _pending if nested else 0  # the deadline ends, too
+        if not nested:
+            _pending = 0  # the deadline ends, too
         for number, handler in old_handlers.items():
             signal.signal(number, handler)
 

@@ -86,7 +86,9 @@ class Progress:
         parts = [count, f"{speed} {self.unit}/s", format_duration(elapsed)]
         if self.total and rate and self.done < self.total:
             parts.append(f"{format_duration((self.total - self.done) / rate)} left")
-        return f"{self.label}: " + ", ".join([*parts, *([self._note()] if self._note else [])])
+        if self._note is not None:
+            parts.append(self._note())
+        return f"{self.label}: {', '.join(parts)}"
 
     def _write(self, line: str, end: str) -> None:
         self.stream.write((f"\r\x1b[K{line}" if self._terminal else line) + end)

@@ -105,10 +105,12 @@ def check_outputs_unchanged(folder: Path, *patterns: str) -> None:
     `folder` is a stage folder or a folder inside it (`seed-1`), and `patterns` match names relative to it. A folder
     without a record is not checked.
     """
-    stage_folder, prefix, absolute = Path(folder), "", Path(os.path.abspath(folder))
+    stage_folder, absolute = Path(folder), Path(os.path.abspath(folder))
+    prefix = ""  # from the stage folder to the files
     record = _cached_record(absolute)
     if record is None:  # perhaps a folder inside the stage folder
-        stage_folder, prefix, absolute = stage_folder.parent, f"{escape(absolute.name)}/", absolute.parent
+        prefix = f"{escape(absolute.name)}/"
+        stage_folder, absolute = stage_folder.parent, absolute.parent
         record = _cached_record(absolute)
     if record is None or not record.done:
         return

@@ -45,10 +45,8 @@ def number_cell(value: float | None, template: str = "{:,}", factor: float = 1) 
 def score_cell(
     score: float | None, percent: bool = True, interval: Sequence[float] | None = None, sign: str = ""
 ) -> Number:
-    """Return a cell with a score and its confidence interval, formatted as by `format_score`.
-
-    A score of None is undefined and sorted first.
-    """
+    """Return a cell with a score and its confidence interval, formatted as by `format_score`. A score of None is
+    undefined and sorted first."""
     value = -math.inf if score is None else score
     return Number(format_score(score, percent, sign), value, format_interval(interval, percent, sign))
 

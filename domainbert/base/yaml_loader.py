@@ -60,8 +60,9 @@ class Loader(yaml.SafeLoader):
         is_scalar = isinstance(node, yaml.ScalarNode)
         with self._count(node.start_mark, node.value if is_scalar else ""):
             for child in () if is_scalar else node.value:
-                for part in child if isinstance(child, tuple) else (child,):  # key and value of a mapping
-                    self._check_expanded(part)
+                nodes = child if isinstance(child, tuple) else (child,)  # key and value of a mapping, or an item
+                for inner in nodes:
+                    self._check_expanded(inner)
 
     @contextmanager
     def _count(self, mark: yaml.Mark, text: str = "") -> Iterator[None]:

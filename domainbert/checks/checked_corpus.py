@@ -145,13 +145,8 @@ class CheckedCorpus:
 def scan_corpus(
     config: CorpusConfig, test: CheckedSet | None = None, max_characters: int | None = None
 ) -> CheckedCorpus:
-    """Read a corpus once and return the counts that the rules need.
-
-    Args:
-        config: the corpus.
-        test: test set whose texts must not be in the corpus.
-        max_characters: read only an excerpt of at most this size, see `Excerpt`.
-    """
+    """Read a corpus once and return the counts that the rules need. The texts of `test` must not be in the corpus.
+    `max_characters` reads an excerpt of at most this size (`Excerpt`)."""
     # a weight above 1 repeats documents, but each document must count once
     sources = [replace(source, weight=min(source.weight, 1.0)) for source in config.sources]
     corpus = CheckedCorpus(config, test)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -43,19 +43,14 @@ def compare_corpora(
         `words` of each corpus, `task_words`, `task_texts`, `task`, and for each of the `corpora` `bits_per_word` and
         `unseen_share`, see `_prediction`. With a tokenizer, `task` and the corpora have `pieces_per_word` and
         `unknown_share` of their own words, see `WordStatistics`.
-
-    Raises:
-        DomainbertError: a corpus cannot be read, or a corpus or the texts have no words.
     """
     texts = [clean(text).text for text in texts]
-    task = Counter(chain.from_iterable(map(words_of_text, texts)))
+    task = Counter(_words(texts))
     if not task:
         raise DomainbertError("the labelled texts have no words", where="labelled", expected="at least one word")
     samples = {name: sample_documents(config, most_words, name, max_characters) for name, config in corpora.items()}
     size = min([most_words, *(_count_words(name, sample) for name, sample in samples.items())])
-    counts = {
-        name: Counter(islice(chain.from_iterable(map(words_of_text, sample)), size)) for name, sample in samples.items()
-    }
+    counts = {name: Counter(islice(_words(sample), size)) for name, sample in samples.items()}
     num_distinct = len(set(task).union(*counts.values()))
     rows = {name: _prediction(task, words, num_distinct) for name, words in counts.items()}
     return {
@@ -120,8 +115,12 @@ def _sample_hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8, person=b"fit sample").digest(), "big")
 
 
+def _words(texts: Iterable[str]) -> Iterator[str]:
+    return chain.from_iterable(map(words_of_text, texts))
+
+
 def _count_words(name: str, sample: Iterable[str]) -> int:
-    num_words = sum(len(words_of_text(text)) for text in sample)
+    num_words = sum(1 for _ in _words(sample))
     if not num_words:
         raise DomainbertError(
             "the training documents contain no words", where=f"corpus {name!r}", expected="at least one word"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from domainbert.base.errors import counted
 from domainbert.checks.checked_corpus import CheckedCorpus
 from domainbert.checks.finding import MOST_PLACES, Finding, Rule, rule
 from domainbert.corpus.known_texts import MIN_WORDS, RUN_WORDS
@@ -34,7 +35,8 @@ def repeated_lines(corpus: CheckedCorpus, rule: Rule[CheckedCorpus]) -> Iterator
     if repeated:
         excerpts = [(line.first_document, f"in {line.documents:,} documents: {line.text}") for line in repeated]
         first = f"{repeated[0].text[:60]!r} is in {repeated[0].documents:,} of {corpus.documents:,}"
-        message = f"{len(repeated):,} lines are repeated in many documents; the line {first}"
+        lines = f"{counted(len(repeated), 'lines')} {'is' if len(repeated) == 1 else 'are'}"
+        message = f"{lines} repeated in many documents; the line {first}"
         yield rule.finding(message, corpus.places(excerpts[:MOST_PLACES]), len(repeated))
 
 

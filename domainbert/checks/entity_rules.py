@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from domainbert.base.errors import counted
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
 from domainbert.labelled.items import PlainItem
@@ -72,8 +73,9 @@ def punctuation_at_edge(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Fi
             if _has_odd_edge(item.texts[0][stretch.start : stretch.end]):
                 places.append(data.place_of_span(index, stretch.start, stretch.end))
     if places:
-        message = f"{len(places):,} entities of {data.name} begin or end with punctuation or white space"
-        yield rule.finding(message, places)
+        verb = "begins or ends" if len(places) == 1 else "begin or end"
+        entities = f"{counted(len(places), 'entities')} of {data.name}"
+        yield rule.finding(f"{entities} {verb} with punctuation or white space", places)
 
 
 def _has_odd_edge(surface: str) -> bool:
@@ -115,7 +117,8 @@ def surface_missed(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
     }
     places = [data.place_of_span(*stretch) for stretch in sorted(chain.from_iterable(suspicious.values()))]
     if places:
-        message = f"{len(places):,} places of {data.name} have no tag, but the same words have one almost everywhere"
+        without_tag = f"{counted(len(places), 'places')} of {data.name} {'has' if len(places) == 1 else 'have'} no tag"
+        message = f"{without_tag}, but the same words have one almost everywhere"
         yield rule.finding(f"{message} ({_examples(suspicious, num_tagged)})", places)
 
 

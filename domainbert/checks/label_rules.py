@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from domainbert.base.errors import counted
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet
 
@@ -21,7 +22,8 @@ def only_one_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding
     if data.one_label_each and len(data.label_counts) == 1:
         yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the label {data.items[0].labels[0]!r}")
     targets = {item.target for item in data.items}
-    if len(targets) == 1 and isinstance(number := targets.pop(), float):  # a regression
+    number = next(iter(targets), None)
+    if len(targets) == 1 and isinstance(number, float):  # a regression
         yield rule.finding(f"all {len(data.items):,} texts of {data.name} have the number {number:g}")
 
 
@@ -62,11 +64,14 @@ def same_text_other_label(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[
     """
     by_text: dict[object, dict[object, int]] = {}  # text and marks -> annotation -> index of the first item
     for index, (text, item) in enumerate(zip(data.texts, data.items, strict=True)):
-        by_text.setdefault((" ".join(text.split()), item.marks), {}).setdefault(item.target, index)
+        same_text = by_text.setdefault((" ".join(text.split()), item.marks), {})
+        same_text.setdefault(item.target, index)
     contradictory = [items for items in by_text.values() if len(items) > 1]
     if contradictory:
         indices = sorted(index for items in contradictory for index in items.values())
-        message = f"{len(contradictory):,} texts of {data.name} occur several times, with different labels"
+        verb = "occurs" if len(contradictory) == 1 else "occur"
+        texts = f"{counted(len(contradictory), 'texts')} of {data.name}"
+        message = f"{texts} {verb} several times, with different labels"
         yield rule.finding(message, data.places(indices), len(contradictory))
 
 

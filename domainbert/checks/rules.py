@@ -50,7 +50,7 @@ def read_checked(
             unreadable_files.append(UnreadableFile(name, file, error.errors))
     if not contents:
         return None, unreadable_files
-    labelled = contents[0] if len(contents) == 1 else read(task, readable_files)  # several files: again, as one set
+    labelled = contents[0] if len(contents) == 1 else read(task, readable_files)  # several files are read as one set
     return CheckedSet(name, labelled), unreadable_files
 
 

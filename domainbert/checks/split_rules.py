@@ -9,6 +9,7 @@ from itertools import chain
 from math import ceil
 from typing import get_args
 
+from domainbert.base.errors import counted
 from domainbert.checks.finding import Finding, Place, Rule, rule
 from domainbert.checks.labelled_set import SetName, TwoSets, first_indices
 
@@ -107,7 +108,8 @@ def _runs(words: Sequence[str]) -> Runs:
 def _rarest(runs: Runs, counts: Counter[str], threshold: float) -> list[str]:
     """Return the rarest runs by `counts`, as many as the prefix filter of `similar_pairs` needs; ties are in
     alphabetical order."""
-    return sorted(runs, key=lambda run: (counts[run], run))[: len(runs) - ceil(threshold * len(runs)) + 1]
+    num_needed = len(runs) - ceil(threshold * len(runs)) + 1
+    return sorted(runs, key=lambda run: (counts[run], run))[:num_needed]
 
 
 def _jaccard(first: Runs, second: Runs) -> float:
@@ -120,13 +122,12 @@ def same_document(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
 
     Split by documents: parts of a document are far more similar to each other than to new text.
     """
-    first_set_names, second_set_names = (
-        {item.document_name for item in data.items if item.document_name} for data in (sets.first, sets.second)
-    )
+    documents = {item.document_name for item in sets.first.items if item.document_name}
+    other_documents = {item.document_name for item in sets.second.items if item.document_name}
     first_items = first_indices(item.document_name for item in sets.second.items)  # first item of each document
-    shared = [index for name, index in first_items.items() if name in first_set_names]
-    if shared and not _are_documents_numbered(first_set_names | second_set_names):
-        share = f"{len(shared):,} of {len(second_set_names):,} documents of {sets.second.name}"
+    shared = [index for document, index in first_items.items() if document in documents]
+    if shared and not _are_documents_numbered(documents | other_documents):
+        share = f"{len(shared):,} of {len(other_documents):,} documents of {sets.second.name}"
         yield rule.finding(f"{share} also have parts in {sets.first.name}", sets.second.places(shared))
 
 
@@ -155,7 +156,7 @@ def unseen_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
     """
     missing = sorted(sets.first.label_counts.keys() - sets.second.label_counts.keys())
     if missing and sets.second.label_counts:
-        labels = f"{len(missing):,} labels of {sets.first.name}: {', '.join(map(repr, missing[:8]))}"
+        labels = f"{counted(len(missing), 'labels')} of {sets.first.name}: {', '.join(map(repr, missing[:8]))}"
         yield rule.finding(f"{sets.second.name} has no examples of {labels}", count=len(missing))
 
 

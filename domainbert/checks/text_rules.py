@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from domainbert.base.errors import counted
 from domainbert.checks.finding import Finding, Rule, rule
 from domainbert.checks.labelled_set import CheckedSet, first_indices
 
@@ -57,10 +58,10 @@ def personal_data(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]
 
 
 def _matches(data: CheckedSet, rule: Rule[CheckedSet], pattern: re.Pattern[str], description: str) -> Iterator[Finding]:
-    matches = [(index, match) for index, text in enumerate(data.texts) if (match := pattern.search(text))]
-    if matches:
-        places = [data.place_of_span(index, *match.span()) for index, match in matches]
-        yield rule.finding(f"{len(matches):,} of {len(data.texts):,} texts of {data.name} have {description}", places)
+    matches = map(pattern.search, data.texts)
+    places = [data.place_of_span(index, *match.span()) for index, match in enumerate(matches) if match is not None]
+    if places:
+        yield rule.finding(f"{len(places):,} of {len(data.texts):,} texts of {data.name} have {description}", places)
 
 
 @rule("warning", threshold=100)
@@ -72,7 +73,9 @@ def long_word(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     longest_words = [max(text.split(), key=len, default="") for text in data.texts]
     places = [data.place(index, word) for index, word in enumerate(longest_words) if len(word) > rule.limit]
     if places:
-        yield rule.finding(f"{len(places):,} texts of {data.name} have a word over {rule.limit:g} characters", places)
+        verb = "has" if len(places) == 1 else "have"
+        texts = f"{counted(len(places), 'texts')} of {data.name}"
+        yield rule.finding(f"{texts} {verb} a word over {rule.limit:g} characters", places)
 
 
 @rule("warning", threshold=0.01)
@@ -86,7 +89,8 @@ def duplicates(data: CheckedSet, rule: Rule[CheckedSet]) -> Iterator[Finding]:
     copies = [index for index in repeated if not data.is_short(index)]
     if len(copies) > rule.limit * len(data.items):
         share = f"{100 * len(copies) / len(data.items):.1f} %"
-        message = f"{len(copies):,} texts ({share}) of {data.name} are copies of earlier texts"
+        verb = "is a copy" if len(copies) == 1 else "are copies"
+        message = f"{counted(len(copies), 'texts')} ({share}) of {data.name} {verb} of earlier texts"
         yield rule.finding(message, data.places(copies))
 
 

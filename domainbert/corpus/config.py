@@ -186,9 +186,8 @@ class CorpusConfig:
 
     def check_preparable(self, in_parts: bool) -> None:
         """Raise `DomainbertError` if `prepare` cannot split the corpus into training and validation documents.
-
-        Validation needs documents. With `in_parts`, the corpus is prepared in parts that must not depend on each other.
-        """
+        Validation needs documents. With `in_parts`, the corpus is prepared in parts that must not depend on each
+        other."""
         problems = Problems("prepare")
         if self.validation_fraction == 0:
             problems.add(

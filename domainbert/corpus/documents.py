@@ -151,17 +151,18 @@ def _filtered_documents(
         threshold = config.near_duplicate_threshold
         near = stack.enter_context(NearDuplicates(threshold)) if threshold is not None else None
         for source in config.sources:
-            only = None if files is None else {file.path for file in files if file.source is source}
-            if only is not None and not only:
+            paths = None if files is None else {file.path for file in files if file.source is source}
+            if paths is not None and not paths:
                 continue
             counts = report.add_source(source.path)
-            for document_id, *sides in read_source(source, counts, excerpt, only):
+            for document_id, *sides in read_source(source, counts, excerpt, paths):
                 # clean and exclude; the digest is of the text before exclusion, so that `exclude` changes no split
                 cleaned = clean_sides(sides)
                 _count_read_document(counts, sum(map(len, sides)), cleaned)
                 text, digest = cleaned.text, _digest(cleaned.text)
                 if excluded is not None and text:
                     text = _remove_excluded(excluded, cleaned, counts)
+                text_digest = digest if text is cleaned.text else _digest(text)
 
                 # drop, or yield
                 if not cleaned.text:
@@ -170,7 +171,7 @@ def _filtered_documents(
                     counts.dropped["excluded as a whole"] += 1
                 elif len(text) < config.min_characters:
                     counts.dropped[f"shorter than {config.min_characters} characters"] += 1
-                elif exact is not None and not exact.add_if_new(digest if text is cleaned.text else _digest(text)):
+                elif exact is not None and not exact.add_if_new(text_digest):
                     counts.dropped["exact duplicates"] += 1
                 elif near is not None and not near.add_if_new(text):
                     counts.dropped["near duplicates"] += 1
@@ -198,6 +199,7 @@ def _selection_flags(
         "mean_log_weight": {"kept": selection.mean(kept=True), "dropped": selection.mean(kept=False)},
     }
     yield from selection.kept
+    # the caller asks for a further flag: it reads more documents than `select` has read
     raise DomainbertError(
         "files have changed while `select` read them", where="corpus", hint="leave them unchanged and start again"
     )
@@ -217,7 +219,7 @@ def excluded_texts(sources: Sequence[Source], report: CorpusReport | None = None
 
 
 def _load_excluded(sources: Sequence[Source], report: CorpusReport) -> KnownTexts:
-    # part of the cache key, so that changed files are read again
+    # an argument of the cached function, so that changed files are read again
     file_states = tuple(tuple(quick_look(path.stat())) for path in list_files(sources, "exclude"))
     excluded, files_ignored = _index_excluded(tuple(sources), file_states)
     paths = [source.path for source in sources]
@@ -243,8 +245,8 @@ def _index_excluded(sources: tuple[Source, ...], file_states: tuple[Any, ...]) -
 def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceReport) -> str:
     """Return the text without the sentences that overlap with excluded texts; "" for a pair with such a sentence."""
     text = cleaned.text
-    # repeated, because a removal can join parts of an excluded text
-    while indices := excluded.overlapping_parts(sentences := cut_sentences(text)):
+    sentences = cut_sentences(text)
+    while indices := excluded.overlapping_parts(sentences):
         counts.excluded_sentences += len(indices)
         if cleaned.boundary is not None:
             return ""
@@ -255,6 +257,7 @@ def _remove_excluded(excluded: KnownTexts, cleaned: Cleaned, counts: SourceRepor
             elif sentence.endswith("\n") and text and not text.endswith("\n"):
                 text += "\n"  # keep the sentences before and after the excluded sentence on separate lines
         text = text.strip()
+        sentences = cut_sentences(text)  # searched again, because a removal can join parts of an excluded text
     if text and text is not cleaned.text:
         counts.changed["without excluded sentences"] += 1
     return text
@@ -278,10 +281,8 @@ def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned
 
 
 def _copies(document: _FilteredDocument) -> Iterator[Document]:
-    """Yield the document as often as the weight of its source says, and count the copies.
-
-    The fraction of a weight is the probability of a further copy. A validation document is yielded at most once.
-    """
+    """Yield the document as often as the weight of its source says, and count the copies. The fraction of a weight is
+    the probability of a further copy. A validation document is yielded at most once."""
     split, counts = document.split, document.counts
     whole_copies, fraction = divmod(document.source.weight, 1)
     copies = int(whole_copies)

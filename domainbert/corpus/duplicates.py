@@ -78,6 +78,7 @@ class NearDuplicates(_SpillingTable):
     def add_if_new(self, text: str) -> bool:
         """Add the text if no earlier text reaches the similarity threshold; return whether it was added."""
         signature = self._signature(text)
+        # of each band of the signature: its number, and its values as bytes
         keys = [
             (band, signature.hashvalues[band * self.rows : (band + 1) * self.rows].tobytes())
             for band in range(self.bands)

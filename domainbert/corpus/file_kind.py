@@ -119,6 +119,7 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
 
 
 def _is_evident(first_two: Sequence[str]) -> bool:
+    """Whether the first two lines show that a file is CoNLL (by its head), or plain text."""
     may_be_columns = any(map(_tagged_columns, first_two)) or _num_tab_columns(first_two) > 0
     may_be_broken_jsonl = any(line.startswith("{") for line in first_two)
     return bool(_BEGINS_CONLL.match(first_two[0])) or not (may_be_columns or may_be_broken_jsonl)
@@ -126,14 +127,14 @@ def _is_evident(first_two: Sequence[str]) -> bool:
 
 def evident_kind(first: Sequence[str]) -> Literal["jsonl", "conll"] | None:
     """Return the kind by the first lines alone, with the rules of `detect_kind`; None if they do not decide."""
-    non_blank = [index for index, line in enumerate(first) if line.strip(" \t")]
-    content = [first[index] for index in non_blank]
+    content_indices = [index for index, line in enumerate(first) if line.strip(" \t")]  # of lines that are not blank
+    content = [first[index] for index in content_indices]
     if not content:
         return None
     most_are_objects = content[0].startswith("{") and 2 * sum(map(_is_object, content)) >= len(content)
     if _is_object(content[0]) or most_are_objects or _BEGINS_ARRAY.match("\n".join(content)):
         return "jsonl"
-    has_blank_between = non_blank[-1] - non_blank[0] + 1 > len(content)
+    has_blank_between = content_indices[-1] - content_indices[0] + 1 > len(content)
     is_conll = _BEGINS_CONLL.match(content[0]) or (has_blank_between and _num_tab_columns(content))
     return "conll" if is_conll or _has_tag_column(content) else None
 

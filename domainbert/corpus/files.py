@@ -71,23 +71,25 @@ def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _matches(pattern: str) -> list[str]:
-    """Return the sorted paths that match a glob.
-
-    Raise `OSError` if a folder cannot be listed; `glob` would skip the folder.
-    """
+    """Return the sorted paths that match a glob. Raise `OSError` if a folder cannot be listed; `glob` would skip the
+    folder."""
     parts = Path(pattern).parts
-    num_fixed = len([*takewhile(lambda part: not glob.has_magic(part), parts)])  # may lead through any link
     for index, part in enumerate(parts):
-        if glob.has_magic(part) or "**" in parts[:index][-1:]:  # folders whose contents `glob` reads
+        if glob.has_magic(part) or (index > 0 and parts[index - 1] == "**"):  # `glob` lists the folders before `part`
             folders = glob.iglob(str(Path(*parts[:index])), recursive=True)
             for folder in filter(os.path.isdir, folders):
                 os.scandir(folder).close()  # only for its error
-    paths = map(Path, glob.iglob(pattern, recursive=True))
-    folders_below = ((path, [path, *path.parents][: len(path.parts) - num_fixed]) for path in paths)
-    return sorted(str(path) for path, below in folders_below if not any(map(_is_loop, below)))
+    num_fixed = len([*takewhile(lambda part: not glob.has_magic(part), parts)])  # parts before the first wildcard
+    matches = []
+    for path in map(Path, glob.iglob(pattern, recursive=True)):
+        below_fixed = [path, *path.parents][: len(path.parts) - num_fixed]  # the fixed part may lead through any link
+        if not any(map(_is_loop, below_fixed)):
+            matches.append(str(path))
+    return sorted(matches)
 
 
 def _is_loop(path: Path) -> bool:
+    # a link to a folder that contains it
     return path.is_symlink() and Path(os.path.realpath(path.parent)).is_relative_to(os.path.realpath(path))
 
 

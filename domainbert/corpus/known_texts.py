@@ -63,7 +63,10 @@ class KnownTexts:
         words = [words_of_text(part) for part in parts]
         part_of = np.repeat(np.arange(len(words)), list(map(len, words)))  # index of the part of each word
         hashes = hash_words(list(chain.from_iterable(words)))
-        return {part for start, size, _ in self.shared_runs(hashes) for part in part_of[start : start + size].tolist()}
+        overlapping: set[int] = set()
+        for start, size, _ in self.shared_runs(hashes):
+            overlapping.update(part_of[start : start + size].tolist())
+        return overlapping
 
 
 def _buckets(runs: UInts) -> UInts:

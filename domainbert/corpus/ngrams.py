@@ -44,4 +44,5 @@ def hash_ngrams(hashes: UInts, size: int) -> UInts:
     if len(hashes) < size:
         return np.zeros(0, np.uint64)
     factors = np.array([pow(_ODD, power, 1 << 64) for power in range(1, size + 1)], np.uint64)
-    return random_bits(np.lib.stride_tricks.sliding_window_view(hashes, size) @ factors)
+    runs = np.lib.stride_tricks.sliding_window_view(hashes, size)  # (words - size + 1, size)
+    return random_bits(runs @ factors)

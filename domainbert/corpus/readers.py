@@ -60,10 +60,8 @@ def read_text(path: Path, source: Source) -> Texts:
 
 
 def read_jsonl(path: Path, source: Source) -> Texts:
-    """Read JSON Lines with the text under `text_key`; skip blank lines, and read null as an empty text.
-
-    Raise `DomainbertError` with the first 20 invalid lines.
-    """
+    """Read JSON Lines with the text under `text_key`; skip blank lines, and read null as an empty text. Raise
+    `DomainbertError` with the first 20 invalid lines."""
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
     key = source.text_key
     # for translations, the file is read again with the translation key as the text key
@@ -119,10 +117,8 @@ def _words(path: Path, rows: Sequence[tuple[int, list[str]]]) -> list[str]:
 
 
 def read_csv(path: Path, source: Source) -> Texts:
-    """Read CSV with commas and a header; quoted fields may contain line breaks.
-
-    Raise `DomainbertError` if there is no column `text_key`, or if rows are invalid (the first 20).
-    """
+    """Read CSV with commas and a header; quoted fields may contain line breaks. Raise `DomainbertError` if there is no
+    column `text_key`, or if rows are invalid (the first 20)."""
     problems = Problems(str(path), limit=_MAX_PROBLEMS)
     rows = csv_rows(path, read_lines(path), ",", problems)
     _, header = next(rows, (1, []))

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from domainbert.base.errors import counted
+
 
 @dataclass
 class SourceReport:
@@ -31,16 +33,17 @@ class SourceReport:
         """Return the counts as lines to print."""
         kept = " and ".join(f"{self.documents[split]:,} {split}" for split in ("train", "validation"))
         copies = f", {self.copies:,} of them copies by weight" if self.copies else ""
-        files = f" from {self.files:,} {'file' if self.files == 1 else 'files'}" if self.files else ""
+        files = f" from {counted(self.files, 'files')}" if self.files else ""
         ignored = f" ({self.files_ignored:,} files of other kinds ignored)" if self.files_ignored else ""
         formats = "".join(f", {count:,} .txt read as {name}" for name, count in sorted(self.read_as.items()))
+        changed = format_counts(self.changed)
+        changed += f" ({self.control_characters:,} control characters)" if self.control_characters else ""
+        changed += f" ({self.excluded_sentences:,} excluded sentences)" if self.excluded_sentences else ""
         return [
             f"{self.path}: {self.read:,} documents, {self.read_characters:,} characters read{files}{formats}{ignored}",
             f"  kept: {kept}{copies}",
             f"  dropped: {format_counts(self.dropped)}",
-            f"  changed: {format_counts(self.changed)}"
-            + (f" ({self.control_characters:,} control characters)" if self.control_characters else "")
-            + (f" ({self.excluded_sentences:,} excluded sentences)" if self.excluded_sentences else ""),
+            f"  changed: {changed}",
         ]
 
     def as_dict(self) -> dict[str, Any]:

@@ -64,9 +64,11 @@ def select(like: Iterable[str], texts: Callable[[], Iterable[str]], keep: float)
         for text in _with_progress(texts(), progress):
             weights.append(float(ratio[ngram_buckets(text)].mean()))
     log_weights = np.array(weights, np.float64)
-    num_kept = min(len(log_weights), max(1, math.floor(keep * len(log_weights) + 0.5)))
+    rounded = math.floor(keep * len(log_weights) + 0.5)
+    num_kept = min(len(log_weights), max(1, rounded))
+    heaviest = np.argsort(-log_weights, kind="stable")[:num_kept]
     kept = np.zeros(len(log_weights), np.bool_)
-    kept[np.argsort(-log_weights, kind="stable")[:num_kept]] = True
+    kept[heaviest] = True
     return Selection(log_weights, kept)
 
 

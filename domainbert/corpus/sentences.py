@@ -6,9 +6,9 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import pairwise
+from itertools import chain, pairwise
 
-_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")  # with the first letter or digit after it
+_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")
 _NEW_LINE = re.compile("\n")
 
 
@@ -27,9 +27,11 @@ def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
 def cut_sentences(text: str) -> list[str]:
     """Return the sentences of a text as in `split_sentences`, but of any length and with their trailing white space:
     joined, they are the text."""
-    ends = {match.end() for match in _SENTENCE_END.finditer(text) if match[1].isupper() or match[1].isdigit()}
-    ends |= {match.end() for match in _NEW_LINE.finditer(text)}
-    return [text[start:end] for start, end in pairwise(sorted({0, *ends, len(text)}))]
+    line_ends = {match.end() for match in _NEW_LINE.finditer(text)}
+    stops = _SENTENCE_END.finditer(text)  # group 1: the first letter or digit of the next sentence
+    sentence_ends = {match.end() for match in stops if match[1].isupper() or match[1].isdigit()}
+    borders = sorted({0, *line_ends, *sentence_ends, len(text)})
+    return [text[start:end] for start, end in pairwise(borders)]
 
 
 def sample_sentences(texts: Iterable[str], max_sentences: int | None, seed: int) -> tuple[list[str], int]:
@@ -43,7 +45,7 @@ def sample_sentences(texts: Iterable[str], max_sentences: int | None, seed: int)
     positions: dict[str, int] = {}  # of the sampled sentences
     drawn: list[tuple[int, str]] = []  # heap of (-hash, sentence): the first is dropped next
     total = 0
-    for sentence in (sentence for text in texts for sentence in split_sentences(text)):
+    for sentence in chain.from_iterable(map(split_sentences, texts)):
         total += 1
         if sentence in positions:
             continue

@@ -33,9 +33,7 @@ class CorpusFile(NamedTuple):
 
 def list_files(sources: Sequence[Source], key: str = "sources") -> list[Path]:
     """Return the files of all sources in reading order, then the files of translations; hub datasets have no files.
-
-    `key` is the name of the setting with the sources, for messages.
-    """
+    `key` is the name of the setting with the sources, for messages."""
     files = [file.path for file in corpus_files(sources, key)]
     return files + [source.translation for source in sources if source.translation is not None]
 
@@ -107,10 +105,8 @@ class Excerpt:
     def first_documents(
         self, documents: Callable[[], Iterator[RawDocument]], quota: float, counts: SourceReport
     ) -> Iterator[RawDocument]:
-        """Yield documents of a file or dataset until its quota is reached.
-
-        A file or dataset that is not read to the end is counted in `counts.files_cut`.
-        """
+        """Yield documents of a file or dataset until its quota is reached. A file or dataset that is not read to the
+        end is counted in `counts.files_cut`."""
         self.quota += quota
         if self.read >= self.quota:  # earlier files have used its quota: it is not opened
             counts.files_cut += 1
@@ -190,13 +186,11 @@ def _read_pairs(read: Callable[[Source], Iterator[tuple[str, str]]], source: Sou
 
 
 def read_aligned(path: Path, other: Path) -> Iterator[RawDocument]:
-    """Yield `(position, line, same line of the other file)`, with positions such as ":12".
-
-    Raise `DomainbertError` if the files do not have the same number of lines.
-    """
-    lines, other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
-    if lines != other_lines:
-        found = f"{lines:,}, but {other_lines:,} in {other}"
+    """Yield `(position, line, same line of the other file)`, with positions such as ":12". Raise `DomainbertError` if
+    the files do not have the same number of lines."""
+    num_lines, num_other_lines = (sum(1 for _ in read_lines(file)) for file in (path, other))
+    if num_lines != num_other_lines:
+        found = f"{num_lines:,}, but {num_other_lines:,} in {other}"
         raise DomainbertError(file=path, where="number of lines", found=found, expected="the same number in both files")
     for (number, text), (_, translation) in zip(read_lines(path), read_lines(other), strict=True):
         yield f":{number}", text, translation

@@ -204,8 +204,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         )
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
-        """Return the outputs of a teacher for a batch. Their `logits` are those of words or texts, for a CRF
-        log-marginals; None if `positions` is None."""
+        """Return the outputs of a teacher for a batch. Their `logits` are of words or texts, log-marginals for a CRF;
+        None if `positions` is None."""
         outputs = compute_outputs(teacher, batch, self.losses.attention_layers(side="teacher"), positions)
         if outputs.logits is None:
             return outputs

@@ -150,11 +150,13 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
         return text_key, pair_key
     unlabelled = [key for key in sample.rows[0] if key != sample.options.get("label_key")]
     strings = [key for key in unlabelled if all(isinstance(row.get(key), str) for row in sample.rows)]
-    usual_pairs = [pair for pair in _PAIR_KEYS if set(pair) <= set(strings) and pair_key in (None, pair[1])]
-    if usual_pairs:
-        return usual_pairs[0]
+    for usual_pair in _PAIR_KEYS:
+        if set(usual_pair) <= set(strings) and pair_key in (None, usual_pair[1]):
+            return usual_pair
     candidates = [key for key in strings if key != pair_key]
-    return "text" if "text" in candidates else _key_of_long_texts(sample, candidates), pair_key
+    if "text" in candidates:
+        return "text", pair_key
+    return _key_of_long_texts(sample, candidates), pair_key
 
 
 def _key_of_long_texts(sample: Sample, candidates: Sequence[str]) -> str:

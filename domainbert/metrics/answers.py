@@ -113,10 +113,10 @@ def validation_scores(rows: FloatArray) -> dict[str, Any]:
     answer, `answerable` and margin (see `best_threshold`). The threshold maximises F1, and the scores are computed at
     this threshold.
     """
-    *scores_1, exact, f1, answerable, margins = rows.T
+    exact_squad_1, f1_squad_1, exact, f1, answerable, margins = rows.T
     if answerable.all():
-        exact, f1 = scores_1
-        return {"f1": f1.sum() / max(len(rows), 1), "exact": exact.sum() / max(len(rows), 1)}
+        num_questions = max(len(rows), 1)
+        return {"f1": f1_squad_1.sum() / num_questions, "exact": exact_squad_1.sum() / num_questions}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
     is_answered = margins <= threshold
     no_answer_score = 1 - answerable

@@ -88,8 +88,6 @@ def resample_scores(
     Args:
         systems: counts of the seeds of each system, each (documents, labels, 3), with the same documents in the same
             order; the number of labels may differ between systems.
-        statistic: maps summed counts to a score, or is a `WeightedStatistic`.
-        resamples: number of draws.
         seed: seed of the draws; the same seed draws the same documents.
         units: for each row, the number of the unit that is drawn as a whole, usually its document, because rows of a
             document are not independent; None: each row is a unit.
@@ -170,11 +168,12 @@ def _draw_units(
 
 
 def _score_draws(statistic: Statistic, weights: FloatArray, counts: NDArray[Any]) -> FloatArray:
-    """Scores (draws, seeds), from counts (rows, seeds, ...); NaN if no row is drawn."""
+    """Scores (draws, seeds) from counts (rows, seeds, ...), if each row is drawn `weights` (draws, rows) times; NaN if
+    no row is drawn."""
     if isinstance(statistic, WeightedStatistic):
         scores = np.stack([statistic(weights, counts[:, seed]) for seed in range(counts.shape[1])], axis=1)
     else:
-        sums = weights @ counts.reshape(len(counts), -1)
+        sums = weights @ counts.reshape(len(counts), -1)  # (draws, seeds * ...)
         with np.errstate(invalid="ignore"):  # a mean over no row is 0 / 0
             scores = statistic(sums.reshape(len(weights), *counts.shape[1:]))
     return np.where(weights.sum(axis=1, keepdims=True) > 0, scores, np.nan)
@@ -187,5 +186,6 @@ def _average_drawn_seeds(seed: int, totals: FloatArray, scores: FloatArray) -> F
     checksum: so two systems draw seeds independently, and a system has the same draws in every evaluation.
     """
     generator = np.random.default_rng([seed, crc32(totals.tobytes())])
-    picks = generator.integers(scores.shape[1], size=scores.shape[:2])
-    return np.take_along_axis(scores, picks[..., np.newaxis], axis=1).mean(axis=1)
+    num_resamples, num_seeds, _ = scores.shape
+    drawn_seeds = generator.integers(num_seeds, size=(num_resamples, num_seeds))
+    return np.take_along_axis(scores, drawn_seeds[..., np.newaxis], axis=1).mean(axis=1)

@@ -34,9 +34,11 @@ def calibration_sums(probabilities: NDArray[np.floating], gold: IntArray) -> Flo
     """
     p, text_index = probabilities.astype(np.float64), np.arange(len(gold))
     confidence, gold_p = p.max(axis=1), p[text_index, gold]
-    bins = np.clip(np.searchsorted(np.arange(BINS + 1) / BINS, confidence, side="left") - 1, 0, BINS - 1)
+    edges = np.arange(BINS + 1) / BINS
+    bins = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, BINS - 1)  # (texts,)
+    is_correct = p.argmax(axis=1) == gold
     terms = np.zeros((len(gold), ROWS, 3))
-    terms[text_index, bins] = np.stack([np.ones(len(gold)), confidence, p.argmax(axis=1) == gold], axis=1)
+    terms[text_index, bins] = np.stack([np.ones(len(gold)), confidence, is_correct], axis=1)
     negative_log_likelihood = -np.log(np.maximum(gold_p, np.finfo(np.float64).tiny))  # finite for probability 0
     # the sum over classes of (p - y)², where y is 1 for the gold class and 0 for the other classes
     brier = (p**2).sum(axis=1) - 2 * gold_p + 1

@@ -54,7 +54,8 @@ def count_class_ids(gold: IntArray, predicted: IntArray, num_classes: int) -> In
     counts = np.zeros((len(gold), num_classes, 3), dtype=np.int64)
     text = np.arange(len(gold))
     wrong = gold != predicted
-    counts[text, gold, 2 * wrong] = 1  # column 0, true positive, or column 2, false negative
+    outcome = np.where(wrong, 2, 0)  # column of a false negative or of a true positive
+    counts[text, gold, outcome] = 1
     counts[text[wrong], predicted[wrong], 1] = 1  # column 1, false positive
     return counts
 
@@ -162,7 +163,8 @@ def threshold_name(threshold: float) -> str:
 def _counts_by_threshold(counts: IntArray) -> IntArray:
     """Return the counts (thresholds, labels, 3) of tp, fp, fn, from summed `count_thresholds`."""
     # sums from the right: a probability that reaches k thresholds reaches the first, second, ..., k-th threshold
-    num_reaching = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1][:, :, 1:]
+    from_right = counts[:, :, ::-1].cumsum(axis=-1)[:, :, ::-1]  # texts that reach at least 0, 1, 2, ... thresholds
+    num_reaching = from_right[:, :, 1:]  # (labels, 2, thresholds)
     false_positive, true_positive = num_reaching[:, 0], num_reaching[:, 1]
     false_negative = counts[:, 1].sum(axis=-1, keepdims=True) - true_positive
     return np.stack([true_positive, false_positive, false_negative], axis=-1).swapaxes(0, 1)

@@ -61,9 +61,10 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> dict[str, Any]:
     """
     confidence, correct = np.asarray(predictions, dtype=np.float64).T
     edges = np.percentile(confidence, 100 * np.linspace(0, 1, BINS + 1)[1:-1])  # between the bins
+    bin_index = np.searchsorted(edges, confidence)
     sums = np.zeros((BINS, 3))  # of confidence, correct predictions, all predictions
-    np.add.at(sums, np.searchsorted(edges, confidence), np.stack([confidence, correct, np.ones_like(correct)], axis=1))
-    sums = sums[sums[:, 2] > 0]
+    np.add.at(sums, bin_index, np.stack([confidence, correct, np.ones_like(correct)], axis=1))
+    sums = sums[sums[:, 2] > 0]  # without empty bins
     means, counts = sums[:, :2] / sums[:, 2:], sums[:, 2].astype(np.int64)
     bins = zip(*means.T.tolist(), counts.tolist(), strict=True)
     return {

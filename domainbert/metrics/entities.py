@@ -145,13 +145,8 @@ def all_entity_scores(
 ) -> dict[str, Any]:
     """Return all test scores: `f1`, `precision` and `recall` are strict micro averages.
 
-    Args:
-        gold: gold entities of each sentence.
-        predicted: predicted entities of each sentence.
-        totals: strict counts by type, (types, 3).
-        types: names of the types.
-        words: words of each sentence.
-        seen: entities of the training set; None omits the slices by novelty.
+    `totals` (types, 3) are the strict counts by type, `words` the words of each sentence, `seen` the entities of the
+    training set; None omits the slices by novelty.
     """
     lenient, partial = lenient_and_partial(totals, count_lenient(gold, predicted, types))
     all_scores = {

@@ -107,11 +107,11 @@ class LikelyEntityF1(SummedCounts):
 
     def update(self, predicted: Sequence[Sequence[tuple[Span, float]]], gold: Sequence[Sequence[Span]]) -> None:
         """Add sentences: their predicted spans, each with its score, and their gold spans."""
-        likely = (
-            [[span for span, score in sentence if score >= min_score] for sentence in predicted]
-            for min_score in self.min_scores
-        )
-        self.add(np.stack([count_entities(gold, spans, self.types).sum(axis=0) for spans in likely]))
+        counts = []
+        for min_score in self.min_scores:
+            likely = [[span for span, score in sentence if score >= min_score] for sentence in predicted]
+            counts.append(count_entities(gold, likely, self.types).sum(axis=0))
+        self.add(np.stack(counts))
 
     def scores(self, counts: IntArray) -> dict[str, Any]:
         """Return the scores at the `min_score` with the highest F1, of equal ones the lowest."""

@@ -79,13 +79,13 @@ class Spearman(WeightedStatistic):
         mean_rank = (n[:, None] + 1) / 2
         # the last two columns of `regression_terms` are the dense ranks of gold and prediction
         g, p = (_ranks(weights, counts[:, 0, column].astype(np.int64)) - mean_rank for column in (-2, -1))
-        products = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
-        return _correlation(*products)
+        covariance, gold_variance, variance = ((weights * x * y).sum(axis=1) for x, y in ((g, p), (g, g), (p, p)))
+        return _correlation(covariance, gold_variance, variance)
 
 
 def _ranks(weights: FloatArray, dense_ranks: NDArray[np.int64]) -> FloatArray:
     """Return the mean ranks (draws, texts), from 1, of values with these dense ranks (texts,), each drawn `weights`
-    (draws, texts) times."""
+    (draws, texts) times. The dense ranks 0, 1, 1, each drawn once, have the mean ranks 1, 2.5, 2.5."""
     dense_ranks = np.unique(dense_ranks, return_inverse=True)[1]  # a slice may not have all ranks
     order = np.argsort(dense_ranks)
     starts = np.searchsorted(dense_ranks[order], np.arange(dense_ranks.max() + 1))

@@ -100,12 +100,10 @@ def summarize(
     Keys of the headline are `interval` and `difference`; keys of other statistics have the name as a prefix.
 
     Args:
-        systems: the predictions.
         count: returns the counts (rows, labels, counts) of a model; all models have the same rows in the same order.
         score: returns the (nested) scores of a model from its predictions and the counts summed over rows.
         statistics: scores with intervals by name, see `bootstrap.resample_scores`.
         headline: name of the primary statistic, or of its mean over slices.
-        resampling: settings of the bootstrap.
         slices: parts of the test set to score separately, in the same resamples.
         undefined: returns the statistics that are undefined for counts (rows, labels, counts), with the reason. If a
             statistic is undefined for one model of a system, the system's score, interval and differences are None,
@@ -185,32 +183,25 @@ def _add_slices(
         return float(np.mean([score_once(statistic, part_counts) for part_counts in seed_counts]))
 
     for system, summary in summaries.items():
-        summary["slices"] = {
-            key: {
-                part: {
-                    "count": len(rows),
-                    slices.score: (score := mean_over_seeds(system, rows)),
-                    "interval": None if score is None else list(interval(draws[key][system][:, index])),
-                    **({"few": True} if has_few_units(rows, units) else {}),
-                }
-                for index, (part, rows) in enumerate(parts.items())
-            }
-            for key, parts in slices.rows.items()
-        }
+        summary["slices"] = {key: {} for key in slices.rows}
+        for key, parts in slices.rows.items():
+            for index, (part, rows) in enumerate(parts.items()):
+                score = mean_over_seeds(system, rows)
+                bounds = None if score is None else list(interval(draws[key][system][:, index]))
+                entry = {"count": len(rows), slices.score: score, "interval": bounds}
+                if has_few_units(rows, units):
+                    entry["few"] = True
+                summary["slices"][key][part] = entry
     for pair in paired:
         a, b = pair["a"], pair["b"]
-        slices_a, slices_b = summaries[a]["slices"], summaries[b]["slices"]
-        pair["slices"] = {
-            key: {
-                part: compare_scores(
-                    slices_a[key][part][slices.score],
-                    slices_b[key][part][slices.score],
-                    draws[key][a][:, index] - draws[key][b][:, index],
-                )
+        pair["slices"] = {}
+        for key, parts in slices.rows.items():
+            slices_a, slices_b = summaries[a]["slices"][key], summaries[b]["slices"][key]
+            differences = draws[key][a] - draws[key][b]  # (resamples, parts)
+            pair["slices"][key] = {
+                part: compare_scores(slices_a[part][slices.score], slices_b[part][slices.score], differences[:, index])
                 for index, part in enumerate(parts)
             }
-            for key, parts in slices.rows.items()
-        }
 
 
 def _add_intervals(
@@ -238,7 +229,6 @@ def collapse_warnings(
     """Return a warning for each system with models that have not learned: they predict too few different values.
 
     Args:
-        systems: the predictions of all items.
         values: returns the values in the prediction of an item, such as its labels.
         gold: the gold values of all items; there are no warnings if at most `max_values` of them are different.
         description: what the models do, such as "predicts one label only".
@@ -246,12 +236,14 @@ def collapse_warnings(
     """
     if len(set(gold)) <= max_values:
         return []
-    collapsed_seeds = {
-        name: [seed for seed, run in runs.items() if len(set(chain.from_iterable(map(values, run)))) <= max_values]
-        for name, runs in systems.items()
-    }
-    advice = "it has not learned; train it with another optim.lr or longer"
-    return [f"{name} ({', '.join(seeds)}) {description}: {advice}" for name, seeds in collapsed_seeds.items() if seeds]
+    warnings = []
+    for name, runs in systems.items():
+        num_values = {seed: len(set(chain.from_iterable(map(values, run)))) for seed, run in runs.items()}
+        seeds = ", ".join(seed for seed, number in num_values.items() if number <= max_values)
+        if seeds:
+            advice = "it has not learned; train it with another optim.lr or longer"
+            warnings.append(f"{name} ({seeds}) {description}: {advice}")
+    return warnings
 
 
 def _mean(values: Sequence[Any]) -> Any:

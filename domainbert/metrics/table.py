@@ -53,14 +53,13 @@ class Breakdown:
     def table(self, systems: SystemScores) -> Table:
         """Return the table: a row for each group, with its gold support, which is the same for all systems."""
         by_system = [scores.get(self.key, {}) for scores in systems.values()]  # of each system: scores by group
-        names = [
-            name for name in self.scores if any(name in scores for groups in by_system for scores in groups.values())
-        ]
+        present = {name for groups in by_system for scores in groups.values() for name in scores}
+        names = [name for name in self.scores if name in present]
         rows: list[list[Cell]] = []
         for group in distinct_keys(by_system):
-            of_group = [groups.get(group, {}) for groups in by_system]
-            support = next((scores["support"] for scores in of_group if "support" in scores), None)
-            cells = [score_cell(scores[name]) if name in scores else "" for scores in of_group for name in names]
+            group_scores = [groups.get(group, {}) for groups in by_system]
+            support = next((scores["support"] for scores in group_scores if "support" in scores), None)
+            cells = [score_cell(scores[name]) if name in scores else "" for scores in group_scores for name in names]
             rows.append([group, number_cell(support), *cells])
         heads = [self.title, "support", *([self.scores[name] for name in names] * len(systems))]
         groups = [("", 2), *((system, len(names)) for system in systems)]
@@ -80,10 +79,8 @@ def error_lines(systems: SystemScores) -> list[str]:
 
 
 def raw_text_line(system: Mapping[str, Any]) -> str:
-    """Return a line with the F1 on raw text, as it is printed.
-
-    It adds the possible reasons if this F1 differs by more than 0.3 points from the F1 on the words of the file.
-    """
+    """Return a line with the F1 on raw text, as it is printed. It adds the possible reasons if this F1 differs by more
+    than 0.3 points from the F1 on the words of the file."""
     raw = system["raw_text"]
     predicted, argmax, grouped = (format_score(raw[key], percent=True) for key in ("f1", "argmax_f1", "pipeline_f1"))
     line = f"F1 on printed text {predicted}; with the best label of each word {argmax}; transformers.pipeline {grouped}"
@@ -111,11 +108,13 @@ def score_lines(
     for system, scores in summary["systems"].items():
         row: list[Cell] = [system]
         row += [score_cell(scores[name], percent, scores[f"{prefix}interval"]) for name, prefix in prefixes.items()]
-        row += [score_cell(reduce(getitem, name.split("."), scores), percent) for name in further]
+        row += [score_cell(reduce(getitem, name.split("."), scores), percent) for name in further]  # scores["a"]["b"]
         rows.append([*row, number_cell(scores["seeds"])])
     lines = Table(["system", *names.values(), *further.values(), "seeds"], rows).lines()
     lines += [f"warning: {warning}" for warning in summary["warnings"]]
-    for name, prefix in prefixes.items() if summary["paired"] else ():
+    if not summary["paired"]:
+        return lines
+    for name, prefix in prefixes.items():
         heads = [f"paired difference, {names[name]}", "points" if percent else "by"]
         rows = [
             [pair_name(pair), score_cell(pair[f"{prefix}difference"], percent, pair[f"{prefix}interval"], "+")]
@@ -145,9 +144,10 @@ def _slice_table(key: str, systems: SystemScores, percent: bool, paired: Sequenc
         first = next(slices[value] for slices in by_system if value in slices)
         row: list[Cell] = [f"{value} (few)" if first.get("few") else value, number_cell(first["count"])]
         for slices in by_system:
+            entry = slices.get(value, {})
             # the only other key is the name of the score
-            scores = [name for name in slices.get(value, ()) if name not in ("count", "interval", "few")]
-            row += [score_cell(slices[value][name], percent, slices[value].get("interval")) for name in scores] or [""]
+            name = next((key for key in entry if key not in ("count", "interval", "few")), None)
+            row.append("" if name is None else score_cell(entry[name], percent, entry.get("interval")))
         for slices in differences:
             row.append(score_cell(slices[value]["difference"], percent, slices[value]["interval"], "+"))
         rows.append(row)
@@ -195,7 +195,11 @@ def cost_heads(names: Iterable[str]) -> list[str]:
 
 def cost_cells(cost: Mapping[str, Any], names: Iterable[str]) -> list[Cell]:
     """Return the cells of costs; unknown costs are empty."""
-    return [number_cell(cost.get(name), template, factor) for name in names for _, template, factor in [_COSTS[name]]]
+    cells = []
+    for name in names:
+        _, template, factor = _COSTS[name]
+        cells.append(number_cell(cost.get(name), template, factor))
+    return cells
 
 
 def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True) -> list[str]:
@@ -217,6 +221,7 @@ def cost_lines(systems: SystemScores, headline: str = "f1", higher: bool = True)
         if shows_share:
             # only students have teachers; the headline of the first system may be None or 0
             has_share = cost["teachers"] and first[headline] and scores[headline] is not None
-            row.append(number_cell(scores[headline] / first[headline] if has_share else None, "{:.1f} %", 100))
+            share = scores[headline] / first[headline] if has_share else None
+            row.append(number_cell(share, "{:.1f} %", 100))
         rows.append(row)
     return Table(heads, rows).lines()

@@ -73,15 +73,15 @@ def card_head(
     Args:
         name: name for the scores; not the name of the folder, because equal trainings write equal files.
         pipeline_tag: the hub's name of the task; None if the hub has none.
-        card: values from the user.
         base: the model that this one starts from, whose card may give licence, languages and base model; or the result
             of `inherited_values` for it.
-        library: library that loads the model.
         tags: further tags for the hub's search.
         results: scores; NaN and infinite ones are left out.
     """
     card = card or CardConfig()
-    inherited = dict(base) if isinstance(base, Mapping) else {} if base is None else inherited_values(base)
+    if base is not None and not isinstance(base, Mapping):
+        base = inherited_values(base)
+    inherited = dict(base or {})
     if card.license:
         inherited = {key: value for key, value in inherited.items() if key not in _LICENSE_KEYS}
         inherited["license"] = card.license
@@ -104,13 +104,10 @@ def inherited_values(base: Path) -> dict[str, Any]:
 
     folder = best_seed_folder(resolve_path(base))
     head = read_head(folder)
-    # a model that is not on the hub is replaced by the model that it started from
     values = {key: head.get(key) for key in (*_LICENSE_KEYS, "language")}
-    return {
-        key: value
-        for key, value in {**values, "base_model": _hub_name(folder) or head.get("base_model")}.items()
-        if value
-    }
+    # a model that is not on the hub is replaced by the model that it started from
+    values["base_model"] = _hub_name(folder) or head.get("base_model")
+    return {key: value for key, value in values.items() if value}
 
 
 def add_results(head: Mapping[str, Any], name: str, results: Sequence[Result]) -> dict[str, Any]:
@@ -153,7 +150,9 @@ def split_card(text: str) -> tuple[dict[str, Any], str]:
         values = load_plain(match[1])
     except (yaml.YAMLError, ValueError):
         return {}, text
-    return (values, text[match.end() :].lstrip("\n")) if isinstance(values, dict) else ({}, text)
+    if not isinstance(values, dict):
+        return {}, text
+    return values, text[match.end() :].lstrip("\n")
 
 
 def read_head(folder: Path) -> dict[str, Any]:

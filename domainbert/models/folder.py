@@ -172,10 +172,8 @@ def _vocab_size(fields: Mapping[str, Any], config: EncoderConfig) -> int:
 
 
 def find_weights(folder: Path) -> Path:
-    """Return the path of the file with the weights, or of the index of their shards; safetensors are preferred.
-
-    Raises `DomainbertError` if there are no weights, or they have changed since a stage wrote them.
-    """
+    """Return the path of the file with the weights, or of the index of their shards; safetensors are preferred. Raises
+    `DomainbertError` if there are no weights, or they have changed since a stage wrote them."""
     check_outputs_unchanged(folder, "model*.safetensors*", "pytorch_model*.bin*")
     for name in _WEIGHTS:
         for file in (folder / name, folder / (name + SHARD_INDEX)):
@@ -203,10 +201,8 @@ def _onnx_without_weights(folder: Path) -> Path | None:
 
 
 def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
-    """Return the kind of the head, or None for an encoder without a head.
-
-    `architectures` names a class of transformers; `HEAD_KEY` names a kind of domainbert that extends this class.
-    """
+    """Return the kind of the head, or None for an encoder without a head. `architectures` names a class of
+    transformers; `HEAD_KEY` names a kind of domainbert that extends this class."""
     names: list[str] = fields.get("architectures") or [""]
     class_kind = families.head_kind_of(config, names[0])
     own_kind = fields.get(HEAD_KEY)
@@ -215,10 +211,8 @@ def _head_kind(fields: dict[str, Any], config: EncoderConfig) -> str | None:
 
 
 def best_seed_folder(path: Path) -> Path:
-    """Return the folder of the best seed on validation in a `finetune` folder; return other folders unchanged.
-
-    Raises `DomainbertError` if `seeds.json` does not name an existing folder.
-    """
+    """Return the folder of the best seed on validation in a `finetune` folder; return other folders unchanged. Raises
+    `DomainbertError` if `seeds.json` does not name an existing folder."""
     seeds = path / "seeds.json"
     if (path / "config.json").is_file() or not seeds.is_file():
         return path

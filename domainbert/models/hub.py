@@ -82,6 +82,8 @@ def model_files(folder: Path) -> dict[str, Path]:
     patterns = ["config.json", CARD, *TOKENIZER_FILES, *_EXPORTED]
     if model.onnx is None:
         weights = find_weights(model.path).name
-        stem, _, suffix = weights.removesuffix(SHARD_INDEX).rpartition(".")
-        patterns += [weights, *([f"{stem}-*.{suffix}"] if weights.endswith(SHARD_INDEX) else [])]
+        patterns.append(weights)
+        if weights.endswith(SHARD_INDEX):  # of `model-00001-of-00002.safetensors`, ...
+            stem, _, suffix = weights.removesuffix(SHARD_INDEX).rpartition(".")
+            patterns.append(f"{stem}-*.{suffix}")
     return {path.name: path for pattern in patterns for path in model.path.glob(pattern)}

@@ -38,8 +38,6 @@ def save_model(
     Args:
         path: the folder; created if missing. Its files are replaced only after all new files are written; files that
             are not of a model are kept.
-        model, config: the encoder with its head, and its architecture.
-        tokenizer: saved with the weights.
         head: the kind of head of the model; None saves only the encoder.
         card: text of the model card (README.md).
         labels: label names, in the order of the head's outputs.

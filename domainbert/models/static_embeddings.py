@@ -95,11 +95,13 @@ def count_contexts(vocab_size: int, documents: Iterable[Sequence[int] | NDArray[
 
 
 def _sum_by_key(keys: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct keys, ascending, with the sum of their counts: 3, 7 with 2, 5 for 7, 3, 7 with 1, 2, 4."""
     if not len(keys):
         return keys, counts
     order = np.argsort(keys, kind="stable")
     keys, counts = keys[order], counts[order]
-    starts = np.flatnonzero(np.concatenate([np.ones(1, bool), keys[1:] != keys[:-1]]))
+    is_first = np.concatenate([np.ones(1, bool), keys[1:] != keys[:-1]])  # of equal keys
+    starts = np.flatnonzero(is_first)
     return keys[starts], np.add.reduceat(counts, starts)
 
 
@@ -178,10 +180,11 @@ def initialise_table(table: Tensor, embeddings: Tensor) -> None:
     "All-but-the-Top", section 2). Each vector is scaled to the expected length of the random numbers that it replaces.
     An entry without an embedding keeps its random numbers.
     """
-    present, width = embeddings.any(dim=1), min(embeddings.shape[1], table.shape[1])
+    present = embeddings.any(dim=1)  # (vocab_size,) whether an entry has an embedding
+    width = min(embeddings.shape[1], table.shape[1])
     if not present.any():
         return
-    values = embeddings[present, :width]
+    values = embeddings[present, :width]  # (present entries, width)
     values = torch.nn.functional.normalize(values - values.mean(dim=0), dim=1)
     deviation = table[present, :width].std(correction=0)
     table[present.nonzero(), torch.arange(width)] = values * deviation * width**0.5

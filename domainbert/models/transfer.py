@@ -84,7 +84,7 @@ def sparsemax(scores: Tensor) -> Tensor:
     ordered = scores.sort(dim=-1, descending=True).values
     sums = ordered.cumsum(dim=-1)
     ranks = torch.arange(1, scores.shape[-1] + 1).to(scores)
-    num_positive = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)
+    num_positive = (1 + ranks * ordered > sums).sum(dim=-1, keepdim=True)  # (N, 1) weights above 0
     threshold = (sums.gather(-1, num_positive - 1) - 1) / num_positive
     return (scores - threshold).clamp(min=0)
 
@@ -141,8 +141,9 @@ def mix_vectors(mixing: Mixing, table: Tensor, generator: torch.Generator) -> Te
 
     # rows with a single weight of 1 are copied, because a sum turns -0.0 into 0.0
     single = np.flatnonzero(np.diff(mixing.offsets) == 1)
-    single = single[mixing.weights[mixing.offsets[single]] == 1]
-    result[torch.from_numpy(single)] = flat[columns[torch.from_numpy(mixing.offsets[single])]]
+    copied = single[mixing.weights[mixing.offsets[single]] == 1]
+    old_ids = columns[torch.from_numpy(mixing.offsets[copied])]
+    result[torch.from_numpy(copied)] = flat[old_ids]
     result[torch.from_numpy(mixing.random_rows)] = _draw_vectors(flat, len(mixing.random_rows), generator)
     return result.reshape(mixing.num_rows, *table.shape[1:])
 

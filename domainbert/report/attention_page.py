@@ -27,12 +27,7 @@ _MAX_ARROWS = 5  # connections listed for each head
 
 
 def write_attention_report(folders: Sequence[str], text: str, out: str | None) -> str:
-    """Write the page for the arguments of the command line, and return the line to print.
-
-    Raises:
-        DomainbertError: not exactly one folder, or no model folder; an empty text, or one with more than `MAX_PIECES`
-            pieces; the disk is full.
-    """
+    """Write the page for the arguments of the command line, and return the line to print."""
     if len(folders) != 1:
         raise DomainbertError(where="--attend", found=f"{len(folders)} folders", expected="one model folder")
     if not text.strip():
@@ -47,7 +42,6 @@ def write_attention_report(folders: Sequence[str], text: str, out: str | None) -
 
 
 def _map_variables(maps: AttentionMaps) -> dict[str, Any]:
-    """Variables of `attention.html`."""
     names = _distinct_names(maps.pieces)
     special = np.array(maps.special)
     layers = []
@@ -71,15 +65,17 @@ def _head_summary(head: NDArray[np.float32], names: Sequence[str], special: NDAr
     `head` (S, S) has the attention from piece i to piece j, `names` a name for each piece, and `special` (S,) whether
     the piece is a special token. The share is the mean over the other pieces.
     """
-    weights = np.where(special[:, None] | special, 0, head)  # without special tokens
-    order = np.argsort(-weights, axis=None, kind="stable")[:_MAX_ARROWS]
-    cells = [divmod(int(index), len(names)) for index in order]
+    from_or_to_special = special[:, None] | special  # (S, S)
+    weights = np.where(from_or_to_special, 0, head)
+    strongest = np.argsort(-weights, axis=None, kind="stable")[:_MAX_ARROWS]  # as indices i * S + j
+    cells = [divmod(int(index), len(names)) for index in strongest]  # (i, j)
     arrows = [
         {"from": names[i], "to": names[j], "value": f"{weights[i, j]:.2f}"}
         for i, j in cells
         if weights[i, j] >= 0.005  # smaller weights would be shown as 0.00
     ]
-    special_share = float(head[~special][:, special].sum(axis=1).mean()) if not special.all() else 1.0
+    to_special = head[~special][:, special].sum(axis=1)  # of each piece that is not special
+    special_share = 1.0 if special.all() else float(to_special.mean())
     return {"arrows": arrows, "special": f"{100 * special_share:.0f} %"}
 
 

@@ -38,9 +38,6 @@ def perform(typed: ParsedArguments) -> int:
     """Write the page, print its path, and return exit code 0.
 
     With `--attend`, the page shows the attention of a model for a text; otherwise it is the report of the runs.
-
-    Raises:
-        DomainbertError: no run or a missing folder; several runs without `--out`; an unknown option; the disk is full.
     """
     folders = [Path(word) for word in typed.words]
     if typed.options or typed.files:
@@ -73,7 +70,7 @@ def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     from domainbert.report.runs import missing_messages, read_runs
     from domainbert.report.sections import sections
 
-    for max_mistakes in _MAX_MISTAKES:  # in descending order
+    for max_mistakes in _MAX_MISTAKES:  # in descending order, until the page is small enough
         runs = read_runs(folders)  # again for each page, because `sections` adds to `missing` of the runs
         text = page_text(f"Report: {', '.join(run.name for run in runs)}", sections(runs, max_mistakes))
         if len(text.encode("utf-8")) <= MAX_BYTES:

@@ -81,9 +81,10 @@ def _corpus_rows(run: Run, stage: StageFolder) -> Iterator[list[Cell]]:
 
 def _fact_table(caption: str, columns: Mapping[str, Any]) -> Table:
     """`columns` has the nested facts of each column by its head."""
-    flat = {name: dict(_flat_facts(facts)) for name, facts in columns.items()}
-    keys = dict.fromkeys(key for facts in flat.values() for key in facts)
-    return Table(["fact", *flat], [[key, *(facts.get(key, "") for facts in flat.values())] for key in keys], caption)
+    flat = {head: dict(_flat_facts(facts)) for head, facts in columns.items()}
+    names = dict.fromkeys(name for facts in flat.values() for name in facts)  # of all columns, each once
+    rows = [[name, *(facts.get(name, "") for facts in flat.values())] for name in names]
+    return Table(["fact", *flat], rows, caption)
 
 
 def _flat_facts(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Cell]]:

@@ -81,7 +81,8 @@ def _worst_rows(system: System) -> tuple[list[dict[str, Any]], int]:
 
 
 def _label_names(row: Mapping[str, Any]) -> Iterator[str]:
-    yield from (str(mark.get("label", "")) for side in ("gold", "predicted") for mark in row.get(side, []))
+    for side in ("gold", "predicted"):
+        yield from (str(mark.get("label", "")) for mark in row.get(side, []))
 
 
 def _mistake_variables(row: Mapping[str, Any], hues: Mapping[str, int]) -> dict[str, Any]:

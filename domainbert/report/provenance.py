@@ -94,11 +94,14 @@ def versions_table(runs: Sequence[Run]) -> Table:
     for run in runs:
         for stage in run.stages:
             facts = {**stage.record.versions, "git commit": stage.record.git_commit}
-            for name, version in facts.items():
+            for package, version in facts.items():
                 if version:
-                    versions.setdefault(name, {}).setdefault(run.name, set()).add(str(version))
-    rows = [[name, *(", ".join(sorted(by_run.get(run.name, ()))) for run in runs)] for name, by_run in versions.items()]
-    return Table(["package", *(run.name for run in runs)], rows, "Versions")
+                    versions.setdefault(package, {}).setdefault(run.name, set()).add(str(version))
+    names = [run.name for run in runs]
+    rows: list[list[Cell]] = []
+    for package, by_run in versions.items():
+        rows.append([package, *(", ".join(sorted(by_run.get(name, ()))) for name in names)])
+    return Table(["package", *names], rows, "Versions")
 
 
 def hashes_table(runs: Sequence[Run]) -> Table:

@@ -93,10 +93,8 @@ class Run:
         return rows
 
     def is_intact(self, folder: Path, pattern: str) -> bool:
-        """Return whether the files that match `pattern` in `folder` are unchanged since their stage wrote them.
-
-        If not, add a message to `missing`. Files outside of stage folders count as unchanged.
-        """
+        """Return whether the files that match `pattern` in `folder` are unchanged since their stage wrote them. If not,
+        add a message to `missing`. Files outside of stage folders count as unchanged."""
         stage = next((stage for stage in self.stages if folder.is_relative_to(stage.path)), None)
         if stage is None:
             return True
@@ -141,10 +139,12 @@ def _read_run(folder: Path, name: str) -> Run:
     recipe = run.json(folder / _RECIPE, "the stages of a recipe", optional=True)
     run = replace(run, command=str(recipe.get("command", "")))
     recipe_stages = recipe.get("stages")
-    paths = [folder] if _is_stage(folder) else sorted(filter(_is_stage, folder.iterdir()))
-    if not recipe and not _is_stage(folder) and (runs := sorted(folder.glob(f"*/{_RECIPE}"))):
+    is_stage = _is_stage(folder)
+    paths = [folder] if is_stage else sorted(filter(_is_stage, folder.iterdir()))
+    recipes_below = sorted(folder.glob(f"*/{_RECIPE}"))
+    if recipes_below and not recipe and not is_stage:
         raise DomainbertError(
-            file=folder, found="a folder of runs", expected=f"a single run, such as '{runs[0].parent}'"
+            file=folder, found="a folder of runs", expected=f"a single run, such as '{recipes_below[0].parent}'"
         )
     for path in paths:
         if recipe_stages and path.name not in recipe_stages:

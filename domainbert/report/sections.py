@@ -61,6 +61,7 @@ def _score_sections(results: Sequence[Evaluation]) -> Iterator[Section]:
 
 
 def _groups(results: Sequence[Evaluation], name: str, content_of: Callable[[Evaluation], Any]) -> list[dict[str, Any]]:
+    """Return the variables of each evaluation with content: its title, and the content under `name`."""
     groups = [{"title": evaluation.title, name: content_of(evaluation)} for evaluation in results]
     return [group for group in groups if group[name]]
 
@@ -85,8 +86,8 @@ def _curve_section(runs: Sequence[Run]) -> Iterator[Section]:
         if any(group.panel(metric) for metric in group.metrics):
             picture = figures.learning_curves(f"curves-{number}", group)
             pictures.append({"title": group.title, "picture": picture, "notes": group.not_finite_messages()})
-    caption = "Each training has a colour and each seed a line. A ring marks the evaluation of the saved model."
     if pictures:
+        caption = "Each training has a colour and each seed a line. A ring marks the evaluation of the saved model."
         yield Section("Learning curves", "pictures.html", {"pictures": pictures, "caption": caption})
 
 

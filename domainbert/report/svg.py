@@ -56,10 +56,8 @@ def picture(name: str, label: str, size: tuple[float, float], draw: Callable[[Fi
 
 
 def svg(name: str, size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return the text of an SVG file with the figure that `draw` draws into.
-
-    `size` is the width and height in inches. The ids in the file are derived from `name`.
-    """
+    """Return the text of an SVG file with the figure that `draw` draws into. `size` is the width and height in inches.
+    The ids in the file are derived from `name`."""
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # no message about the font cache
     import matplotlib
     from matplotlib.figure import Figure

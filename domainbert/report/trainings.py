@@ -78,8 +78,8 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
                     continue
                 curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored)
                 by_group.setdefault((title, metrics), []).extend(curves)
-    ordered = sorted(by_group, key=lambda key: key[0] != _PRETRAINING)
-    return [CurveGroup(title, list(metrics), by_group[title, metrics]) for title, metrics in ordered]
+    groups = [CurveGroup(title, list(metrics), curves) for (title, metrics), curves in by_group.items()]
+    return sorted(groups, key=lambda group: group.title != _PRETRAINING)
 
 
 def _task_name(stage: StageFolder) -> str:

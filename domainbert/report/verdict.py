@@ -12,13 +12,17 @@ from domainbert.report.evaluations import Evaluation, Pair, System
 from domainbert.report.provenance import format_time
 from domainbert.report.runs import Run
 
+_MAX_SENTENCES = 3  # more comparisons get a table
+
 
 def verdicts(evaluation: Evaluation) -> list[str]:
     """Return a sentence for each comparison, or one for many; without any, a sentence with the score of each system."""
-    if comparison_table(evaluation):
-        known = [pair.is_significant for pair in evaluation.pairs if pair.interval]
-        found = f"{sum(known)} of {len(known)} intervals exclude 0. If all systems were equally good, about"
-        return [f"{found} {0.05 * len(known):.1f} would by chance: confirm a single difference on other data."]
+    if len(evaluation.pairs) > _MAX_SENTENCES:
+        num_intervals = sum(pair.interval is not None for pair in evaluation.pairs)
+        num_significant = sum(pair.is_significant for pair in evaluation.pairs)
+        num_by_chance = 0.05 * num_intervals  # of 95 % intervals
+        found = f"{num_significant} of {num_intervals} intervals exclude 0. If all systems were equally good, about"
+        return [f"{found} {num_by_chance:.1f} would by chance: confirm a single difference on other data."]
     if evaluation.pairs:
         return [_comparison_sentence(pair, evaluation.metric) for pair in evaluation.pairs]
     return [_score_sentence(system, evaluation.metric) for system in evaluation.systems]
@@ -26,19 +30,27 @@ def verdicts(evaluation: Evaluation) -> list[str]:
 
 def comparison_table(evaluation: Evaluation) -> Table | None:
     """Return a table with a row for each system that is compared with the first one; None for few comparisons."""
-    if len(evaluation.pairs) <= 3:
+    if len(evaluation.pairs) <= _MAX_SENTENCES:
         return None
-    metric, first, rows = evaluation.metric, evaluation.pairs[0].a, list[list[Cell]]()
+    metric, first = evaluation.metric, evaluation.pairs[0].a
+    rows: list[list[Cell]] = []
     for pair in evaluation.pairs:
-        result = "better" if (pair.difference > 0) != metric.higher_is_better else "worse"
-        result = result if pair.is_significant else "no significant difference" if pair.interval else "unknown"
+        if pair.interval is None:
+            result = "unknown"
+        elif not pair.is_significant:
+            result = "no significant difference"
+        else:
+            result = "worse" if _first_is_better(pair, metric) else "better"
         rows.append([pair.b, result, score_cell(pair.difference, metric.percent, pair.interval, sign="+")])
     return Table(["system", "result", f"{first} minus this"], rows, f"Systems compared with {first}")
 
 
+def _first_is_better(pair: Pair, metric: Headline) -> bool:
+    return (pair.difference > 0) == metric.higher_is_better
+
+
 def _comparison_sentence(pair: Pair, metric: Headline) -> str:
-    a_is_better = (pair.difference > 0) == metric.higher_is_better
-    better, worse = (pair.a, pair.b) if a_is_better else (pair.b, pair.a)
+    better, worse = (pair.a, pair.b) if _first_is_better(pair, metric) else (pair.b, pair.a)
     unit = f"points of {metric.name}" if metric.percent else f"of {metric.name}"
     lead = f"{_number(abs(pair.difference), metric)} {unit}"
     if pair.interval is None:

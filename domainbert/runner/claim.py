@@ -110,6 +110,7 @@ def claim_folder(
 
 def _keep_or_clear(out: Path, error: Exception, write_ended: Callable[[str, str], None], is_new: bool) -> None:
     """Record the error of a stage, or clear the folder (remove it if `is_new`) if no file can be used."""
+    # wrong settings or data: nothing can be resumed; after any other error, the files may show its cause
     is_permanent = isinstance(error, DomainbertError) and not isinstance(error, TrainingFailed)
     if not is_permanent or holds_progress(out):
         write_ended("failed", str(error) if isinstance(error, DomainbertError) else repr(error))
@@ -137,7 +138,7 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
 
 def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
     """Return None if the cause of `error` is not a full disk."""
-    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # its message already has advice
+    reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # or has its own advice
     if not reason:
         return None
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
@@ -203,7 +204,8 @@ def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: RunRecord 
     except FileNotFoundError:
         is_current_file = False
     record = read_record(job.out)
-    if is_current_file and (record if record is not None and record.done else None) == expected:
+    finished = record if record is not None and record.done else None
+    if is_current_file and finished == expected:
         return
     if is_current_file:  # case 2: this process has created the lock file
         (job.out / LOCK).unlink()
@@ -247,7 +249,7 @@ def read_state(out: Path) -> tuple[str, RunRecord | None]:
         return DONE, record
     if record is not None or is_locked:
         return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, record
-    if not (out / RUN).exists() and stage_of_config(out):
+    if stage_of_config(out) and not (out / RUN).exists():  # a stage writes both files
         return UNSEALED, None
     found = "is the folder of a recipe" if (out / RECIPE).is_file() else "holds files that domainbert did not write"
     raise DomainbertError(found, where=out, expected="an empty or a new folder, or the folder of a stage")

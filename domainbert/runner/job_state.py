@@ -71,9 +71,6 @@ def make_job(
     """Return the job of a stage.
 
     Args:
-        stage: the stage.
-        settings: validated settings of the stage.
-        out: output folder.
         hashes: hashes the input files.
         keys: job keys of the earlier stages of the recipe, by name; only stages that the settings refer to are used.
         inputs: inputs that are already open.

@@ -116,12 +116,12 @@ def _as_json(run: Run) -> dict[str, Any]:
     stages = [
         {
             **asdict(stage),
-            "started": stage.started and stage.started.isoformat(),
+            "started": stage.started.isoformat() if stage.started else None,
             "validation": {name: value if math.isfinite(value) else None for name, value in stage.validation.items()},
         }
         for stage in run.stages
     ]
-    started = run.started and run.started.isoformat()
+    started = run.started.isoformat() if run.started else None
     return {"path": str(run.path), "state": run.state, "started": started, "seconds": run.seconds, "stages": stages}
 
 
@@ -154,7 +154,7 @@ def list_runs(folder: Path) -> tuple[list[Run], list[str]]:
 
 
 def _find_run(folder: Path, folders: Sequence[str], files: Sequence[str]) -> Run | None:
-    """Return the run, stage or search in a folder with these entries; None if it is none of them."""
+    """Return the run of a recipe, stage or search in a folder with these entries; None for any other folder."""
     if _is_stage(folder):
         return Run(folder, [inspect_stage(folder)], is_single=True)
     if _SEARCH in files or any((folder / _TRIALS).glob("[0-9]" * 5)):  # a search without finished trials has no file
@@ -193,22 +193,28 @@ def _stage_functions(path: Path) -> dict[str, str]:
 def inspect_stage(folder: Path) -> StageStatus:
     """Return the state of a stage's folder; a broken file gives the state `damaged`, never an exception."""
     try:
-        output_state, found = read_state(folder)
-        record = found or RunRecord(stage=stage_of_config(folder))
+        output_state, record = read_state(folder)
+        if record is None:  # for example, the stage was killed before it wrote its record
+            record = RunRecord(stage=stage_of_config(folder))
         started = datetime.fromisoformat(record.started).astimezone(timezone.utc) if record.started else None
         status = StageStatus(folder.name, record.stage, output_state, started=started)
         if record.done:
             return _finished_status(folder, record, status)
     except _READ_ERRORS as error:
-        why = error if isinstance(error, DomainbertError) else f"{RUN} is invalid ({error!r}); delete this folder"
-        why = f"cannot be read ({error.strerror})" if isinstance(error, OSError) else why
-        return StageStatus(folder.name, stage_of_config(folder), "damaged", why=" ".join(str(why).split()))
+        return StageStatus(folder.name, stage_of_config(folder), "damaged", why=_describe_read_error(error))
     if is_running(folder):
         seconds = None if started is None else max(0.0, time.time() - started.timestamp())
         return replace(status, state="running", why=_last_step(folder), seconds=seconds)
     state, why = _ended_state(record, output_state)
     resume_command = record.resume_command if output_state == INTERRUPTED else ""
     return replace(status, state=state, why=why, resume_command=resume_command)
+
+
+def _describe_read_error(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"cannot be read ({error.strerror})"
+    message = str(error) if isinstance(error, DomainbertError) else f"{RUN} is invalid ({error!r}); delete this folder"
+    return " ".join(message.split())  # on one line
 
 
 def _ended_state(record: RunRecord, output_state: str) -> tuple[str, str]:
@@ -226,7 +232,8 @@ def _finished_status(folder: Path, record: RunRecord, status: StageStatus) -> St
     state, why = DONE, ""
     if errors := format_examples(metrics.get("errors", [])):
         state, why = "failed", f"errors in the data: {errors}"
-    if damage := format_examples(record.damage(folder, hashes=None)):
+    damage = format_examples(record.damage(folder, hashes=None))
+    if damage:  # more urgent than errors
         state, why = "damaged", damage
     validation = {name: value for name, value in metrics.items() if name.startswith("validation_")}
     last_validation = metrics.get("validation")  # of a stage without seeds, such as pretraining
@@ -257,6 +264,7 @@ def _last_step(folder: Path) -> str:
 
 
 def _inspect_search(folder: Path) -> StageStatus:
+    # values for a search without a summary; if its summary is invalid, those that come before the error are replaced
     state, why, validation, seconds, started = "unfinished", "no trial is finished yet", {}, None, None
     try:
         facts = read_json(folder / _SEARCH, "the summary of a search")
@@ -296,8 +304,10 @@ def _run_rows(run: Run, all_stages: bool) -> Iterator[list[Cell]]:
     times: list[Cell] = []
     texts: list[list[Cell]] = []
     for stage in shown:
-        name, time_cell = "" if run.is_single else stage.name, _duration_cell(stage.seconds if all_stages else None)
-        for line in _score_lines(stage) or [_state_text(stage)]:
+        name = "" if run.is_single else stage.name
+        time_cell = _duration_cell(stage.seconds) if all_stages else ""
+        scores = Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores])
+        for line in scores.lines() if stage.scores else [_state_text(stage)]:
             times.append(time_cell)
             texts.append([name, line])
             name = time_cell = ""  # only in the first line of the stage
@@ -319,7 +329,3 @@ def _state_text(stage: StageStatus) -> str:
     if scores:
         return f"{state}, {scores}" if stage.why else scores
     return f"{state}; to resume: {stage.resume_command}" if stage.resume_command else state
-
-
-def _score_lines(stage: StageStatus) -> list[str]:
-    return Table(["", "", ""], [[score.system, score.metric, score.cell] for score in stage.scores]).lines()

@@ -23,11 +23,7 @@ variable HF_TOKEN, or from `hf auth login`.
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Upload the folder, print the URL of the repository, and return exit code 0.
-
-    Raises:
-        DomainbertError: not a folder and a repository, or an unknown option; and as for `push_to_hub`.
-    """
+    """Upload the folder, print the URL of the repository, and return exit code 0."""
     if typed.options or typed.files:
         option = f"--{typed.options[0][0]}" if typed.options else "-c"
         raise DomainbertError("no such option of push", where=option, expected="--card, --private or --message")

@@ -40,6 +40,7 @@ from domainbert.stages.stage import Inputs
 _RECIPE_KEYS = ("out", "vars", "check", "stages")
 _NAME = re.compile(r"\w[\w-]*")
 _CHECK_NAME = re.compile(r"check(-.+)?")
+_ADDS_STAGE = re.compile(r"stages\.[^.]*(\.stage)?")  # an option `--stages.NAME` or `--stages.NAME.stage`
 
 
 def read_recipe(
@@ -52,7 +53,6 @@ def read_recipe(
     """Return a validated recipe.
 
     Args:
-        path: the YAML file.
         options: `(dotted.key, text)` pairs that override the file: `vars.data`, `out`, `stages.vocab.vocab_size`.
         environment: environment variables, of which `DOMAINBERT_<NAME>` are read.
         verify: hash every input file, even if it seems unchanged.
@@ -75,10 +75,9 @@ def read_recipe(
 
     variables = read_variables(tree, environment, problems)
     check_variables_read(tree, file_tree.value.get("vars"), options, problems)
-    # before the options of stages, which may change a setting in a file such as `${data}/encoder.yaml`, and after them,
-    # because they may have variables
-    tree = with_options(substitute(tree, variables, problems), stage_options)
-    tree = substitute(tree, variables, problems)
+    tree = substitute(tree, variables, problems)  # first: an option may change a setting in `${data}/encoder.yaml`
+    tree = with_options(tree, stage_options)
+    tree = substitute(tree, variables, problems)  # again: the options may have variables
     if (out := tree.value.get("out")) is not None and starts_at_home(str(out.value)):
         problems.add(where=f"{out.where}: out", found=out.short_text(), expected=WHOLE_PATH)
     if not problems.messages:
@@ -99,7 +98,8 @@ def read_recipe(
 
 def _needed_stages(stages: Mapping[str, Node], selection: Selection) -> frozenset[str]:
     """Return the selected stages and their dependencies; all stages if the selection has an unknown name."""
-    if not {*selection.only, selection.first} <= {*stages, None}:  # `first` is None without --from
+    named = {*selection.only, *([] if selection.first is None else [selection.first])}
+    if not named <= stages.keys():  # `make_plan` reports the unknown name
         return frozenset(stages)
     needed = set(selection.select(list(stages)))
     for name, node in reversed(list(stages.items())):  # a stage refers only to earlier stages
@@ -147,9 +147,10 @@ def _check_stage_options(options: Sequence[tuple[str, str]], tree: Node, problem
     stages = tree.value["stages"].value if "stages" in tree.value else None
     if not isinstance(stages, dict):
         return
-    paths = {key: key.split(".")[1:] for key, _ in options}  # name of the stage, then keys of the setting
-    added = {name for name, *setting in paths.values() if setting in ([], ["stage"])}
-    for key, (name, *setting) in paths.items():
+    keys = dict.fromkeys(key for key, _ in options)  # each once
+    added = {key.split(".")[1] for key in keys if _ADDS_STAGE.fullmatch(key)}
+    for key in keys:
+        _, name, *setting = key.split(".")  # `stages.ner.optim.lr` has the name "ner", and the setting ["optim", "lr"]
         missing = f"--{key}: the recipe has no stage '{name}'"
         if _CHECK_NAME.fullmatch(name) and name not in stages and setting:
             problems.add(missing, hint=f"to change the automatic checks, use --check.{'.'.join(setting)}")
@@ -181,14 +182,14 @@ class _RecipeReader:
         }
         for check in list(implied_checks(recipe_stages, settings)):
             names = list(jobs)
-            earlier_names = names[: names.index(check.next_stage)]
+            position = names.index(check.next_stage)
             node = replace(check.node, value={**check.node.value, "stage": Node("check", check.node.where)})
             needed = not check.trainings.isdisjoint(self.needed)
-            job = self.read_job(check.name, node, earlier_names, needed)
+            job = self.read_job(check.name, node, names[:position], needed)
             if job is not None:
-                # insert the job before `next_stage`
-                later_jobs = {name: jobs.pop(name) for name in names[len(earlier_names) :]}
-                jobs.update({check.name: job} | later_jobs)
+                later_jobs = {name: jobs.pop(name) for name in names[position:]}
+                jobs[check.name] = job  # before `next_stage`
+                jobs.update(later_jobs)
                 self.recipe.checks[check.name] = check.trainings
 
     def read_job(self, name: str, node: Node, earlier_names: Sequence[str], needed: bool) -> Job | None:
@@ -215,10 +216,10 @@ class _RecipeReader:
         stage = load_stage(function.value)
         node = node.without("stage").with_texts(lambda text: self.resolve_reference(text, earlier_names))
         settings = read_settings(stage.settings, node, problems, prefix)
-        if settings.missing and not needed:  # messages about missing files, which are then no problems; others remain
+        if settings.missing and not needed:  # a missing file is then no problem; other problems remain
             self.recipe.left_out.extend(settings.missing)
-            errors = problems.errors[num_problems:]
-            problems.errors[num_problems:] = [error for error in errors if str(error) not in settings.missing]
+            stage_errors = problems.errors[num_problems:]
+            problems.errors[num_problems:] = [error for error in stage_errors if str(error) not in settings.missing]
             return None
         keys = {earlier: job.key for earlier, job in self.recipe.jobs.items()}
         refers_to_stage_without_job = not set(referred_stages(settings)) <= keys.keys()

@@ -67,7 +67,9 @@ class Selection:
 
     def named_by_force(self, names: Sequence[str]) -> Sequence[str]:
         """Return the stages of `--force`: all selected stages if it has no names, and none without `--force`."""
-        return self.select(names) if self.force == () else self.force or ()
+        if self.force is None:
+            return ()
+        return self.force or self.select(names)
 
 
 @dataclass(frozen=True)
@@ -182,11 +184,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     """Run the stages of the plan, print the table of results and all warnings, and write and return `results.json`.
 
     If a stage ran, `report.html` is written to the same folder. `resume_command` resumes the recipe after an
-    interruption.
-
-    Raises:
-        DomainbertError: a stage failed, or the folder of a stage that is not forced is damaged.
-        ErrorsFound: a stage found errors in the data; later stages do not run.
+    interruption. Raise `ErrorsFound` if a stage found errors in the data; later stages do not run.
     """
     _check_not_refused(plan)
     forced_later = [step.name for step in plan if step.forced and not step.selected]
@@ -205,7 +203,7 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
             print(f"{step.name}: {'running' if step.run else 'skipped'} ({step.reason})", flush=True)
         if step.run:
             records[step.name] = _run_step(step, resume_command)
-            if step.forced:
+            if step.forced:  # no longer, because it has run
                 _write_recipe(recipe, resume_command, not_forced={step.name})
         elif step.state.done and step.state.record is not None:
             records[step.name] = step.state.record
@@ -306,8 +304,9 @@ def _write_recipe(recipe: Recipe, command: str, not_forced: Collection[str], for
     The list is read again each time, because other processes also edit it.
     """
     functions = {name: job.stage.name for name, job in recipe.jobs.items()}
-    still_forced = dict.fromkeys([*(name for name in _still_forced(recipe) if name not in not_forced), *forced])
-    write_json(recipe.out / RECIPE, {"command": command, "stages": functions, "forced": list(still_forced)})
+    remaining = [name for name in _still_forced(recipe) if name not in not_forced]
+    still_forced = list(dict.fromkeys([*remaining, *forced]))  # each once
+    write_json(recipe.out / RECIPE, {"command": command, "stages": functions, "forced": still_forced})
 
 
 def _still_forced(recipe: Recipe) -> list[str]:
@@ -320,8 +319,9 @@ def _still_forced(recipe: Recipe) -> list[str]:
 
 def _selected_stages(recipe: Recipe, selection: Selection) -> list[str]:
     """Include the automatic checks that the selected trainings need."""
-    names = set(selection.select(list(recipe.jobs)))
-    return [name for name in recipe.jobs if name in names or names & recipe.checks.get(name, frozenset())]
+    selected = set(selection.select(list(recipe.jobs)))
+    selected |= {check for check, trainings in recipe.checks.items() if trainings & selected}
+    return [name for name in recipe.jobs if name in selected]
 
 
 def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
@@ -332,6 +332,6 @@ def _with_new_keys(recipe: Recipe, names: Collection[str]) -> Recipe:
     """
     jobs = dict[str, Job]()
     for name, job in recipe.jobs.items():
-        keys = {other: earlier.key for other, earlier in jobs.items()}
+        keys = {earlier_name: earlier_job.key for earlier_name, earlier_job in jobs.items()}
         jobs[name] = make_job(job.stage, job.settings, job.out, recipe.hashes, keys, job.inputs, new_key=name in names)
     return replace(recipe, jobs=jobs)

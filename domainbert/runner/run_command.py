@@ -55,18 +55,12 @@ def perform(typed: ParsedArguments) -> int:
 def run_recipe(path: Path, typed: ParsedArguments, command: str) -> int:
     """Run a recipe, or print its plan, and return the exit code: 2 if `--dry-run` finds a refused stage, else 0.
 
-    Args:
-        path: the YAML file.
-        typed: flags and options of the command line.
-        command: the command that resumes the run with the same arguments.
-
-    Raises:
-        DomainbertError: the command line or the recipe is wrong, or a stage failed.
-        TrainingStopped: a signal stopped the run; the same command resumes it.
+    `typed` has the flags and options of the command line; `command` (`run` or `demo`) resumes the run.
     """
-    flags, verify = typed.flags, "verify" in typed.flags
+    flags = typed.flags
+    verify, dry_run = "verify" in flags, "dry_run" in flags
     force = _names_of_option(flags, "force") if "force" in flags else None
-    selection = Selection(_names_of_option(flags, "only"), flags.get("from"), force)
+    selection = Selection(only=_names_of_option(flags, "only"), first=flags.get("from"), force=force)
     recipe = read_recipe(path, typed.options, verify=verify, selection=selection)
     for name in ("force", "verify"):
         if name in flags and launched_world_size() > 1:
@@ -75,14 +69,15 @@ def run_recipe(path: Path, typed: ParsedArguments, command: str) -> int:
                 where=f"--{name}",
                 hint="run this command without torchrun or srun",
             )
-    if process_rank() > 0:
-        if "dry_run" not in flags:
+    if process_rank() > 0:  # only the first process plans and prints
+        if not dry_run:
             follow_recipe(recipe, selection)
         return 0
+
     for message in recipe.left_out:
         print(f"{message}; the stage is left out, because it is not selected", flush=True)
     plan = make_plan(recipe, selection, verify)
-    if "dry_run" in flags:
+    if dry_run:
         sys.stdout.writelines(f"{step.dry_run_line()}\n" for step in plan if step.selected)
         return 2 if any(step.refused for step in plan) else 0
     run_plan(recipe, plan, resume_command(command, typed, recipe.variables))

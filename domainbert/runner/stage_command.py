@@ -95,12 +95,13 @@ def _default_at(stage: Stage, key: str) -> Any:
 
 
 def _class_at(stage: Stage, key: str) -> type | None:
-    """Return the dataclass, or the base class of a choice, whose settings are below a dotted key; None without any."""
-    hints, cls = field_types(stage.settings), None
+    """Return the dataclass, or the base class of a choice, whose settings are below a dotted key: `Source` for
+    `corpus.sources`; None without any."""
+    cls: type | None = stage.settings
     for name in key.split("."):
+        hints = {} if cls is None else field_types(cls)
         classes = groups_in(hints.get(name))
         cls = classes[0] if classes else None  # of a union, the first
-        hints = {} if cls is None else field_types(cls)
     return cls
 
 
@@ -186,8 +187,10 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
 def _check_same_stage(stage: Stage, folder: Path, state: FolderState) -> None:
     """Raise `DomainbertError` if the folder holds output of another stage that may be useful."""
     record = read_record(folder)
-    earlier = record.stage if record is not None else stage_of_config(folder) or stage.name
-    if earlier != stage.name and (state.reason != NOT_RESUMABLE or _has_failed(folder)):
+    name_in_config = stage_of_config(folder) or stage.name  # an empty folder has no `CONFIG`
+    earlier = name_in_config if record is None else record.stage
+    may_be_useful = state.reason != NOT_RESUMABLE or _has_failed(folder)
+    if earlier != stage.name and may_be_useful:
         expected = f"a new folder, or one of the stage {stage.name}"
         raise DomainbertError(f"holds output of the stage {earlier}", file=folder, expected=expected)
 
@@ -239,12 +242,13 @@ def _read_stage_settings(
     """Return the output folder (None if it is missing), the settings, and the YAML tree of the settings."""
     tree = read_config([Path(file) for file in typed.files], typed.options)
     out: Node | None = tree.value.get("out")
-    if out is not None and not (out.value is None or (isinstance(out.value, str) and out.value.strip())):
+    out_in_file = None if out is None else out.value
+    is_folder = isinstance(out_in_file, str) and bool(out_in_file.strip())
+    if out is not None and out_in_file is not None and not is_folder:
         problems.add(
             where=f"{out.where}: out", found=out.short_text(), expected="a folder as text, such as 'runs/first'"
         )
     if "out" in typed.flags and not (typed.flags["out"] or "").strip():
         problems.add(where="--out", found="''", expected="a folder")
     settings = read_settings(stage.settings, tree.without("out"), problems, template=template)
-    out_in_file = None if out is None else out.value
     return typed.flags.get("out", out_in_file), settings, tree

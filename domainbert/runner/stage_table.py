@@ -126,10 +126,7 @@ def add_early_problems(
     A problem of a file that several stages read is added once.
 
     Args:
-        stage: the stage to check.
-        settings: validated settings of the stage.
         node: the YAML mapping that the settings were read from.
-        problems: the list that is extended.
         inputs: opens the files and folders of the settings.
         prefix: prefix of every key in a message, such as `stages.pretrain.`.
         pending: earlier stages of the recipe that have not run yet, by name; the files of finished stages exist.

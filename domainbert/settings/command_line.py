@@ -48,17 +48,21 @@ def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> Parse
 
 
 def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], typed: ParsedArguments) -> None:
-    """Add the option `word` to `typed`, and remove its value from `remaining`."""
+    """Add the option `word` (`--name` or `--name=value`) to `typed`, and remove its value from `remaining`."""
     name, equals, inline_value = word.removeprefix("--").partition("=")
-    name = name.replace("-", "_") if name.replace("-", "_") in flags else name
+    flag = name.replace("-", "_")  # `--dry-run` is the flag `dry_run`
+    name = flag if flag in flags else name
     num_values = "optional" if name.endswith(".help") else flags.get(name)  # None: a setting, which has one value
     if num_values == "none" and equals:
         raise DomainbertError(where=f"--{name}", found=f"'{inline_value}'", expected="no value")
-    value: str | None = inline_value
-    if not equals:
-        no_value_follows = not remaining or remaining[0].startswith("--")
-        has_no_value = num_values == "none" or (num_values == "optional" and no_value_follows)
-        value = None if has_no_value else _pop_value(word, remaining)
+    no_value_follows = not remaining or remaining[0].startswith("--")
+    value: str | None
+    if equals:
+        value = inline_value
+    elif num_values == "none" or (num_values == "optional" and no_value_follows):
+        value = None
+    else:
+        value = _pop_value(word, remaining)
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)
     elif num_values is not None:

@@ -43,12 +43,7 @@ def stage_facts(
     content, not by folder; the files of a folder or glob count in their order, and the glob as text; earlier stages
     count by their keys.
 
-    Args:
-        stage: name of the stage.
-        cls: its settings dataclass.
-        settings: its settings.
-        inputs: hash of each input by path, from `hashes_of_inputs`.
-        keys: `Freshness.key` of each earlier stage by its name.
+    `inputs` is the result of `hashes_of_inputs`, and `keys` has the `Freshness.key` of each earlier stage by its name.
     """
     # settings, with the content of input files in place of their paths
     digests = {path: hash_json(digest) if digest.startswith(_STREAM) else digest for path, digest in inputs.items()}
@@ -69,14 +64,16 @@ def stage_facts(
     # mappings whose order counts, and names of settings with default values
     key_orders = {name: list(settings.plain[name]) for name in fields_with_metadata(cls, ORDERED)}
     defaults = flatten(config).keys() - flatten(as_plain(settings.instance, defaults=False)).keys()
-    groups = [*_groups(settings.instance)]
-    renamed = {prefix + old: prefix + new for prefix, cls in groups for old, new in renamed_fields(cls).items()}
-    removed = {prefix + name: old.default for prefix, cls in groups for name, old in removed_settings(cls).items()}
+    renamed, removed = dict[str, str](), dict[str, Any]()
+    for prefix, group in _groups(settings.instance):
+        renamed |= {prefix + old_name: prefix + new_name for old_name, new_name in renamed_fields(group).items()}
+        removed |= {prefix + name: setting.default for name, setting in removed_settings(group).items()}
     return Freshness({**facts, **key_orders}, {*defaults, *key_orders}, renamed, removed)
 
 
 def _groups(value: Any, name: str = "") -> Iterator[tuple[str, type]]:
-    """Yield the prefix of the settings, and the class, of each dataclass in `value`, whose dotted name is `name`."""
+    """Yield prefix and class of each dataclass in `value`: ("", Pretrain), ("optim.", OptimConfig), ... `name` is the
+    dotted name of `value`."""
     items: dict[str, Any] = {}
     if dataclasses.is_dataclass(value):
         prefix = f"{name}." if name else ""

@@ -20,10 +20,8 @@ _MISSING = dataclasses.MISSING
 
 
 def add_fields(parser: ArgumentParser | _ArgumentGroup, cls: type, key: str = "", default: Any = _MISSING) -> None:
-    """Add an option for each field of a dataclass to a parser, with the prefix `key`, such as `optim.`, in its name.
-
-    If `default` is an instance of the dataclass, its values are shown as defaults.
-    """
+    """Add an option for each field of a dataclass to a parser, with the prefix `key`, such as `optim.`, in its name. If
+    `default` is an instance of the dataclass, its values are shown as defaults."""
     docs, hints = _field_docs(cls), field_types(cls)
     for name, class_default in defaults_of(cls).items():
         value = getattr(default, name) if isinstance(default, cls) else class_default

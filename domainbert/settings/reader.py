@@ -78,7 +78,6 @@ def read_settings(
 
     Args:
         stage: the stage function, or a settings dataclass.
-        node: the mapping.
         problems: collects all problems; the settings are valid only if it stays empty.
         prefix: prefix of every key in messages, such as `stages.pretrain.`.
         template: leave missing values out and do not check that input files exist (for `--print_config`).
@@ -287,7 +286,7 @@ class _Reader(NodeProblems):
         if not has_fixed_length:
             item_hints = (item_hints[0],) * len(nodes)
         # not strict: lengths are compared below
-        items = [self.read_value(*item) for item in zip(nodes, item_hints, keys, strict=False)]
+        items = [self.read_value(*arguments) for arguments in zip(nodes, item_hints, keys, strict=False)]
         if any(item is WRONG for item in items):
             return WRONG
         if len(nodes) != len(item_hints) or type_mismatches(items, hint):

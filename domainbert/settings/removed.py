@@ -47,5 +47,9 @@ def removed_hint(cls: type, name: str) -> str:
 def removed_settings(cls: type) -> dict[str, Removed]:
     """Return the removed settings of a dataclass, by name."""
     owners = {base.__name__ for base in cls.__mro__}
-    by_owner = ((key.partition("."), removed) for key, removed in REMOVED.items())
-    return {name: removed for (owner, _, name), removed in by_owner if owner in owners}
+    settings = {}
+    for key, removed in REMOVED.items():
+        owner, _, name = key.partition(".")
+        if owner in owners:
+            settings[name] = removed
+    return settings

@@ -28,7 +28,7 @@ def _settings_fields(cls: type) -> list[dataclasses.Field[Any]]:
     and own fields before inherited fields; otherwise they are in the order of the arguments."""
     fields = [item for item in dataclasses.fields(cls) if item.init]
     if all(item.kw_only for item in fields):
-        names = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]
+        names = [name for base in cls.__mro__ for name in inspect.get_annotations(base)]  # `cls` first, then its bases
         positions = {name: index for index, name in enumerate(names)}  # an overridden field: the position in the base
         fields.sort(key=lambda item: (default_of(item) is not dataclasses.MISSING, positions[item.name]))
     return fields
@@ -100,11 +100,13 @@ def pick_member(union: Any, value: Any) -> Any:
     """
     if value is None:
         return NoneType if NoneType in get_args(union) else union
+    # members by the values that they match: mappings with fixed keys, lists, mappings with free keys
     members = [member for member in get_args(union) if member is not NoneType]
     groups = [member for member in members if is_group(member)]
     lists = [member for member in members if get_origin(strip_ranges(member)) in LISTS]
+    mappings = [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
     if isinstance(value, dict):
-        matches = groups + [member for member in members if get_origin(strip_ranges(member)) in MAPPINGS]
+        matches = groups + mappings
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
     else:

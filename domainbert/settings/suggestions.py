@@ -92,5 +92,9 @@ def keys_below(hints: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _dataclasses(hint: Any) -> list[type]:
-    groups = [] if get_origin(strip_ranges(hint)) in (list, tuple, dict) else groups_in(hint)
-    return [cls for group in groups for cls in (choices_of(group).values() if is_choice(group) else [group])]
+    if get_origin(strip_ranges(hint)) in (list, tuple, dict):
+        return []
+    classes: list[type] = []
+    for group in groups_in(hint):
+        classes += choices_of(group).values() if is_choice(group) else [group]
+    return classes

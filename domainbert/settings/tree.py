@@ -125,16 +125,20 @@ def expand_packaged_file(node: Node, base: type) -> Node:
 
 
 def expand_shorthand(node: Node, cls: type) -> Node:
-    """Turn a single text or list, a shorthand, into a mapping with this value at the key that `cls.shorthand` names.
+    """Turn a shorthand, a single text or list, into a mapping with this value at the key that `cls.shorthand` names.
+
+    For a corpus, whose shorthand is `sources`, `a.jsonl` becomes `{sources: [a.jsonl]}`. If `merge` has wrapped the
+    value, as in `{class_path: a.jsonl, init_args: {deduplicate: false}}`, the other keys are kept.
 
     A single value that this key cannot have is returned alone. A mapping without a single value is returned unchanged.
     """
     single, other_keys = node, dict[str, Node]()
-    if isinstance(node.value, dict):  # perhaps {class_path: <shorthand>, init_args: <keys merged into it>}
+    if isinstance(node.value, dict):
         keys = fold_arguments(node).value
         if "class_path" not in keys or not keys["class_path"].is_single:
             return node
-        single, other_keys = keys["class_path"], keys["init_args"].value if "init_args" in keys else {}
+        single = keys["class_path"]
+        other_keys = keys["init_args"].value if "init_args" in keys else {}
     name = getattr(cls, "shorthand", None)
     if name is None:
         return single
@@ -160,7 +164,8 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
     for name, value in node.value.items():
         typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
         environment_name = f"DOMAINBERT_{name.upper()}"
-        text = typed if value.where.startswith("--") else environment.get(environment_name, typed)  # `--`: an option
+        is_option = value.where.startswith("--")  # from the command line, which overrides the environment
+        text = typed if is_option else environment.get(environment_name, typed)
         if text is None:
             expected = f"text here, or --vars.{name}, or the environment variable {environment_name}"
             problems.add(where=f"{value.where}: vars.{name}", found=value.short_text(), expected=expected)
@@ -195,13 +200,12 @@ def select_environment_variables(
 def check_variables_read(
     tree: Node, declared: Node | None, options: Sequence[tuple[str, str]], problems: Problems
 ) -> None:
-    """Add a problem for each option `--vars.NAME` that has no effect.
-
-    Its name is then neither in `declared`, the `vars` of the YAML, nor in a text in the tree or the options.
-    """
+    """Add a problem for each option `--vars.NAME` that has no effect. Its name is then neither in `declared`, the
+    `vars` of the YAML, nor in a text in the tree or the options."""
     texts = [*tree.texts(), *(text for _, text in options)]
-    used = (name for text in texts for name in _VARIABLE.findall(text))
-    valid = {*used, *(declared.value if declared is not None and isinstance(declared.value, dict) else ())}
+    valid = {name for text in texts for name in _VARIABLE.findall(text)}
+    if declared is not None and isinstance(declared.value, dict):
+        valid |= declared.value.keys()
     for key, _ in options:
         first, _, name = key.partition(".")
         if first == "vars" and name and name not in valid:

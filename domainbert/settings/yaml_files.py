@@ -145,18 +145,23 @@ def load_yaml(path: Path) -> Node:
 
 
 def parse_option(text: str, option: str) -> Node:
-    """Return the value of a command-line option, parsed as YAML.
+    """Return the value of a command-line option, parsed as YAML, such as `1e-3` or `[a, b]`.
 
     Invalid YAML (`@vocab`, `*.txt`) is text, and so is `-` (standard input; a list in YAML). Text without quotes stays
     unchanged, also if YAML would drop a part of it, as in `notes #2`.
     """
+    as_text = Node(text, option, text)
+    if text == "-":
+        return as_text
     try:
-        node = None if text == "-" else _parse(text, option, None)
+        node = _parse(text, option, None)
     except DomainbertError:
-        node = None
-    is_plain_text = node is not None and isinstance(node.value, str) and text.lstrip()[:1] not in _QUOTE_OR_TAG
-    if node is None or (is_plain_text and node.value != text.strip()):
-        return Node(text, option, text)
+        return as_text
+    if node is None:  # an empty text
+        return as_text
+    is_quoted = text.lstrip().startswith(_QUOTE_OR_TAG)
+    if isinstance(node.value, str) and not is_quoted and node.value != text.strip():
+        return as_text
     return Node(node.value, option, text)
 
 

@@ -21,7 +21,6 @@ from domainbert.tasks.config import TaskConfig
 if TYPE_CHECKING:
     from domainbert.checks.finding import Finding
     from domainbert.checks.rules import LabelledCheck
-    from domainbert.corpus.report import CorpusReport
     from domainbert.stages.early_checks import StageArguments
     from domainbert.tokenization.load import DomainTokenizer
 
@@ -45,7 +44,8 @@ class LabelledSets:
 
     def named_sets(self) -> dict[SetName, LabelledSet]:
         """Return the sets that are not None, by name."""
-        return {name: labelled for name in get_args(SetName) if (labelled := getattr(self, name)) is not None}
+        sets = {name: getattr(self, name) for name in get_args(SetName)}
+        return {name: labelled_set for name, labelled_set in sets.items() if labelled_set is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,15 +181,12 @@ def _check_corpus(settings: Check, labelled: LabelledCheck) -> tuple[Iterable[Fi
         return [], {}
     test = next((checked for checked in labelled.sets if checked.name == "test"), None)
     corpus = scan_corpus(settings.corpus, test, settings.max_characters)
-    if num_cut := sum(source.files_cut for source in corpus.report.sources):
-        print(_excerpt_line(corpus.report, num_cut), flush=True)
+    sources = corpus.report.sources
+    if num_cut := sum(source.files_cut for source in sources):
+        read = f"{sum(source.read_characters for source in sources):,} characters of the corpus"
+        advice = "to read the whole corpus, set max_characters: null for check"
+        print(f"check: read {read}, and {counted(num_cut, 'files')} only in part; {advice}", flush=True)
     return apply_rules(RULES, corpus, settings.thresholds), {"corpus": corpus_facts(corpus)}
-
-
-def _excerpt_line(report: CorpusReport, num_cut: int) -> str:
-    read = sum(source.read_characters for source in report.sources)
-    advice = "to read the whole corpus, set max_characters: null for check"
-    return f"check: read {read:,} characters of the corpus, and {counted(num_cut, 'files')} only in part; {advice}"
 
 
 def _measure_fit(settings: Check, labelled: LabelledCheck) -> dict[str, Any] | None:

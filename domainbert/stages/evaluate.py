@@ -145,7 +145,7 @@ def _score_models(
                 scoring.add_model(system, seed, predictor, out / "predictions" / system / f"{seed}{scoring.suffix}")
                 predictor.on_predicted = None
             scoring.write_mistakes(system, seed, out / "mistakes" / system / f"{seed}.jsonl")
-            measured.setdefault(system, (predictor, opened))
+            measured.setdefault(system, (predictor, opened))  # the first model of the system
     costs = measure_costs(list(measured.values()), scoring.test.contents)
     return {
         system: {**asdict(cost), "teachers": list(predictor.runtime.teachers)}
@@ -249,9 +249,11 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
     if (folder / "config.json").is_file() or (folder.suffix == ".onnx" and folder.is_file()):
         return {"model": folder}
     if (folder / "seeds.json").is_file():
-        by_metric = [scores for scores in read_seeds(folder).values() if isinstance(scores, dict)]  # score by seed
-        seeds = [seed for scores in by_metric for seed in scores]
-        if missing := [seed for seed in seeds if not (folder / seed / "config.json").is_file()]:
+        # besides plain values, `seeds.json` has the score of each seed: {"validation_f1": {"seed-1": 0.81, ...}}
+        scores_by_metric = [value for value in read_seeds(folder).values() if isinstance(value, dict)]
+        seeds = [seed for scores in scores_by_metric for seed in scores]
+        missing = [seed for seed in seeds if not (folder / seed / "config.json").is_file()]
+        if missing:
             raise DomainbertError(
                 f"{folder / 'seeds.json'} lists {', '.join(missing)}, but these folders have no config.json",
                 where=f"models.{name}",

@@ -20,12 +20,8 @@ def write_cards(
 ) -> None:
     """Write `<system>/README.md` for each model: its card (of the best seed) with its test scores.
 
-    Args:
-        out: folder for the cards.
-        models: model folders by name, as `evaluate` takes them.
-        task: task of the models.
-        test_files: file names of the test set, separated by commas.
-        systems: scores by model name; the mean over seeds.
+    `models` are the setting of `evaluate`, `test_files` the file names of the test set, separated by commas, and
+    `systems` the scores by model name, mean over seeds.
     """
     for name, path in models.items():
         card = _read_card(path) or f"# {name}\n"

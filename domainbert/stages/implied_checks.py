@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from domainbert.base.fields import renamed_fields
 from domainbert.settings.yaml_files import Node
@@ -42,6 +42,13 @@ class ImpliedCheck:
     """Names of the trainings that need the check."""
 
 
+class _GroupKey(NamedTuple):
+    task: type
+    reading: str  # settings of the task that affect how labelled files are read
+    train: str
+    validation: str
+
+
 @dataclass
 class _Group:
     """Trainings on the same labelled sets, and the test sets that score them, all read with the same settings."""
@@ -59,9 +66,7 @@ def implied_checks(stages: Mapping[str, RecipeStage], check_settings: Node | Non
     other sets before the training; the training itself never opens the test set. It runs before the first training of
     the recipe or, if it reads output of that training or a later stage, before the first training on its labelled sets.
 
-    Args:
-        stages: the stages of the recipe in order.
-        check_settings: settings of all checks, from the key `check` of the recipe; `check: false` disables the checks.
+    `check_settings` are the settings of all checks, from the key `check` of the recipe; `check: false` disables them.
     """
     training = next((name for name, stage in stages.items() if stage.function in _TRAININGS), None)
     disabled = check_settings is not None and check_settings.value is False
@@ -101,43 +106,42 @@ def _unused_name(name: str, names: Set[str]) -> str:
 def _group_trainings(stages: Mapping[str, RecipeStage]) -> list[_Group]:
     """Return the trainings in groups, one for each choice of labelled sets and of the settings that read them, with the
     test sets of the stages `evaluate` that score them."""
-    groups: dict[tuple[Any, ...], _Group] = {}
+    groups: dict[_GroupKey, _Group] = {}
     for name, stage in stages.items():
         if stage.function in _LABELLED_TRAININGS:
             settings = stage.settings
-            key = (_reading_key(settings.task), repr(settings.train), repr(settings.validation))
+            reading = _reading_settings(settings.task)
+            key = _GroupKey(type(settings.task), reading, repr(settings.train), repr(settings.validation))
             groups.setdefault(key, _Group([], stage.node)).stages.append(name)
         elif stage.function == "evaluate":
             _add_test_set(groups, stages, stage)
     return list(groups.values())
 
 
-def _add_test_set(
-    groups: dict[tuple[Any, ...], _Group], stages: Mapping[str, RecipeStage], evaluation: RecipeStage
-) -> None:
+def _add_test_set(groups: dict[_GroupKey, _Group], stages: Mapping[str, RecipeStage], evaluation: RecipeStage) -> None:
     """Add the test set of a stage `evaluate` to the groups of the trainings that it scores, also through `export`.
 
-    A key of `groups` is ((type of the task, settings for reading), training set, validation set). If the test set is
-    read with other settings than the training sets, add a group with the settings of the evaluation.
+    If the test set is read with other settings than the training sets, add a group with the settings of the evaluation.
     """
     models = stages_in(evaluation.node.value["models"])
     exported = [stages[name].node.value["model"] for name in models if stages[name].function == "export"]
     scored = models.union(*map(stages_in, exported))
-    task_type, reading = _reading_key(evaluation.settings.task)
-    for ((group_type, _), *sets), group in list(groups.items()):
-        if group_type is not task_type or not scored & set(group.stages):
+    task = evaluation.settings.task
+    for key, group in list(groups.items()):
+        if key.task is not type(task) or not scored & set(group.stages):
             continue
         node = Node({**group.node.value, "task": evaluation.node.value["task"]}, group.node.where)
         # `group` itself if test and training sets are read with equal settings
-        group_of_test = groups.setdefault(((task_type, reading), *sets), _Group(list(group.stages), node))
+        key_of_test = key._replace(reading=_reading_settings(task))
+        group_of_test = groups.setdefault(key_of_test, _Group(list(group.stages), node))
         test = evaluation.node.value["test"]
         if test.plain() not in [other.plain() for other in group_of_test.tests]:
             group_of_test.tests.append(test)
 
 
-def _reading_key(task: Any) -> tuple[type, str]:
+def _reading_settings(task: Any) -> str:
     ignored = task.evaluation.scoring_settings
-    return type(task), repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
+    return repr({name: value for name, value in vars(task.reading).items() if name not in ignored})
 
 
 def _labelled_settings(group: _Group, stages_before: Sequence[str]) -> dict[str, Node]:

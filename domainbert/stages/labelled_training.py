@@ -95,7 +95,6 @@ def train_seeds(
     Args:
         out: folder of the stage. Each seed has a folder `seed-N`; folders of other seeds are deleted after the
             training.
-        seeds: seeds to train.
         facts: facts that determine the output of the stage; a seed trained with other facts is trained again.
         headline: metric that compares the seeds.
         train: trains a seed into a folder, and returns the result of `fit_labelled`.
@@ -105,15 +104,16 @@ def train_seeds(
     """
     facts = facts.without("seeds")
     results = [_train_seed(out / f"seed-{seed}", seed, facts, train) | {"seed": seed} for seed in seeds]
-    by_seed = {f"seed-{result['seed']}": result["validation"][headline.key] for result in results}
-    scores = list(by_seed.values())
-    name, best = f"validation_{headline.key}", list(by_seed)[headline.best(scores)]
+    score_name = f"validation_{headline.key}"
+    score_by_seed = {f"seed-{result['seed']}": result["validation"][headline.key] for result in results}
+    names, scores = list(score_by_seed), list(score_by_seed.values())
+    best = names[headline.best(scores)]
     if process_rank() == 0:
         _remove_unlisted_seeds(out, seeds)
         selection = {"best": best, "metric": headline.monitor, "direction": headline.direction}
-        write_json(out / "seeds.json", {**selection, name: by_seed})
+        write_json(out / "seeds.json", {**selection, score_name: score_by_seed})
     warnings = [f"seed {result['seed']}: {warning}" for result in results for warning in result["warnings"]]
-    return {name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": results}
+    return {score_name: sum(scores) / len(scores), "best": best, "warnings": warnings, "seeds": results}
 
 
 def _train_seed(
@@ -139,10 +139,12 @@ def _train_seed(
 def _prepare_folder(folder: Path, facts: Freshness, stale_reason: str) -> None:
     """Record the facts of a seed in its folder. First delete a folder with a finished result that is out of date (for
     `stale_reason`; "" without a result), or with checkpoints of other facts, which cannot be resumed."""
-    record, reason = folder / FOLDER / MADE_FROM, stale_reason
-    if not stale_reason and any(folder.glob(f"{FOLDER}/step-*")):
-        recorded, reason = facts.read_if_current(record)
-        reason = reason or ("" if recorded is not None else f"{record.name} is missing")
+    reason = stale_reason
+    has_checkpoints = any(folder.glob(f"{FOLDER}/step-*"))
+    if not reason and has_checkpoints:
+        recorded, reason = facts.read_if_current(folder / FOLDER / MADE_FROM)
+        if recorded is None and not reason:
+            reason = f"{MADE_FROM} is missing"
     if reason:
         print(f"{folder.name}: {reason}; training again", flush=True)
         shutil.rmtree(folder)
@@ -151,8 +153,9 @@ def _prepare_folder(folder: Path, facts: Freshness, stale_reason: str) -> None:
 
 def _remove_unlisted_seeds(out: Path, seeds: Sequence[int]) -> None:
     """Delete the folders of seeds that are not listed, because readers take every `seed-N` for a current seed."""
+    listed = {f"seed-{seed}" for seed in seeds}
     for folder in sorted(out.glob("seed-*")):
-        is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in {f"seed-{seed}" for seed in seeds}
+        is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in listed
         if is_other and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
             print(f"{folder.name}: removed, because the setting 'seeds' no longer lists it")
             shutil.rmtree(folder)
@@ -170,8 +173,6 @@ def fit_labelled(
 
     Args:
         label: name of the training in messages.
-        module, data: model and data.
-        settings: settings of the stage.
         out: the model folder, also for checkpoints and logs.
         keeps_best: False keeps the last epoch, for losses that do not train predictions.
 

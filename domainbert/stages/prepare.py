@@ -36,11 +36,7 @@ class Prepare:
 
 @stage
 def prepare(out: Path, settings: Prepare, inputs: Inputs) -> dict[str, Any]:
-    """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open.
-
-    Raises:
-        DomainbertError: see `prepare_corpus`.
-    """
+    """Tokenize a corpus once, into a memory-mapped folder that `pretrain` and `datasets.load_from_disk` open."""
     from domainbert.data.preparing import prepare_corpus
 
     tokenizer = inputs.tokenizer(settings.tokenizer)

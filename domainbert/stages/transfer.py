@@ -153,7 +153,9 @@ def _new_tokenizer(path: Path, settings: Transfer, counter: WordCounter, inputs:
         return inputs.tokenizer(settings.tokenizer)
     old = inputs.tokenizer(path)
     added = words_to_add(old, counter.words(old.kind.word_splitter(old.backend)), settings.extend)
-    examples = [word.strip() or repr(word) for word in added[:_MAX_EXAMPLES]] + ["..."] * (len(added) > _MAX_EXAMPLES)
+    examples = [word.strip() or repr(word) for word in added[:_MAX_EXAMPLES]]
+    if len(added) > _MAX_EXAMPLES:
+        examples.append("...")
     print(f"added {len(added):,} words: {', '.join(examples)}")
     return extend_tokenizer(old, added)
 

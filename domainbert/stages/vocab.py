@@ -202,8 +202,8 @@ def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:
     if not counts:
         return "none is too rare for a piece"
     reason = f"fewer occurrences than min_character_count: {min_count:,}"
-    cut_by_limit = max(counts.values()) >= min_count
-    if cut_by_limit:
+    if max(counts.values()) >= min_count:  # a character that is frequent enough was cut by the limit
         reason = f"not among the {MAX_ALPHABET:,} most frequent, or {reason}"
-    lost, shown = f"{sum(counts.values()):,} occurrences become {unknown}", " ".join(list(counts)[:20])
-    return f"rare characters: {len(counts):,} ({reason}), whose {lost}: {shown}"
+    examples = " ".join(list(counts)[:20])
+    lost = f"{sum(counts.values()):,} occurrences become {unknown}"
+    return f"rare characters: {len(counts):,} ({reason}), whose {lost}: {examples}"

@@ -32,15 +32,11 @@ def weak_teachers(models: Mapping[str, Path], costs: Mapping[str, Mapping[str, A
     """Return a warning for each larger model that is not better on validation than a model of a student's size.
 
     A model taught by a weak teacher scores below the same model without a teacher (docs/results.md).
-    Validation scores are compared because a choice must not depend on the test set.
+    Validation scores are compared because a choice must not depend on the test set. Without a distilled system there
+    are no warnings.
 
-    Args:
-        models: names of the evaluated systems and their folders.
-        costs: for each system `parameters`, and `teachers`, the names of the models that it was distilled from.
-        headline: metric by which the seeds were chosen.
-
-    Returns:
-        A warning for each such pair of models; [] if no evaluated system was distilled.
+    `models` are the folders of the evaluated systems. `costs` has for each system `parameters`, and `teachers`, the
+    names of the models that it was distilled from. `headline` is the metric by which the seeds were chosen.
     """
     scores = dict(_validation_scores(models, headline))
     student_sizes = {cost["parameters"] for cost in costs.values() if cost["teachers"]}

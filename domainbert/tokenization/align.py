@@ -112,8 +112,8 @@ def _align_text(
 
 
 def _num_pieces_before_words(word_of: Sequence[int], pretoken_of: Sequence[int | None]) -> int:
-    """Return the number of pieces before the first word (-1), without a separate piece, in the pre-token of the word,
-    for the space before it."""
+    """Return the number of pieces at the beginning that belong to no word (-1 in `word_of`), for example of control
+    characters. A separate piece for the space before the first word, in its pre-token, is not counted."""
     first = next((piece for piece, word in enumerate(word_of) if word >= 0), len(word_of))
     while 0 < first < len(word_of) and pretoken_of[first - 1] == pretoken_of[first]:
         first -= 1
@@ -136,7 +136,8 @@ def _words_of_pieces(text: str, offsets: Sequence[tuple[int, int]], begins: Sequ
     for start, stop in offsets:
         characters = text[start : max(stop, start + 1)]  # of an empty piece: the next character
         if visible := characters.lstrip():
-            word = bisect_right(begins, start + len(characters) - len(visible)) - 1
+            first_visible = start + len(characters) - len(visible)
+            word = bisect_right(begins, first_visible) - 1  # the last word that begins at or before it
             reaches_first_word = bool(begins) and stop > begins[0]
             words.append(0 if word < 0 and reaches_first_word else word)
         else:

@@ -59,8 +59,9 @@ class Pieces(ABC):
         import numpy as np
 
         firsts = np.flatnonzero(starts)
-        sizes = np.diff(firsts, append=len(starts))
-        for first, size in zip(firsts[sizes > MAX_WORD_PIECES], sizes[sizes > MAX_WORD_PIECES], strict=True):
+        sizes = np.diff(firsts, append=len(starts))  # pieces of each word
+        is_long = sizes > MAX_WORD_PIECES
+        for first, size in zip(firsts[is_long], sizes[is_long], strict=True):
             word_start = first
             for index in range(first + 1, first + size):
                 if index - word_start >= MAX_WORD_PIECES and may_start[index]:

@@ -251,7 +251,8 @@ def read_backend(folder: Path) -> tuple[Tokenizer, dict[str, str], int | None]:
         kind.configure(backend, config)
     defaults = {} if kind is None else kind.special_tokens_of(backend)
     length = config.get("model_max_length")
-    return backend, {**defaults, **named}, int(length) if length is not None and length < _NO_LIMIT else None
+    max_length = int(length) if length is not None and length < _NO_LIMIT else None
+    return backend, {**defaults, **named}, max_length
 
 
 def _read_older_files(folder: Path, config: Mapping[str, Any], named: Mapping[str, str]) -> Tokenizer:
@@ -277,7 +278,8 @@ def _add_tokens(
     if not listed and path.is_file():
         extra = tokens_map.get("additional_special_tokens") or []
         names = (token.get("content") if isinstance(token, dict) else token for token in extra)
-        special, where = {*named.values(), *names}, str(path)
+        special = {*named.values(), *names}
+        where = str(path)
         listed = {
             token_id: {"content": token, "special": token in special, "normalized": token not in special}
             for token, token_id in read_json(path, "an object").items()
@@ -303,7 +305,7 @@ def _read_special_tokens(folder: Path, *sources: Mapping[str, Any]) -> dict[str,
         value = next((source[role] for source in sources if source.get(role)), None)
         if value is None:
             continue
-        token = value.get("content") if isinstance(value, dict) else value
+        token = value.get("content") if isinstance(value, dict) else value  # an added token, or its text
         if not isinstance(token, str):
             where = f"{role} in tokenizer_config.json or special_tokens_map.json"
             expected = "a string or an object with `content`"

@@ -60,10 +60,11 @@ def entries_by_id(tokens: Sequence[str], pieces: Sequence[str]) -> list[str]:
 def usual_special_tokens(entries: Collection[str], defaults: Mapping[str, str]) -> dict[str, str]:
     """Return the token of each role, for a folder that does not name its special tokens: the default token if it is an
     entry, else a usual name that is an entry, else the default token."""
-    return {
-        role: next((name for name in (token, *TOKEN_NAMES[role]) if name in entries), token)
-        for role, token in defaults.items()
-    }
+    tokens = {}
+    for role, default in defaults.items():
+        candidates = (default, *TOKEN_NAMES[role])
+        tokens[role] = next((token for token in candidates if token in entries), default)
+    return tokens
 
 
 class Part(NamedTuple):

@@ -68,21 +68,26 @@ def _print_words(words: Sequence[str], compact: bool) -> tuple[str, list[Span]]:
 
 
 def _joined_sides(previous: str, word: str, following: str, quotes: set[str], compact: bool) -> tuple[bool, bool]:
-    """Return whether a word has no blank before and after it; `quotes` are the open quotation marks."""
-    mark, ends = TREEBANK.get(word, word), bool(_ENDING.fullmatch(f"'{following}"))
-    if mark in ("'", "\u2019") and previous[-1:].isalnum() and (ends or (previous[-1] == "s" and mark not in quotes)):
-        return True, ends  # "men's", "workers' rights"
+    """Return whether a word has no blank before and after it. Update `quotes`, the open quotation marks."""
+    mark = TREEBANK.get(word, word)
+    if mark in ("'", "\u2019") and previous[-1:].isalnum():
+        begins_ending = bool(_ENDING.fullmatch(f"'{following}"))
+        if begins_ending or (previous[-1] == "s" and mark not in quotes):
+            return True, begins_ending  # "men's", "workers' rights"
     if mark in ("'", '"'):
         closes = word == "''" or (word != "``" and mark in quotes)
-        (quotes.discard if closes else quotes.add)(mark)
+        if closes:
+            quotes.discard(mark)
+        else:
+            quotes.add(mark)
         return closes, not closes
     if set(mark) <= _CLOSING or set(mark) <= _OPENING:
         return set(mark) <= _CLOSING, set(mark) <= _OPENING
     if compact and mark in _LOOSE and previous not in ("", ",", ";", ":"):
         return True, mark != "+"  # "CD4+ cells"
-    affix = compact and mark[1:-1].isalpha()  # of a word that the file splits at an entity: "-induced", "anti-"
-    before = bool(_ENDING.fullmatch(mark)) or (affix and mark[0] == "-")
-    after = affix and mark[-1] == "-" and following not in ("and", "or", "to")
+    is_affix = compact and mark[1:-1].isalpha()  # of a word that the file splits at an entity: "-induced", "anti-"
+    before = bool(_ENDING.fullmatch(mark)) or (is_affix and mark[0] == "-")
+    after = is_affix and mark[-1] == "-" and following not in ("and", "or", "to")
     return before, after or bool(_ELISION.fullmatch(mark))
 
 
@@ -112,7 +117,8 @@ def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordS
         if not any(joined):
             aligned.append(by_pretoken)
             continue
-        word_of = [count - 1 for count in accumulate(not join for join in joined)]  # of each pre-token
+        # index of the word of each pre-token: 0, 1, 1, 2 if the third of four pre-tokens joins the second
+        word_of = [count - 1 for count in accumulate(not join for join in joined)]
         aligned.append(
             replace(
                 by_pretoken,
@@ -212,14 +218,17 @@ def _border_marks_of_run(run: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
     is_word = [any(map(str.isalnum, string)) for string in run]
     words = [index for index, word in enumerate(is_word) if word]
     first, last = (words[0], words[-1]) if words else (-1, -1)  # only marks: all are at the end
-    places = ["begin" if index < first else "end" if index > last else "inside" for index in range(len(run))]
-    for index in range(first + 1, last):
-        if run[index - 1][-1].isdigit() or run[index + 1][0].isdigit():
-            places[index] = "digit"
+
+    def place_of(index: int, side: str) -> str:
+        """Return the place of the mark `index`, whose `side` is at the border."""
+        if index < first or index > last:
+            return "begin" if index < first else "end"
+        beside_digit = run[index - 1][-1].isdigit() or run[index + 1][0].isdigit()
+        return f"digit_{side}" if beside_digit else f"inside_{side}"
+
     for index, (left, right) in enumerate(pairwise(run), 1):
         if left == right and not is_word[index]:
             yield [("repeated", right)]
             continue
         sides = ((index - 1, "right"), (index, "left"))  # the border is on the right side of `left`
-        marks = [(places[position], side, run[position]) for position, side in sides if not is_word[position]]
-        yield [(f"{at}_{side}" if at in ("inside", "digit") else at, mark) for at, side, mark in marks]
+        yield [(place_of(position, side), run[position]) for position, side in sides if not is_word[position]]

@@ -117,10 +117,8 @@ class WordCounter:
             self._drop_lowest_level()
 
     def words(self, split: Callable[[str], list[str]]) -> Counter[str]:
-        """Return the occurrences of each word in the sample; `split` splits a string into words.
-
-        The string begins with white space.
-        """
+        """Return the occurrences of each word in the sample; `split` splits a string into words. The string begins with
+        white space."""
         words: Counter[str] = Counter()
         for counts in self._counts.values():
             words.update(count_words(counts, split))

@@ -31,12 +31,7 @@ HELP = options_help(
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Run trials until the study is complete, print the results and return exit code 0.
-
-    Raises:
-        DomainbertError: the study cannot be resumed, or no trial was completed.
-        TrainingStopped: a signal stopped the worker; the running trial is queued again.
-    """
+    """Run trials until the study is complete, print the results and return exit code 0."""
     if typed.words or not typed.files:
         raise DomainbertError("expected a YAML file after -c: domainbert tune -c FILE", where="tune")
     search = limit_to_grid(read_search([Path(file) for file in typed.files], typed.options))

@@ -56,6 +56,7 @@ class Parameter:
                     found="together with low, high, step or log",
                     hint="remove choices, or the other keys",
                 )
+            # compared one by one, because a mapping or list cannot be in a set
             has_duplicates = any(value in self.choices[:number] for number, value in enumerate(self.choices))
             if not self.choices or has_duplicates:
                 raise DomainbertError(

@@ -125,9 +125,7 @@ def _importance_target(config: TuneConfig) -> Callable[[FrozenTrial], float] | N
 
 def importance(study: Study, config: TuneConfig) -> dict[str, float]:
     """Return the importance of each setting for the first objective (PED-ANOVA, Watanabe et al. 2023); the sum is 1.
-
-    Return {} if there are too few complete trials, or if Optuna cannot compute the importance.
-    """
+    Return {} if there are too few complete trials, or if Optuna cannot compute the importance."""
     if _num_complete(study) < _MIN_TRIALS_FOR_IMPORTANCE:
         return {}
     try:
@@ -212,18 +210,20 @@ def best_trial_warnings(study: Study, search: Search) -> list[str]:
 
 
 def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
-    values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
-    folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
+    """Write the settings of a trial as a YAML of the stage, with its values and the command to train in a comment."""
     settings = dict(trial.user_attrs[SETTINGS])
     words = ["domainbert", config.stage, "-c", str(file), *allow_import_arguments()]
-    if config.k_folds and settings["validation"] == settings["train"]:  # a placeholder: the search had no validation
+    # a search with folds needs no validation set; without one, `_build_search` has put the training set in its place
+    if config.k_folds and settings["validation"] == settings["train"]:
         del settings["validation"]
         words += ["--validation", "FILE"]
     command = shlex.join(words)
     if THREADS in trial.user_attrs:  # floating-point sums depend on the number of threads
         command = f"OMP_NUM_THREADS={trial.user_attrs[THREADS]} {command}"
-    head = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
-    write_text(file, head + dump_yaml({"out": str(file.with_suffix("")), **settings}))
+    values = ", ".join(f"{name} {value!r}" for name, value in zip(config.objective, trial.values, strict=True))
+    folds = f" (mean of {config.k_folds} folds)" if config.k_folds else ""
+    comment = f"# Trial {trial.number} of study {config.study}: {values}{folds}.\n#   {command}\n"
+    write_text(file, comment + dump_yaml({"out": str(file.with_suffix("")), **settings}))
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
@@ -250,9 +250,7 @@ def _num_complete(study: Study) -> int:
 
 def draw_pictures(study: Study, search: Search) -> list[str]:
     """Write `history`, `importance`, `parallel`, `slice` and, with two or three objectives, `pareto`, each as `.svg`.
-
-    Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective.
-    """
+    Return a line for each plot that cannot be drawn. All plots but `pareto` show the first objective."""
     import matplotlib
 
     matplotlib.use("agg")  # Optuna measures texts with the renderer, which must not need a display

@@ -70,13 +70,8 @@ class Search:
 def read_search(files: Sequence[Path], options: Sequence[tuple[str, str]]) -> Search:
     """Return a search from YAML, after validating its keys, the stage's settings, and every value of the space.
 
-    Args:
-        files: YAML files; later files override earlier files.
-        options: `(dotted.key, text)` pairs that override the files, such as `settings.optim.lr` and `vars.data`. The
-            space cannot be overridden, because its keys contain dots.
-
-    Raises:
-        DomainbertError: lists all problems.
+    Later files override earlier files. `options` are `(dotted.key, text)` pairs that override the files, such as
+    `settings.optim.lr` and `vars.data`. The space cannot be overridden, because its keys contain dots.
     """
     problems = Problems(", ".join(map(str, files)) or "command line")
     tree = read_config(files, options)
@@ -249,8 +244,10 @@ def _grid_size(space: Space) -> int:
         values = _grid_values(dimension)
         extended_points = []
         for point in points:
-            varies = dimension.applies(point)
-            extended_points += [{**point, dimension.key: value} for value in values] if varies else [point]
+            if dimension.applies(point):
+                extended_points += [{**point, dimension.key: value} for value in values]
+            else:
+                extended_points.append(point)
         points = extended_points
         if len(points) > 1_000_000:
             raise DomainbertError(

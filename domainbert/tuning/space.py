@@ -119,10 +119,8 @@ class Space:
         return settings
 
     def settings_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
-        """Return the stage's settings with the nodes of `point` at their dotted keys.
-
-        Add their problems to `problems`.
-        """
+        """Return the stage's settings with the nodes of `point` at their dotted keys. Add their problems to
+        `problems`."""
         return read_settings(self.stage.settings, self._tree_at(point), problems)
 
     def check_at(self, point: Mapping[str, Node], problems: Problems) -> Settings:
@@ -161,9 +159,8 @@ def read_space(stage: Stage, base: Node, space: Mapping[str, Parameter], nodes: 
         for point in points:
             inputs.update(base_space.check_at(point, problems).inputs)
         dimensions.append(_with_integer(base_space, points[0], dimension, problems))
-    nodes_with_files = (base, *(dimension.node for dimension in dimensions))
-    leaves = (leaf for node in nodes_with_files for leaf in node.leaves())
-    inputs.update(file for leaf in leaves if (file := yaml_file(leaf)) is not None)
+    for node in (base, *(dimension.node for dimension in dimensions)):
+        inputs.update(file for file in map(yaml_file, node.leaves()) if file is not None)
     base_space.input_cache.forget_items()  # trials run in separate processes
     return replace(base_space, dimensions=tuple(dimensions), inputs=tuple(sorted(inputs)))
 

@@ -73,10 +73,8 @@ def _read_terms(study: Study) -> dict[str, Any] | None:
 
 
 def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool) -> bool:
-    """Return whether the new terms have to be recorded; raise `DomainbertError` if a term must not change.
-
-    With `extend`, the settings and the limits of ranges may change; the objective may change until it has values.
-    """
+    """Return whether the new terms have to be recorded; raise `DomainbertError` if a term must not change. With
+    `extend`, the settings and the limits of ranges may change; the objective may change until it has values."""
     # facts that an earlier version may not have recorded: inputs, and new fields of `TuneConfig` and `Parameter`, whose
     # default is None; a null below `settings` was written by the user
     optional = {

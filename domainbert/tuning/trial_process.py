@@ -78,15 +78,11 @@ def make_plan(
 ) -> TrialPlan:
     """Write the YAML files of a trial into its folder, and return its plan.
 
-    Args:
-        stage: the stage to run.
-        objectives: names of the objectives.
-        folds: changed settings by fold; if empty, the stage runs once.
-        headline: metric that selects the best evaluation of the stage; None if the stage keeps the last.
-        plain: settings of the stage.
-        folder: folder of the trial.
+    `folds` has the changed settings by fold; if it is empty, the stage runs once. `headline` is the metric that selects
+    the best evaluation of the stage; None if the stage keeps the last. `plain` are the settings of the stage.
     """
-    changes_by_folder = {folder / name: change for name, change in (folds or {"run": {}}).items()}
+    changes = folds or {"run": {}}  # by the name of the folder
+    changes_by_folder = {folder / name: change for name, change in changes.items()}
     commands = [write_stage_yaml(stage.name, {**plain, **change}, out) for out, change in changes_by_folder.items()]
     outs, cost_file = list(changes_by_folder), folder / "cost.json"
     if any(name.startswith(COST) for name in objectives):
@@ -226,14 +222,8 @@ class RunningTrial:
     def report(self, single_objective: bool, ended: bool) -> None:
         """Report new values to Optuna, and stop the trial if it has to be pruned.
 
-        A trial is not pruned at its last evaluation: this would save no time and lose its value.
-
-        Args:
-            single_objective: whether the study has a single objective; Optuna supports intermediate values only then.
-            ended: whether the process had ended before this call.
-
-        Raises:
-            NoSuchMetric: the stage does not measure an objective.
+        A trial is not pruned at its last evaluation: this would save no time and lose its value. Optuna supports
+        intermediate values only for a `single_objective`. `ended` is whether the process had ended before this call.
         """
         self.plan.stream.new_values()  # adds to `values`
         values = self.plan.stream.values

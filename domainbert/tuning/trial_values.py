@@ -79,10 +79,8 @@ class MetricStream:
         self._last_stamp: tuple[int, int, int] | None = None
 
     def new_values(self) -> list[float]:
-        """Append the values measured since the last call to `values`, and return them.
-
-        Raise `NoSuchMetric` if the stage does not measure a metric.
-        """
+        """Append the values measured since the last call to `values`, and return them. Raise `NoSuchMetric` if the
+        stage does not measure a metric."""
         if self._file is None:
             files = [file for pattern in _LOG_FILES for file in self.out.glob(pattern)]
             self._file = min(files, key=lambda file: file.stat().st_mtime_ns, default=None)
@@ -98,10 +96,8 @@ class MetricStream:
         return added
 
     def _kept_values(self, evaluations: Sequence[dict[str, float]]) -> list[float]:
-        """Return for each evaluation the value of the followed metric if the stage ended after this evaluation.
-
-        The stage keeps its best evaluation by `selection_metric`, or without `selection_metric` its last evaluation.
-        """
+        """Return for each evaluation the value of the followed metric if the stage ended after this evaluation. The
+        stage keeps its best evaluation by `selection_metric`, or without `selection_metric` its last evaluation."""
         values: list[float] = []
         kept = None
         best = self.selection_metric.worst if self.selection_metric else 0.0
@@ -119,21 +115,18 @@ class MetricStream:
 
 
 def _read_evaluations(file: Path) -> list[dict[str, float]]:
-    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    # the last line may be incomplete
-    rows: list[dict[str, Any]] = [json.loads(line) for line in lines if line.endswith("\n") and VALIDATION in line]
-    metrics = [{name: value for name, value in row.items() if name.startswith(VALIDATION)} for row in rows]
-    return [row for row in metrics if row]
+    evaluations = []
+    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n") and VALIDATION in line:  # the last line may be incomplete
+            row: dict[str, Any] = json.loads(line)
+            metrics = {name: value for name, value in row.items() if name.startswith(VALIDATION)}
+            evaluations += [metrics] if metrics else []
+    return evaluations
 
 
 def measure_cost(config: Path, cost_file: Path) -> None:
     """Measure the best model of a `finetune` run on the validation set, and write the fields of `serving.cost.Cost`.
-
-    `config` is the YAML of the run, and `cost_file` the JSON file to write.
-
-    Raises:
-        DomainbertError: the settings are invalid, or there is no model.
-    """
+    `config` is the YAML of the run, and `cost_file` the JSON file to write."""
     from domainbert.serving.cost import measure_costs
     from domainbert.serving.predictor import load_predictor
 

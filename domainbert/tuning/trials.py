@@ -135,10 +135,8 @@ def failure_reason(error: Exception) -> str:
 
 
 def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
-    """Mark a running trial as failed, and add a waiting trial with the same values.
-
-    `reason` is recorded for a trial of this worker. A `FrozenTrial` cannot get a reason: the default is `DIED`.
-    """
+    """Mark a running trial as failed, and add a waiting trial with the same values. `reason` is recorded for a trial of
+    this worker. A `FrozenTrial` cannot get a reason: the default is `DIED`."""
     if isinstance(trial, Trial):
         trial.set_user_attr(ERROR, reason)
     study.tell(trial.number, state=TrialState.FAIL)

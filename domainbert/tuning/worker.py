@@ -62,12 +62,8 @@ class Worker:
         self._signals = StopSignals()
 
     def run(self) -> None:
-        """Run trials until the study is complete or `max_hours` is over.
-
-        Raises:
-            TrainingStopped: a signal stopped the worker; the running trial is queued again.
-            DomainbertError: the stage does not measure an objective.
-        """
+        """Run trials until the study is complete or `max_hours` is over. A signal or an error queues the running trial
+        again."""
         self._signals.install()
         done = False
         try:
@@ -210,12 +206,15 @@ class Worker:
     def _record(
         self, trial: Trial, state: TrialState, values: Sequence[float] | None = None, **attributes: Any
     ) -> None:
-        if not all(map(math.isfinite, values or ())):
-            error = f"an objective is not finite: {dict(zip(self.config.objective, values or (), strict=True))}"
-            state, values, attributes = TrialState.FAIL, None, {**attributes, trials.ERROR: error}
-        for name, value in {**attributes, trials.VALUES: values and list(values)}.items():
+        recorded_values = None if values is None else list(values)
+        if values is not None and not all(map(math.isfinite, values)):
+            error = f"an objective is not finite: {dict(zip(self.config.objective, values, strict=True))}"
+            attributes[trials.ERROR] = error
+            state, recorded_values = TrialState.FAIL, None
+        attributes[trials.VALUES] = recorded_values
+        for name, value in attributes.items():
             trial.set_user_attr(name, value)
-        self.study.tell(trial, list(values) if values is not None else None, state)
+        self.study.tell(trial, recorded_values, state)
         print_outcome(self._stored_trial(trial.number), self.config.objective)
         write_results(self.study, self.search)
 

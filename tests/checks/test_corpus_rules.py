@@ -77,7 +77,7 @@ FAULTS: dict[str, tuple[Callable[[], list[str]], int, str]] = {
     "repeated-lines": (
         lambda: line_in(10),
         1,
-        "1 lines are repeated in many documents; the line '© 2019 Board of Governors — all rights reserved' "
+        "1 line is repeated in many documents; the line '© 2019 Board of Governors — all rights reserved' "
         "is in 20 of 200",
     ),
     "broken-characters-in-corpus": (

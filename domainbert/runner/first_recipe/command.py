@@ -15,7 +15,7 @@ from domainbert.encoders.config import EncoderConfig
 from domainbert.labelled.sets import paths_of
 from domainbert.runner.first_recipe import sizes
 from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts, exclude_entry
-from domainbert.runner.first_recipe.labelled import Division, LabelledFacts, labelled_facts
+from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.sizes import Choice, Machine, this_machine
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
 from domainbert.settings.command_line import ParsedArguments
@@ -64,11 +64,7 @@ class _Findings:
 
 
 def perform(typed: ParsedArguments) -> int:
-    """Write the recipe, print the findings, the written files and the next commands, and return exit code 0.
-
-    Raises:
-        DomainbertError: an option is missing; the data are broken or ambiguous; an output file exists.
-    """
+    """Write the recipe, print the findings, the written files and the next commands, and return exit code 0."""
     options = _read_options(typed)
     out = Path(options.get("out", "recipe.yaml"))
     if not out.name:
@@ -96,7 +92,9 @@ def perform(typed: ParsedArguments) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_text(path, text)
     if corpus is not None:
-        facts["excluded"] = _exclude_entries(labelled.division)  # reads the new files
+        sets, contents = labelled.division.splits.sets, labelled.division.contents
+        entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]  # reads the new files
+        facts["excluded"] = [entry for entry in entries if entry is not None]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
     print(_summary(findings, out, options.get("allow_import")), end="")
@@ -194,8 +192,9 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     """Variables of the template `recipe.yaml.j2`, except `excluded`."""
     labelled, corpus = findings.labelled, findings.corpus
     words, size = (0, "") if corpus is None else (corpus.words, corpus.size)
-    new_hidden, new_encoder = sizes.encoder(words, size, findings.machine)  # for pretraining from random weights
-    hidden, max_length = new_hidden, 512
+    # the encoder to fine-tune: a new one, pretrained from random weights, or the model of the user
+    hidden, new_encoder = sizes.encoder(words, size, findings.machine)
+    max_length = 512
     if findings.model is not None:
         config = _model_config(findings.model)
         hidden, max_length = config.sizes.hidden_size, config.max_length
@@ -226,12 +225,6 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
     if findings.teacher is not None:
         return facts | _teacher_variables(findings.teacher, labelled, facts["seeds"].value)
     return facts if corpus is None else facts | _pretraining_variables(corpus, new_encoder, hidden, findings)
-
-
-def _exclude_entries(division: Division) -> list[str | dict[str, str]]:
-    sets, contents = division.splits.sets, division.contents
-    entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]
-    return [entry for entry in entries if entry is not None]
 
 
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:

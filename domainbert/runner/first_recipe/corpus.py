@@ -97,11 +97,11 @@ def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str]
         return None
     for fields in _candidate_fields(file):
         try:
-            excluded = excluded_texts([Source(path, **fields)])
-            if long_texts <= {tuple(words_of_text(text)) for text in excluded}:
-                return {"path": path, **fields} if fields else path
+            texts_read = {tuple(words_of_text(text)) for text in excluded_texts([Source(path, **fields)])}
         except DomainbertError:
-            pass  # wrong fields for this file; try the next candidate
+            continue  # wrong fields for this file
+        if long_texts <= texts_read:
+            return {"path": path, **fields} if fields else path
     return None
 
 

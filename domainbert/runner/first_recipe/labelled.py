@@ -93,15 +93,8 @@ class LabelledFacts:
 def labelled_facts(path: Path, keys: Mapping[str, str], task: str | None, folder: Path) -> LabelledFacts:
     """Return the facts of a labelled file or folder, with a missing test or validation set split off.
 
-    Args:
-        path: the file or folder.
-        keys: keys that the user names: `text_key`, `text_pair_key`, `label_key`.
-        task: name of the task; None detects it.
-        folder: folder for the parts of a set that has to be split.
-
-    Raises:
-        DomainbertError: no task, or several tasks, fit the file; a file has an error that the task cannot repair; a
-            label does not occur in training.
+    `keys` are keys that the user names: `text_key`, `text_pair_key`, `label_key`. `task` is the name of the task; None
+    detects it. The parts of a set that has to be split are in `folder`.
     """
     splits = find_splits(path)
     detected = detect_task(read_sample(splits.sets["train"], keys), task)
@@ -204,9 +197,6 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
 
     The test set takes a tenth of the documents, and then the validation set a tenth of the remaining documents. The
     caller has to write the `new_files` of the result, whose paths are in `folder`.
-
-    Raises:
-        DomainbertError: there are too few documents, or the files cannot be split.
     """
     sets, new_files, source = dict(splits.sets), dict[Path, str](), splits.sets["train"]
     new_sets: list[Split] = [name for name in ("test", "validation") if name not in sets]
@@ -217,20 +207,20 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
             source_name = f"{set_name(source)} without its {name} set"
             # replace the training set, so that the next set is split off the remaining documents
             for split, texts in ((name, fold.validation), ("train", fold.train)):
-                sets[split] = _part(source, Path(temporary), split)
+                sets[split] = _split_file(source, Path(temporary), split)
                 for path, text in zip(paths_of(sets[split]), texts, strict=True):
                     path.write_text(text, encoding="utf-8", newline="\n")
                     new_files[folder / path.name] = text
         contents: dict[Split, Labelled[Any]] = {name: read_file(task, sets[name]) for name in get_args(Split)}
     if not new_sets:
         return Division(splits, contents)
-    sets |= {name: _part(source, folder, name) for name in ("train", *new_sets)}
+    sets |= {name: _split_file(source, folder, name) for name in ("train", *new_sets)}
     reason = _reason(splits, folder, len(contents["test"].items))
     return Division(Splits(sets, splits.unused), contents, new_files, reason)
 
 
-def _part(source: Single, folder: Path, split: Split) -> Single:
-    """Return the paths in `folder` for a split of `source`: one file, or a text and a label file, as in `source`."""
+def _split_file(source: Single, folder: Path, split: Split) -> Single:
+    """Return the file for a split of `source`, such as `FOLDER/train.conll`; a text and a label file if it has both."""
     if len(paths_of(source)) == 1:
         return folder / f"{split}{format_suffix(path_of(source))}"
     text, label = paths_of(source)

@@ -132,8 +132,9 @@ def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts:
     `lengths` are counted by a tokenizer if `measured`, otherwise estimated; `max_length` is the limit of the encoder.
     """
     share = 1 if whole_texts else 0.99
-    length = sorted(lengths)[math.ceil(share * len(lengths)) - 1]
-    size = next((window for window in _WINDOWS if window >= length), _WINDOWS[-1])
+    num_held = math.ceil(share * len(lengths))
+    length = sorted(lengths)[num_held - 1]  # of the longest text that the window holds
+    size = next((usual for usual in _WINDOWS if usual >= length), _WINDOWS[-1])
     about = "" if measured else "about "
     reason = f"{100 * share:.0f} % of the texts have at most {about}{length:,} tokens"
     if max_length < size:

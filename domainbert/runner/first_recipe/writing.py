@@ -40,11 +40,14 @@ def recipe_text(variables: Mapping[str, Any]) -> str:
 
 
 def in_yaml(value: Any) -> str:
-    """Return a plain value as one line of YAML; strings that YAML could read as another type are quoted."""
+    """Return a plain value as one line of YAML, such as `{name: muon, lr: 2e-3}`.
+
+    Strings that YAML could read as another type are quoted.
+    """
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{key}: {in_yaml(entry)}' for key, entry in value.items())}}}"
+        return "{" + ", ".join(f"{key}: {in_yaml(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(in_yaml, value))}]"
+        return "[" + ", ".join(map(in_yaml, value)) + "]"
     if isinstance(value, str) and _UNQUOTED.fullmatch(value) and dump_yaml(value).partition("\n")[0] == value:
         return value  # `dump_yaml` does not quote it either
     if isinstance(value, float) and 0 < value < 1e-2:
@@ -74,12 +77,14 @@ def file_in_yaml(file: Single) -> Any:
 
 
 def _comment(name: str, text: str) -> str:
-    lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)  # 14 characters precede the text
+    # `#   NAME      TEXT`: 14 characters precede the text; the name is only in the first line
+    lines = textwrap.wrap(in_comment(text), _WIDTH - 14, break_on_hyphens=False)
     return "\n".join(f"#   {name if index == 0 else '':<10}{line}" for index, line in enumerate(lines))
 
 
 def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
-    line = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
-    column = max(_REASON_COLUMN, len(line) + 2)
-    first, *more = textwrap.wrap(choice.reason, _WIDTH - column - 2)
-    return "\n".join([f"{line.ljust(column)}# {first}", *(f"{' ' * column}# {rest}" for rest in more)])
+    """Return `KEY: VALUE    # REASON`; the further lines of a long reason are aligned with the first."""
+    setting = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
+    column = max(_REASON_COLUMN, len(setting) + 2)  # where the reason begins
+    first, *others = textwrap.wrap(choice.reason, _WIDTH - column - 2)
+    return "\n".join([f"{setting.ljust(column)}# {first}", *(f"{' ' * column}# {line}" for line in others)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from typing import Any
 
 from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizers
@@ -150,11 +151,12 @@ class UnigramKind(TokenizerKind):
         """Return a function that splits a string at white space and between letters, digits, signs and scripts without
         spaces, because trained pieces end there. "▁" becomes a space."""
         split_into_pretokens = normalized_words(backend)
-        return lambda string: [
-            word.replace(META_SPACE, " ")
-            for pretoken in split_into_pretokens(string)
-            for word in _split_by_character_class(pretoken)
-        ]
+
+        def split(string: str) -> list[str]:
+            words = chain.from_iterable(map(_split_by_character_class, split_into_pretokens(string)))
+            return [word.replace(META_SPACE, " ") for word in words]
+
+        return split
 
     @override
     def entry(self, word: str) -> str:
@@ -201,13 +203,13 @@ def _normalizer(lowercase: bool, keep_accents: bool) -> normalizers.Normalizer:
 
 
 def _split_by_character_class(text: str) -> Iterator[str]:
-    """Yield the runs of characters of one class (letters, numbers, ...), each of at most 32 characters. "▁" belongs to
-    the next run, a combining mark to the previous run."""
+    """Yield the runs of characters of one class (letters, numbers, ...), each of at most 32 characters: "▁covid", "19"
+    for "▁covid19". "▁" belongs to the next run, a combining mark to the previous run."""
     start, run_class = 0, ""
     for index, character in enumerate(text):
         character_class = _character_class(character)
         begins_run = character == META_SPACE or index - start == _MAX_WORD_CHARACTERS
-        differs = character_class not in ("mark", run_class) and text[start:index] != META_SPACE
+        differs = character_class not in ("mark", run_class) and text[start:index] != META_SPACE  # not only "▁" so far
         if index > start and (begins_run or differs):
             yield text[start:index]
             start = index
@@ -227,4 +229,5 @@ def _character_class(character: str) -> str:
 
 
 def _parts_in_alphabet(word: str, alphabet: frozenset[str]) -> list[str]:
+    """Split a word at characters outside the alphabet: "ab", "cd" for "ab#cd"; "▁" is kept."""
     return "".join(character if character in alphabet or character == META_SPACE else " " for character in word).split()

@@ -136,14 +136,15 @@ def _seed_table(words: Mapping[str, int], min_frequency: int) -> _PieceTable:
 
 
 def _table_of_all(levels: Sequence[_FrequentStrings], text: str, lengths: Ints, counts: Floats) -> _PieceTable:
-    nums_strings = [len(level.counts) for level in levels]
-    sizes = np.repeat(np.arange(1, len(levels) + 1), nums_strings)
+    nums_strings = [len(level.counts) for level in levels]  # of 1, 2, ... characters
+    sizes = np.repeat(np.arange(1, len(levels) + 1), nums_strings)  # (pieces,) characters
     pieces_at = np.full((_MAX_PIECE_CHARACTERS, len(text)), len(sizes), dtype=np.int32)
     for row, level, num_shorter in zip(pieces_at, levels, accumulate(nums_strings, initial=0), strict=False):
         row[level.positions] = num_shorter + level.indices
     positions = np.concatenate([level.first_positions for level in levels])
     occurrences = np.concatenate([level.counts for level in levels])
-    begins = np.cumsum(lengths + 1) - lengths - 1
+    ends = np.cumsum(lengths + 1)  # each string has one position more, for its end
+    begins = ends - lengths - 1
     return _PieceTable(text, begins, lengths, counts, pieces_at, positions, sizes, occurrences)
 
 
@@ -154,16 +155,16 @@ def _frequent_strings_by_length(text: str, weights: Floats, min_frequency: int) 
     position. A string is counted by a number (`keys`) made of the index of its beginning and its last character.
     """
     points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    characters = np.unique(points, return_inverse=True)[1].astype(np.int64)
+    characters = np.unique(points, return_inverse=True)[1].astype(np.int64)  # (len(text),) numbered from 0
     prefix_at = np.full(len(text) + 1, -1, dtype=np.int64)  # index of the frequent string one shorter; -1: none
     positions = np.flatnonzero(points != ord(_END))
     keys = characters[positions]
     for size in range(1, _MAX_PIECE_CHARACTERS + 1):
-        # count the strings of this size
+        # count the strings of this size: the first place of each in `positions`, and the string at each position
         _, first, indices = np.unique(keys, return_index=True, return_inverse=True)
         counts = np.bincount(indices, weights[positions], len(first)).astype(np.float64)
         frequent = (counts >= min_frequency) | (size == 1)
-        new_index = np.cumsum(frequent) - 1
+        new_index = np.cumsum(frequent) - 1  # of each frequent string
         kept, first_positions = frequent[indices], positions[first[frequent]]
         parents = prefix_at[first_positions]
         level = _FrequentStrings(positions[kept], new_index[indices[kept]], first_positions, counts[frequent], parents)
