@@ -711,31 +711,3 @@ stages:
 def in_line(training: str) -> str:
     """Settings as part of a flow mapping."""
     return ", ".join(line.strip() for line in training.strip().splitlines())
-
-
-@pytest.mark.slow
-def test_a_search_with_folds(runs: Any, sentences: Path, tmp_path: Path) -> None:
-    (tmp_path / "tune.yaml").write_text(f"""
-out: {tmp_path}/study
-stage: finetune
-settings:
-  model: {runs / "pretrain"}
-  task: Relations
-  train: {sentences}/train.jsonl
-  validation: {sentences}/validation.jsonl
-  max_length: 32
-  max_epochs: 1
-  loggers: [jsonl]
-  precision: 32-true
-  trainer: {{accelerator: cpu, devices: 1}}
-space:
-  optim.lr: {{choices: [2e-3, 1e-9]}}
-sampler: grid
-objective: validation/macro_f1
-trials: 2
-k_folds: 2
-""")
-    assert main(["tune", "-c", str(tmp_path / "tune.yaml")]) == 0
-    best = json.loads((tmp_path / "study/study.json").read_text())["best"]
-    assert 0 < best["values"][0] < 1
-    assert "validation/macro_f1" in (tmp_path / "study/trials.csv").read_text()

@@ -395,31 +395,3 @@ stages:
     assert sum(fold.validation[0].count("-DOCSTART-") for fold in folds) == (
         elements / "train.conll"
     ).read_text().count("-DOC")
-
-
-@pytest.mark.slow
-def test_a_search_with_folds(runs: Any, elements: Path, tmp_path: Path) -> None:
-    (tmp_path / "tune.yaml").write_text(f"""
-out: {tmp_path}/study
-stage: finetune
-settings:
-  model: {runs / "pretrain"}
-  task: TokenLabels
-  train: {elements}/train.conll
-  validation: {elements}/validation.conll
-  max_length: 32
-  max_epochs: 1
-  loggers: [jsonl]
-  precision: 32-true
-  trainer: {{accelerator: cpu, devices: 1}}
-space:
-  optim.lr: {{choices: [2e-3, 1e-9]}}
-sampler: grid
-objective: validation/macro_f1
-trials: 2
-k_folds: 2
-""")
-    assert main(["tune", "-c", str(tmp_path / "tune.yaml")]) == 0
-    best = json.loads((tmp_path / "study/study.json").read_text())["best"]
-    assert 0 < best["values"][0] < 1
-    assert "validation/macro_f1" in (tmp_path / "study/trials.csv").read_text()
