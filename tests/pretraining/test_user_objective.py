@@ -50,31 +50,6 @@ def test_it_is_stopped_and_goes_on_and_both_folders_load(runs: Any, work: Work) 
     assert torch.equal(model.get_input_embeddings().weight, generator.get_input_embeddings().weight)
 
 
-def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, capsys: Any) -> None:
-    assert work.run("pretrain", "first", settings_of(runs), *ALLOWED) == 0
-    further = settings_of(runs, encoder=None, init_from=str(work / "first"), seed=1, budget={"max_steps": 1})
-    assert work.run("pretrain", "further", further, *ALLOWED) == 0
-    assert "no weights for the head" not in capsys.readouterr().out
-    ended, begun = (metrics(work / name / "logs/metrics.jsonl") for name in ("first", "further"))
-    rows = json.loads((work / "further/run.json").read_text())["metrics"]["history"]
-    assert rows[0]["step"] == 0 and rows[0]["loss"] == pytest.approx(ended[-1]["validation/loss"], rel=1e-5)
-    assert begun[0]["step"] == 1
-
-
-def test_micro_batches_and_workers_change_nothing(runs: Any, work: Work) -> None:
-    """Each loss is a mean over its own tokens of the global batch, however these are spread. Without dropout."""
-    changes = {"dropout": 0.0, "budget": {"max_steps": 4}}
-    assert work.run("pretrain", "whole", settings_of(runs, **changes), *ALLOWED) == 0
-    spread = settings_of(runs, **changes, micro_batch_size=16, num_workers=2)
-    spread["objective"]["init_args"]["keep_generator"] = False
-    assert work.run("pretrain", "spread", spread, *ALLOWED) == 0
-    one, other = (metrics(work / name / "logs/metrics.jsonl") for name in ("whole", "spread"))
-    for name in ("train/loss", "train/generator", "train/discriminator"):
-        found = [[line[name] for line in lines if name in line] for lines in (one, other)]
-        assert len(found[0]) == 4 and found[1] == pytest.approx(found[0], rel=1e-4)
-    assert [(work / name / "generator").is_dir() for name in ("whole", "spread")] == [True, False]
-
-
 def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: Any) -> None:
     train, validation = corpus_readers(toy_corpus, ReplacedTokens(last_rate=0.45).build(toy_tokenizer), 24)
     rows = np.arange(8)
@@ -111,10 +86,3 @@ def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, 
     assert_printed(said, where="masking", found="next to objective", expected="masking inside it...")
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
-
-
-def test_shared_parameters_cannot_be_spread_over_devices(runs: Any, work: Work, capsys: Any) -> None:
-    trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
-    assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED, "--json") == 2
-    expected = "ddp, because the models share parameters..."
-    assert_printed(capsys.readouterr().err, where="trainer.strategy", found="fsdp", expected=expected)

@@ -181,19 +181,6 @@ def test_transformers_gives_the_same_ids_of_three_thousand_texts(pair) -> None:
     assert hidden == [*ours.encode(["The"])[0], 4, *ours.encode([" rates"])[0]], "the space before is the mask's"
 
 
-@pytest.mark.slow
-def test_transformers_gives_the_same_ids_of_real_texts(econ_data: Path, tmp_path: Path) -> None:
-    import gzip
-
-    with gzip.open(econ_data / "corpus.jsonl.gz", "rt", encoding="utf-8") as lines:
-        texts = [json.loads(line)["text"][:4000] for line, _ in zip(lines, range(2000), strict=False)]
-    pieces = [text[start : start + 700] for text in texts for start in range(0, len(text), 700)][:10_000]
-    ours = train(texts[:500], 4096)
-    ours.save(tmp_path)
-    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
-    assert theirs(pieces, add_special_tokens=False)["input_ids"] == ours.encode(pieces)
-
-
 @settings(deadline=None, max_examples=100)
 @given(text=_HOSTILE, characters=st.integers(1, 8))
 def test_encoding_in_pieces_gives_the_ids_and_words_of_the_whole(

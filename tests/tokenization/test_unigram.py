@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from domainbert.base.choices import named_files
-from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.align import align_text, align_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.kind import Surface
@@ -362,19 +362,6 @@ def test_offsets_are_those_of_the_text(tokenizer: DomainTokenizer) -> None:
         *("Cafe\u0301s", "in", "\u4e2d\u56fd", "\u2019", "s", "5bn", "\U0001f469\u200d\U0001f467"),
         *("\ufb01x\u00bd", "\u0939\u093f"),
     ], "as in `basic_words`, but two words that one piece covers are one"
-
-
-@settings(deadline=None, max_examples=100)
-@given(text=_HOSTILE)
-@example(text="\u2581")  # a word of which no piece is left
-def test_the_words_of_raw_text_are_the_basic_ones_where_pieces_allow(tokenizer: DomainTokenizer, text: str) -> None:
-    (aligned,) = align_text(tokenizer, [text])
-    (basic,) = basic_words([text])
-    starts, ends = {start for start, _ in basic}, {end for _, end in basic}
-    assert all(start in starts and end in ends for start, end in aligned.word_offsets)
-    places = [place for offsets in aligned.word_offsets for place in offsets]
-    assert places == sorted(places)
-    assert len(aligned.first_piece) == len(aligned.word_offsets) == len(set(aligned.word_index))
 
 
 @settings(deadline=None, max_examples=80)
