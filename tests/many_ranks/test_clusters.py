@@ -17,6 +17,7 @@ from domainbert.base.process import (
 )
 from domainbert.cli import main
 from domainbert.training.trainer import _processes_of_launcher
+from tests.forked import SECONDS
 
 CLUSTER = Path(__file__).parents[2] / "configs" / "cluster"
 SRUN = {"SLURM_JOB_ID": "81", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4",
@@ -108,7 +109,7 @@ def test_the_slurm_script_requeues_what_was_stopped_and_nothing_else(tmp_path, c
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "81"}
     words = ["bash", str(CLUSTER / "slurm.sbatch"), "a b.yaml", "--out", "runs"]
-    assert subprocess.run(words, env=environment, timeout=20, check=False).returncode == code
+    assert subprocess.run(words, env=environment, timeout=SECONDS, check=False).returncode == code
     said = (tmp_path / "srun.said").read_text(encoding="utf-8")
     assert said == "--wait=120 domainbert run a b.yaml --out runs\n"
     scontrol = tmp_path / "scontrol.said"
@@ -124,5 +125,5 @@ def test_the_slurm_script_asks_for_what_stopping_needs():
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "torchrun.sh"])
 def test_scripts_are_valid_and_can_be_run(name):
-    assert subprocess.run(["bash", "-n", str(CLUSTER / name)], timeout=20, check=False).returncode == 0
+    assert subprocess.run(["bash", "-n", str(CLUSTER / name)], timeout=SECONDS, check=False).returncode == 0
     assert os.access(CLUSTER / name, os.X_OK)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from domainbert.settings.yaml_files import load_yaml
+from tests.forked import SECONDS
 
 
 def rows_of(fake: Any, out: str = "study") -> list[dict[str, str]]:
@@ -188,12 +189,12 @@ def test_a_signal_puts_the_running_trial_back_and_the_same_command_goes_on(fake:
     fake.config(trials=2, settings={"epochs": 3, "seconds": 0.5}, pruner="none")
     worker = fake.start("tune", "-c", "tune.yaml", "--seed", "7")
     log = fake.folder / "study/trials/00000/run/seed-1/logs/metrics.jsonl"
-    end = time.monotonic() + 60
+    end = time.monotonic() + SECONDS
     while not log.exists():
         assert time.monotonic() < end
         time.sleep(0.05)
     worker.send_signal(signal.SIGTERM)
-    said, _ = worker.communicate(timeout=60)
+    said, _ = worker.communicate(timeout=SECONDS)
     assert worker.returncode == 75
     assert said.endswith("stopped by SIGTERM; to resume: domainbert tune -c tune.yaml --seed=7\n")
     code, said = fake.run("tune", "-c", "tune.yaml", "--seed", "7")
@@ -208,12 +209,12 @@ def test_a_trial_that_is_stopped_again_and_again_is_no_failure(fake: Any) -> Non
     fake.config(trials=1, settings={"epochs": 1000, "seconds": 0.1}, pruner="none")
     for _ in range(4):
         worker = fake.start("tune", "-c", "tune.yaml")
-        folder, end = fake.folder / "study/trials/00000", time.monotonic() + 60
+        folder, end = fake.folder / "study/trials/00000", time.monotonic() + SECONDS
         while not (folder / "run/seed-1").exists():
             assert time.monotonic() < end
             time.sleep(0.05)
         worker.send_signal(signal.SIGTERM)
-        assert "its worker stopped; queued again" in worker.communicate(timeout=60)[0]
+        assert "its worker stopped; queued again" in worker.communicate(timeout=SECONDS)[0]
         shutil.rmtree(folder / "run")
     fake.config(trials=1, settings={"epochs": 1, "seconds": 0.1}, pruner="none")
     assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
