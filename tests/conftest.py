@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import importlib.util
 import os
 import pickle
@@ -23,6 +24,12 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")  # a busy machine is slow, and no test measures time
 
 _DATA = os.environ.get("DOMAINBERT_DATA")
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the imported libraries from garbage collections, which would visit their millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -82,16 +82,16 @@ def settings(**storage: Any) -> dict[str, Any]:
 
 
 def test_two_commands_share_a_study_and_each_trial_runs_once_on_the_gpu_of_its_command(fake: Any) -> None:
-    fake.config(trials=4, pruner="none", settings={"epochs": 2, "seconds": 0.3})
+    fake.config(trials=2, pruner="none", settings={"epochs": 2, "seconds": 0.3})
     gpu_of = {}
     for gpu in ("0", "1"):
         fake.environment["CUDA_VISIBLE_DEVICES"] = gpu
         gpu_of[fake.start("tune", "-c", "tune.yaml")] = gpu
     for worker in gpu_of:
         said, _ = worker.communicate(timeout=SECONDS)
-        assert worker.returncode == 0 and "trials: 4 (4 complete" in said, said
+        assert worker.returncode == 0 and "trials: 2 (2 complete" in said, said
     rows = rows_of(fake)
-    assert [row["state"] for row in rows] == ["complete"] * 4 and len({row["x"] for row in rows}) == 4
+    assert [row["state"] for row in rows] == ["complete"] * 2 and len({row["x"] for row in rows}) == 2
     by_pid = {str(worker.pid): gpu for worker, gpu in gpu_of.items()}
     for number, row in enumerate(rows):
         folder = fake.folder / f"study/trials/{number:05d}"
