@@ -9,11 +9,7 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.process import (
-    launch_id,
-    launched_by_domainbert,
-    launched_externally,
     launched_world_size,
-    process_rank,
 )
 from domainbert.cli import main
 from domainbert.training.trainer import _processes_of_launcher
@@ -27,29 +23,6 @@ SHELL = SRUN | {"SLURM_JOB_NAME": "bash", "SLURM_NTASKS": "1", "SLURM_PROCID": "
 TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a",
             "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}  # fmt: skip
 CHILD = {"DOMAINBERT_LAUNCH": "b", "LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
-
-
-@pytest.mark.parametrize(
-    ("environment", "rank", "together", "here"),
-    [
-        ({}, 0, False, False),
-        (SRUN, 6, True, False),
-        (SRUN | {"SLURM_PROCID": "0"}, 0, True, False),
-        (SHELL, 0, False, False),
-        (SHELL | CHILD, 1, False, True),
-        (TORCHRUN, 5, True, False),
-        (TORCHRUN | SRUN, 5, True, False),
-        (CHILD, 1, False, True),
-        (CHILD | {"LOCAL_RANK": "0"}, 0, False, False),
-        (CHILD | {"LOCAL_RANK": "0", "NODE_RANK": "1"}, 1, False, True),
-    ],
-)
-def test_rank_and_who_started_the_processes(environment, rank, together, here):
-    assert (process_rank(environment), launched_externally(environment), launched_by_domainbert(environment)) == (
-        rank,
-        together,
-        here,
-    )
 
 
 def test_how_many_were_started_together():
@@ -75,15 +48,6 @@ def test_a_dry_run_waits_for_nobody(tmp_path, monkeypatch):
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     assert main(["run", str(recipe), "--dry-run"]) == 0
-
-
-def test_a_launch_has_a_name_of_its_own():
-    """All processes of one have it in common, and neither the next step of a job nor a requeued job has it."""
-    assert launch_id({}) == ""
-    assert launch_id(SRUN) == launch_id(SRUN | {"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "0"})
-    later = [SRUN | {"SLURM_STEP_ID": "1"}, SRUN | {"SLURM_RESTART_COUNT": "1"}, TORCHRUN, CHILD]
-    later += [TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "1"}, TORCHRUN | {"MASTER_PORT": "29501"}]
-    assert len({launch_id(environment) for environment in [SRUN, *later]}) == 7
 
 
 def test_devices_and_nodes_are_those_of_the_launcher(monkeypatch):
