@@ -25,7 +25,7 @@ from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.regression.task import RegressionTask
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from mine.replaced_tokens.config import ReplacedTokens
+from mine.random_tokens.config import RandomTokens
 from tests.refusals import command_refused
 
 TEXT = "Prices in Zürich 🍰 fell by 9 % in ☃ 東京, and the naïve cafe\u0301s closed\x1b[2J."
@@ -87,7 +87,7 @@ FALLING_RATE = MaskedLM(MaskingConfig(0.4, whole_word=True, final_mlm_probabilit
 
 
 @pytest.mark.parametrize(
-    "objective", [MaskedLM(), FALLING_RATE, ReplacedTokens()], ids=["masked_lm", "falling rate", "replaced"]
+    "objective", [MaskedLM(), FALLING_RATE, RandomTokens()], ids=["masked_lm", "falling rate", "replaced"]
 )
 def test_rows_are_those_of_the_first_step(runs, objective):
     corpus = open_prepared([runs / "prepare"])
@@ -123,7 +123,7 @@ def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
 
 def test_an_objective_that_says_nothing_has_notes_of_what_it_replaced(runs):
     corpus = open_prepared([runs / "prepare"])
-    objective = ReplacedTokens().build(load_tokenizer(corpus.tokenizer_folder))
+    objective = RandomTokens().build(load_tokenizer(corpus.tokenizer_folder))
     reader = PackedRowsReader(corpus.train, objective, 32)
     rows = objective.read(corpus.train, reader.plan, Key(0, 0, np.zeros(2, np.int64), np.arange(2)))
     changed = rows.packed.input_ids.copy()
