@@ -28,7 +28,7 @@ from tests.tasks.treebank import write
 def treebank(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Trees of a grammar, some longer than a window, and their text."""
     folder = tmp_path_factory.mktemp("treebank")
-    for number, (split, count) in enumerate({"train": 300, "validation": 60, "test": 60}.items()):
+    for number, (split, count) in enumerate({"train": 200, "validation": 40, "test": 40}.items()):
         found = read_treebank(Parsing(), write(folder / f"{split}.conllu", count, seed=number, documents=5))
         texts = [json.dumps({"text": " ".join(item.words)}) for item in found.items]
         (folder / f"{split}.jsonl").write_text("\n".join(texts) + "\n")
@@ -43,7 +43,7 @@ def recipe(treebank: Path, out: Path) -> dict[str, Any]:
     training |= {split: f"{treebank}/{split}.conllu" for split in ("train", "validation")}
     training |= {"batch_size": 16, "loggers": [], "precision": "32-true", "max_length": 20}
     training |= {"trainer": {"accelerator": "cpu", "devices": 1}, "optim": {"lr": 3e-3, "head_lr": 3e-3}}
-    first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 12}
+    first = {"model": "@vocab", "init": "random", "encoder": encoder, "max_epochs": 10}
     taught = {"stage": "distill-task", "teachers": ["@trees/seed-1", "@trees/seed-2"], "student": {"first_layers": 1}}
     taught |= {"losses": ["SoftTargets", "HardTargets"]}
     stages = {

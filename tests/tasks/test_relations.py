@@ -613,16 +613,10 @@ def test_it_goes_through_every_stage(runs: Any, sentences: Path, tmp_path: Path,
     (tmp_path / "recipe.yaml").write_text(f"""
 out: {tmp_path}/run
 stages:
-  cls: {{stage: finetune, model: {runs / "pretrain"}, seeds: [1, 2], task: &tokens {task.format("tokens", "cls")}, \
+  cls: {{stage: finetune, model: {runs / "pretrain"}, task: &tokens {task.format("tokens", "cls")}, \
 {in_line(training)}}}
   starts: {{stage: finetune, model: {runs / "pretrain"}, task: {task.format("tokens", "starts")}, {in_line(training)}}}
   student:
-      stage: distill-task
-      teachers: ["@cls"]
-      student: {{first_layers: 1}}
-      losses: [SoftTargets, HardTargets]
-      task: *tokens{training}
-  student-starts:
       stage: distill-task
       teachers: ["@starts"]
       student: {{first_layers: 1}}
@@ -631,12 +625,11 @@ stages:
       task: {task.format("tokens", "starts")}{training}
   scores:
       stage: evaluate
-      models: {{cls: "@cls", starts: "@starts", student: "@student", student-starts: "@student-starts"}}
+      models: {{cls: "@cls", starts: "@starts", student: "@student"}}
       task: *tokens
       test: {sentences}/test.jsonl
   said: {{stage: predict, model: "@starts", precision: 32-true, input: {sentences}/test.jsonl}}
-  onnx: {{stage: export, model: "@cls", check: {sentences}/validation.jsonl, task: *tokens}}
-  onnx-starts: {{stage: export, model: "@starts", check: {sentences}/validation.jsonl}}
+  onnx: {{stage: export, model: "@starts", check: {sentences}/validation.jsonl}}
 """)
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
     run = tmp_path / "run"
@@ -656,16 +649,16 @@ stages:
 
     metrics = json.loads((run / "scores/metrics.json").read_text())
     assert metrics["metric"] == {"key": "micro_f1", "name": "micro F1", "direction": "maximize", "percent": True}
-    assert len(metrics["paired"]) == 3
+    assert len(metrics["paired"]) == 2
     rows = {
         name: [json.loads(line) for line in (run / f"scores/predictions/{name}/seed-1.jsonl").read_text().splitlines()]
-        for name in ("cls", "starts", "student", "student-starts")
+        for name in ("cls", "starts", "student")
     }
     for name, system in rows.items():
         gold, said = ([row[key] for row in system] for key in ("gold", "predicted"))
         f1 = f1_score(gold, said, labels=["after", "before"], average="micro", zero_division=0.0)
         assert metrics["systems"][name]["micro_f1_by_seed"]["seed-1"] == pytest.approx(f1, abs=1e-9)
-    assert min(metrics["systems"][name]["accuracy"] for name in ("starts", "student-starts")) > 0.5
+    assert min(metrics["systems"][name]["accuracy"] for name in ("starts", "student")) > 0.5
 
     predicted = [json.loads(line) for line in (run / "said/predictions.jsonl").read_text().splitlines()]
     assert [row["predicted_label"] for row in predicted] == [row["predicted"] for row in rows["starts"]]
@@ -679,9 +672,8 @@ stages:
     assert predictor.predict_rows([row]) == [by_characters]
     assert by_characters == by_markers == predictor.predict([rows["starts"][long]["text"]])[0]
     assert by_characters.scores == pytest.approx(rows["starts"][long]["scores"], abs=1e-6)
-    for folder, onnx in ((best, "onnx"), (run / "starts", "onnx-starts")):
-        torchs, exported = (load_predictor(one, "32-true").predict_rows([row])[0] for one in (folder, run / onnx))
-        assert exported.label == torchs.label and exported.scores == pytest.approx(torchs.scores, abs=1e-4)
+    (exported,) = load_predictor(run / "onnx", "32-true").predict_rows([row])
+    assert exported.label == by_characters.label and exported.scores == pytest.approx(by_characters.scores, abs=1e-4)
 
     theirs, loading = transformers.AutoModelForSequenceClassification.from_pretrained(best, output_loading_info=True)
     assert not loading["missing_keys"] and not loading["unexpected_keys"]

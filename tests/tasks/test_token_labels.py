@@ -335,8 +335,7 @@ stages:
       task: TokenLabels
       test: {elements}/test.conll
   said: {{stage: predict, model: "@labels", precision: 32-true, input: {elements}/test.conll}}
-  onnx: {{stage: export, model: "@labels", check: {elements}/validation.conll}}
-  onnx-crf: {{stage: export, model: "@field", check: {elements}/validation.conll}}
+  onnx: {{stage: export, model: "@field", check: {elements}/validation.conll}}
 """)
     assert main(["run", str(tmp_path / "recipe.yaml")]) == 0
     run = tmp_path / "run"
@@ -371,11 +370,10 @@ stages:
     assert [one.text for one in words] == [row["text"][one.start : one.end] for one in words]
     assert "".join(one.text for one in words) == "".join(long.words) and all(one.label in labels for one in words)
 
-    for folder, onnx in (("labels", "onnx"), ("field", "onnx-crf")):
-        torchs, exported = (load_predictor(run / name, "32-true").predict([row["text"]])[0] for name in (folder, onnx))
-        assert [one.label for one in exported] == [one.label for one in torchs]
-        assert [one.score for one in exported] == pytest.approx([one.score for one in torchs], abs=1e-4)
-    crf = json.loads((run / "onnx-crf/crf.json").read_text())
+    torchs, exported = (load_predictor(run / name, "32-true").predict([row["text"]])[0] for name in ("field", "onnx"))
+    assert [one.label for one in exported] == [one.label for one in torchs]
+    assert [one.score for one in exported] == pytest.approx([one.score for one in torchs], abs=1e-4)
+    crf = json.loads((run / "onnx/crf.json").read_text())
     assert crf["labels"] == labels and min(map(min, crf["transitions"])) > -1000
 
     theirs, loading = transformers.AutoModelForTokenClassification.from_pretrained(best, output_loading_info=True)
