@@ -128,48 +128,31 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "facts"),
+    ("row", "where", "problem", "expected"),
     [
-        (
-            {"text": "<< A >> B"},
-            {"file": "a.jsonl", "line": 1, "problem": "no tail entity", "expected": "one between '[[' and ']]'..."},
-        ),
-        (
-            {"text": "<< A >> << B >> [[ C ]]"},
-            {"file": "a.jsonl", "line": 1, "problem": "2 entities begin with '<<'", "expected": "one..."},
-        ),
-        (
-            {"text": "<< A [[ B >> C ]]"},
-            {"file": "a.jsonl", "line": 1, "problem": "... overlap", "expected": "entities that do not overlap..."},
-        ),
-        (
-            {"text": "A B", "head": offsets(0, 1)},
-            {"file": "a.jsonl", "line": 1, "where": "'tail'", "problem": "missing", "expected": "an object such as..."},
-        ),
-        (
-            {"text": "A B", "head": [0, 1], "tail": offsets(2, 3)},
-            {"where": "'head'", "problem": "found a JSON list", "expected": "an object..."},
-        ),
+        ({"text": "<< A >> B"}, "...", "no tail entity", "one between '[[' and ']]'..."),
+        ({"text": "<< A >> << B >> [[ C ]]"}, "...", "2 entities begin with '<<'", "one..."),
+        ({"text": "<< A [[ B >> C ]]"}, "...", "... overlap", "entities that do not overlap..."),
+        ({"text": "A B", "head": offsets(0, 1)}, "'tail'", "missing", "an object such as..."),
+        ({"text": "A B", "head": [0, 1], "tail": offsets(2, 3)}, "'head'", "found a JSON list", "an object..."),
         (
             {"text": "A B", "head": offsets(0, 4), "tail": offsets(2, 3)},
-            {"where": "'head'", "problem": "start 0, end 4 in a text of 3..."},
+            "'head'",
+            "start 0, end 4 in a text of 3...",
+            "...",
         ),
         (
             {"text": "é B", "head": offsets(0, 1, text="B"), "tail": offsets(2, 3)},
-            {"problem": "...are '\xe9', but the annotation has 'B'", "expected": "... not..."},
+            "...",
+            "...are '\xe9', but the annotation has 'B'",
+            "... not...",
         ),
-        (
-            {"text": "A B C", "head": offsets(0, 3), "tail": offsets(2, 5)},
-            {"file": "a.jsonl", "line": 1, "problem": "'A B' and 'B C' overlap"},
-        ),
-        (
-            {"text": "<< A >> [[ B ]]", "label": None},
-            {"file": "a.jsonl", "line": 1, "problem": "'label' is null", "expected": "a string or whole number"},
-        ),
+        ({"text": "A B C", "head": offsets(0, 3), "tail": offsets(2, 5)}, "...", "'A B' and 'B C' overlap", "..."),
+        ({"text": "<< A >> [[ B ]]", "label": None}, "...", "'label' is null", "a string or whole number"),
     ],
 )
-def test_a_broken_row_is_named(tmp_path: Path, row: Any, facts: dict[str, object]) -> None:
-    with refused(**facts):
+def test_a_broken_row_is_named(tmp_path: Path, row: Any, where: str, problem: str, expected: str) -> None:
+    with refused(file="a.jsonl", line=1, where=where, problem=problem, expected=expected):
         Relations().read(rows_in(tmp_path / "a.jsonl", [{"label": "x", **row}]))
 
 
