@@ -304,7 +304,7 @@ def test_it_goes_through_every_stage(runs: Any, elements: Path, tmp_path: Path, 
       train: {elements}/train.conll
       validation: {elements}/validation.conll
       batch_size: 4
-      max_epochs: 3
+      max_epochs: 2
       max_length: 24
       optim: {{lr: 2e-3, head_lr: 5e-3}}
       precision: 32-true

@@ -43,8 +43,9 @@ _TEXTS = [
 _TRAIN = """
 import json, sys
 from pathlib import Path
-from tests.tokenization.test_byte_bpe import train
-train(json.loads(Path(sys.argv[1]).read_text()), 512).save(Path(sys.argv[2]), 512)
+from tests.tokenization.properties import train_kind
+text = "\\n".join(json.loads(Path(sys.argv[1]).read_text()))
+train_kind("ByteBPE", text, 512).save(Path(sys.argv[2]), 512)
 """
 _HOSTILE = hostile_text(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
 

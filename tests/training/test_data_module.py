@@ -159,6 +159,7 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
         next(iter(loader))
 
 
+@pytest.mark.slow
 def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
     """Workers ignore SIGTERM, by which multiprocessing ends daemonic children."""
     code = """
