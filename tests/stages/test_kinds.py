@@ -63,7 +63,7 @@ _TEXTS = [
 KINDS = {"byte_bpe": "byte-level BPE", "xlm-roberta": "Unigram"}
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["byte_bpe", pytest.param("xlm-roberta", marks=pytest.mark.slow)])
 def kind(request: pytest.FixtureRequest) -> str:
     """As a recipe names it."""
     return request.param

@@ -54,7 +54,7 @@ def opened(kind: str, folder: Path) -> Any:
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["deberta", pytest.param("electra", marks=pytest.mark.slow)])
 def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind)
     assert work.run("pretrain", "whole", settings) == 0
