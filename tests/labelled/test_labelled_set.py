@@ -290,7 +290,7 @@ def test_settings_that_are_wrong(train: Any, where: str, problem: str) -> None:
     assert (f"recipe: {where}", problem) in [row[1:3] for row in rows]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.one_of(st.sampled_from(ODD_WORDS), st.text(min_size=1, max_size=5)), max_size=3))
 @example(words=["two\nlines"])
 @example(words=[])

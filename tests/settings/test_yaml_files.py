@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.settings.yaml_files import dump_yaml, load_yaml, parse_option
@@ -25,7 +25,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(CHARACTERS, max_size=5), TREES, max_size=4))
 def test_what_is_dumped_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, tree: dict) -> None:
     path = write(tmp_path_factory.mktemp("yaml"), dump_yaml(tree))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
@@ -100,7 +100,6 @@ def test_markers_are_put_around_characters(head: Any, tail: Any, text: str) -> N
 
 
 @given(st.text("ab é", min_size=1, max_size=12), st.data())
-@settings(max_examples=100, deadline=None)
 def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
     places = st.tuples(*[st.integers(0, len(text))] * 2).filter(lambda one: one[0] < one[1])
     head, tail = data.draw(places), data.draw(places)
@@ -205,7 +204,6 @@ def test_chemprot_is_read_whole(bio_data: Path, name: str, size: int, inhibitors
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_the_window_is_centred_and_holds_both_entities(data: Any) -> None:
     sizes = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=60))
     starts = [0, *np.cumsum(sizes)[:-1].tolist()]
@@ -387,7 +385,6 @@ def scoring_of(gold: list[str], **config: Any) -> RelationScoring:
     st.sampled_from([None, "none"]),
     st.sampled_from(["micro", "macro"]),
 )
-@settings(max_examples=100, deadline=None)
 def test_scores_are_those_of_scikit_learn(pairs: Any, negative: str | None, metric: Any) -> None:
     gold, labels = ([pair[side] for pair in pairs] for side in (0, 1))
     scoring = scoring_of(gold, negative=negative, metric=metric)

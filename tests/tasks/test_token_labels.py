@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
@@ -177,7 +177,6 @@ labels = st.lists(st.tuples(*[st.sampled_from(LABELS)] * 2), min_size=1, max_siz
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.lists(st.lists(labels, min_size=1, max_size=3), min_size=1, max_size=4), st.sampled_from(["O", None, "X"]))
-@settings(max_examples=80, deadline=None)
 def test_scores_are_those_of_scikit_learn(pairs: Any, outside: str | None) -> None:
     scoring = scoring_of([[[gold for gold, _ in one] for one in document] for document in pairs], outside)
     predicted = [tagged([label for _, label in one]) for document in pairs for one in document]

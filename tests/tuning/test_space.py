@@ -62,7 +62,7 @@ F1 = "validation/f1"
         (vary(y=RANGE), 6, "y", "unknown key", "one of x, epochs..."),
         (vary(optim__lrr=RANGE), 6, "optim.lrr", "unknown key", "did you mean 'lr'?"),
         (
-            space(optim__name={"choices": ["adamw", "sgd"]}),
+            vary(optim__name={"choices": ["adamw", "sgd"]}),
             "...",
             "optim.name",
             "found 'sgd'",
