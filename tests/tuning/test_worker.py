@@ -24,6 +24,7 @@ def rows_of(fake: Any, out: str = "study") -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_the_end_repeats_the_warnings_of_the_best_training(fake: Any) -> None:
     fake.config(trials=2, settings={"epochs": 1}, enqueue=[{"x": 0.3}])
     code, said = fake.run("tune", "-c", "tune.yaml")
@@ -133,6 +134,7 @@ def test_a_folder_that_cannot_be_written_is_no_fault_of_a_trial(fake: Any) -> No
     assert [row["state"] for row in rows_of(fake)] == [*["queued again"] * 5, "complete"]
 
 
+@pytest.mark.slow
 def test_a_study_without_a_complete_trial_is_an_error(fake: Any) -> None:
     fake.config(trials=1, settings={"fail_above": -5})
     code, said = fake.run("tune", "-c", "tune.yaml")
