@@ -39,7 +39,6 @@ ARGUMENTS: dict[str, list[str]] = {
     "shards": ["--tokens", "600000", "--kill-after", "2"],
     "training_length": [*MODEL, "--sizes", "60", "--held_out", "60", "--lengths", "1-epochs-of-32", "4-steps-of-16"],
 }
-CHEAP = {"evaluate"}
 OTHERS = {
     "min_score",
     "pipeline_f1",
@@ -92,9 +91,8 @@ def test_every_benchmark_is_started_here() -> None:
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*ARGUMENTS, *HELPERS, *OTHERS}
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(one, marks=[] if one in CHEAP else pytest.mark.slow) for one in ARGUMENTS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ARGUMENTS)
 def test_it_ends_and_writes_finite_numbers(name: str, work: Path, request: pytest.FixtureRequest) -> None:
     out = work / f"{name}.json"
     arguments = [request.getfixturevalue("model") if one == "{model}" else one for one in ARGUMENTS[name]]

@@ -11,7 +11,6 @@ from domainbert.labelled.formats import NerFormat
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 from tests.interface.snapshot import check_folder
-from tests.refusals import refused
 
 STARTS = ("pretrained", "scratch")
 
@@ -75,15 +74,6 @@ def test_the_files_of_folders(runs):
     check_folder("sample", runs / "sample")
     for folder in (runs / "pretrain", runs / "ner-pretrained/seed-1", runs / "classification-scratch/seed-2"):
         assert (folder / "tokenizer.json").read_bytes() == (runs / "vocab/tokenizer.json").read_bytes()
-
-
-def test_a_label_that_training_did_not_have_is_named(runs, tmp_path):
-    test = tmp_path / "test.conll"
-    test.write_text("A\tO\nloan\tB-intervention\n\nin\tO\nKenya\tB-place\n")
-    with refused(file="test.conll", line=4, problem="label 'place' (count 1, first here) was not in training"):
-        runs.evaluate(str(tmp_path / "out"), "ner", {"m": runs / "ner-pretrained"}, test=test)
-    with refused(where="models.m", problem="... is for classification", expected="a model for ner"):
-        runs.evaluate(str(tmp_path / "other"), "ner", {"m": runs / "classification-pretrained"})
 
 
 def first_sentences(source: Path, target: Path, count: int) -> Path:

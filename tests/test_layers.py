@@ -8,12 +8,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
-import domainbert
 from domainbert.runner.stage_table import STAGES
+from tests.package_source import ROOT, dotted_name, nodes, trees
 
-ROOT = Path(domainbert.__file__).parent
 LIBRARY = {
     0: "base",
     1: "corpus samples",
@@ -40,25 +38,24 @@ HEAVY = ("torch", "lightning", "datasets", "pyarrow", "numpy", "transformers", "
 KNOW_LIGHTNING = ("training", "pretraining", "tasks", "distillation", "stages")
 
 
-def modules() -> dict[str, Path]:
-    """Dotted names below `domainbert` to files."""
-    files = sorted(ROOT.rglob("*.py"))
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for file in files]
-    return dict(zip(names, files, strict=True))
+def modules() -> dict[str, ast.Module]:
+    """Dotted names below `domainbert` to syntax trees."""
+    return {dotted_name(path).removesuffix(".__init__"): tree for path, tree in trees().items()}
 
 
-def imports(file: Path, types: bool = True) -> Iterator[str]:
-    """Everything a file imports, anywhere in it, as dotted names; without `types` nothing that only types need."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    if not types:
-        tree.body = [
-            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
-        ]
-    for node in ast.walk(tree):
+def imports(tree: ast.Module, types: bool = True) -> Iterator[str]:
+    """Everything a module imports, anywhere in it, as dotted names; without `types` nothing that only types need."""
+    only_types: set[ast.AST] = set()
+    for node in tree.body:
+        if not types and isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            only_types |= set(ast.walk(node))
+    for node in nodes(tree):
+        if node in only_types:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative import"
+            assert node.level == 0, "relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
@@ -72,9 +69,9 @@ def test_all_modules_are_found_and_have_a_layer() -> None:
 
 def test_imports_go_down_or_stay_in_their_folder() -> None:
     wrong, seen = [], 0
-    for module, file in modules().items():
+    for module, tree in modules().items():
         own = module.split(".")[0]
-        for name in imports(file):
+        for name in imports(tree):
             parts = name.split(".")
             if parts[0] != "domainbert" or module == "__init__" or parts[1:2] == ["__version__"]:
                 continue
@@ -90,8 +87,8 @@ def test_imports_go_down_or_stay_in_their_folder() -> None:
 def test_no_two_modules_import_each_other() -> None:
     """Whether at their top or inside a function; what only a type checker reads makes no circle."""
     found, graph = modules(), {}
-    for module, file in found.items():
-        parts = [name.removeprefix("domainbert.").split(".") for name in imports(file, types=False)]
+    for module, tree in found.items():
+        parts = [name.removeprefix("domainbert.").split(".") for name in imports(tree, types=False)]
         names = {".".join(part[:-1]) if ".".join(part) not in found else ".".join(part) for part in parts}
         graph[module] = {name for name in names if name in found and name != module}
     assert sum(map(len, graph.values())) > 500
@@ -99,7 +96,7 @@ def test_no_two_modules_import_each_other() -> None:
 
 
 def test_only_training_code_knows_lightning() -> None:
-    users = {module for module, file in modules().items() if any(n.split(".")[0] == "lightning" for n in imports(file))}
+    users = {module for module, tree in modules().items() if any(n.split(".")[0] == "lightning" for n in imports(tree))}
     assert "training.data_module" in users
     assert [user for user in users if user.split(".")[0] not in KNOW_LIGHTNING] == ["settings.trainer_arguments"]
 
@@ -145,12 +142,11 @@ INTERNALS = ("training.lightning_internals", "tuning.trials", "encoders.torch_in
 PUBLIC = {"_fields", "_replace", "_asdict", "_make", "_exit"}  # of named tuples, and os._exit
 
 
-def private_names(file: Path) -> Iterator[str]:
+def private_names(tree: ast.Module) -> Iterator[str]:
     """Names with a leading underscore that are taken from other objects than `self`, or imported from the libraries."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls", "super()"):
-            if node.attr.startswith("_") and not node.attr.startswith("__") and node.attr not in PUBLIC:
+    for node in nodes(tree):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            if node.attr not in PUBLIC and ast.unparse(node.value) not in ("self", "cls", "super()"):
                 yield ast.unparse(node)
         elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(("lightning", "optuna")):
             names = [part for one in node.names for part in f"{node.module}.{one.name}".split(".")]
@@ -158,11 +154,11 @@ def private_names(file: Path) -> Iterator[str]:
 
 
 def test_what_is_private_to_a_library_stands_in_one_file() -> None:
-    found = {module: list(private_names(file)) for module, file in modules().items()}
+    found = {module: list(private_names(tree)) for module, tree in modules().items()}
     assert {"strategy._ddp_kwargs", "trainer._checkpoint_connector"} <= set(found[INTERNALS[0]])
     assert {"trial._trial_id"} == set(found[INTERNALS[1]])
     operator, marker = "torch.ops.aten._flash_attention_forward", "has_flash._dynamo_marked_constant"
     assert {operator, marker, "torch._disable_dynamo"} == set(found[INTERNALS[2]])
     assert {module: names for module, names in found.items() if names and module not in INTERNALS} == {}
-    inside = [module for module, file in modules().items() if "fit_loop" in file.read_text(encoding="utf-8")]
+    inside = [dotted_name(path) for path in trees() if "fit_loop" in (ROOT / path).read_text(encoding="utf-8")]
     assert inside == [INTERNALS[0]], "the insides of Lightning's loops"

@@ -11,14 +11,12 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-import domainbert
 from domainbert.base.choices import choices_of
 from domainbert.data.prepared import open_prepared
 from domainbert.encoders.config import EncoderConfig
@@ -26,8 +24,8 @@ from domainbert.pretraining.config import ObjectiveConfig
 from domainbert.tasks.config import TaskConfig
 from domainbert.tokenization.config import TokenizerKindConfig
 from tests import forked
+from tests.package_source import ROOT, nodes, trees
 
-ROOT = Path(domainbert.__file__).parent
 USER = Path(__file__).parent / "user_package"
 
 
@@ -71,28 +69,22 @@ HEADS = {"tokens", "sequence", "span", "crf", "biaffine"}
 
 def sources(*but: str) -> dict[str, ast.Module]:
     """The modules by path, without those in some folders."""
-    chosen = {name: tree for name, tree in parsed().items() if not name.startswith(but)}
-    assert len(parsed()) - len(chosen) >= len(but) and len(chosen) > 100
+    chosen = {name: tree for name, tree in trees().items() if not name.startswith(but)}
+    assert len(trees()) - len(chosen) >= len(but) and len(chosen) > 100
     return chosen
-
-
-@cache
-def parsed() -> dict[str, ast.Module]:
-    files = {str(file.relative_to(ROOT)): file for file in sorted(ROOT.rglob("*.py"))}
-    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in files.items()}
 
 
 def strings(tree: ast.Module) -> Iterator[ast.Constant]:
     """String constants, docstrings apart."""
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    docs = {id(node.value) for node in nodes(tree) if isinstance(node, ast.Expr)}
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
             yield node
 
 
 def compared(tree: ast.Module) -> Iterator[str]:
     """Strings that something is compared with, and those by which something is looked up or passed to a head."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         parts: list[ast.expr | None] = []
         if isinstance(node, ast.Compare):
             parts = [node.left, *node.comparators]
@@ -110,9 +102,9 @@ def test_nothing_outside_names_what_stands_in_a_folder(room: Room) -> None:
     package = f"domainbert.{room.place.replace('/', '.')}"
     found = []
     for name, tree in sources(*(f"{room.place}/{folder}/" for folder in folders), *room.known_by).items():
-        modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        modules = [node.module or "" for node in nodes(tree) if isinstance(node, ast.ImportFrom)]
         inside = [module.removeprefix(f"{package}.").split(".")[0] for module in modules if module.startswith(package)]
-        named = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
+        named = [node.id for node in nodes(tree) if isinstance(node, ast.Name)]
         found += [f"{name} imports {one}" for one in inside if one in folders]
         found += [f"{name} names {one}" for one in named if one in classes]
         found += [f"{name} says {one.value!r}" for one in strings(tree) if one.value.replace("-", "_") in folders]

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import domainbert
+from tests.package_source import dotted_name, nodes, trees
 
-ROOT = Path(domainbert.__file__).parent
 NEVER_IMPORTED = {
     *("pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"),
     *("transformers", "pytorch_lightning", "runpy", "imp", "code", "codeop"),
@@ -23,36 +21,29 @@ MAY_IMPORT = {"__init__", "cli", "encoders.families", "tasks.lookup", "runner.st
 MAY_LOOK = {*MAY_IMPORT, "settings.trainer_arguments", "base.paths"}  # for a top-level package, which is not imported
 
 
-def trees() -> dict[str, ast.Module]:
-    """Dotted names below `domainbert` to syntax trees."""
-    files = sorted(ROOT.rglob("*.py"))
-    names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
-    return {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in zip(names, files, strict=True)}
-
-
-def calls(tree: ast.AST) -> Iterator[tuple[str, ast.Call]]:
-    """Yield every call with the dotted name of the called function, or part of it."""
-    for node in ast.walk(tree):
+def calls(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Every call with the dotted name of the callee, if it has one."""
+    for node in nodes(tree):
         if isinstance(node, ast.Call):
-            yield dotted_name(node.func), node
+            yield name_of(node.func), node
 
 
-def dotted_name(node: ast.AST) -> str:
+def name_of(node: ast.AST) -> str:
     """`a.b.c` for names and attributes, `.b.c` for attributes of anything else; much faster than `ast.unparse`."""
     if isinstance(node, ast.Attribute):
-        return f"{dotted_name(node.value)}.{node.attr}"
+        return f"{name_of(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def problems(name: str, tree: ast.AST) -> list[str]:
-    """Return the problems of one file."""
+def problems(name: str, tree: ast.Module) -> list[str]:
+    """Problems of one file."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
         found += [f"imports {module}" for module in modules if module.partition(".")[0] in NEVER_IMPORTED]
-        if isinstance(node, ast.Attribute) and dotted_name(node) in UNSAFE_LOADERS:
-            found.append(f"uses {dotted_name(node)}")
+        if isinstance(node, ast.Attribute) and name_of(node) in UNSAFE_LOADERS:
+            found.append(f"uses {name_of(node)}")
     for called, call in calls(tree):
         last = called.rpartition(".")[2]
         checked = [keyword for keyword in call.keywords if keyword.arg in CHECKED_KEYWORDS]
@@ -73,7 +64,7 @@ def problems(name: str, tree: ast.AST) -> list[str]:
 
 
 def test_nothing_in_the_package_can_run_what_it_reads() -> None:
-    found = trees()
+    found = {dotted_name(path): tree for path, tree in trees().items()}
     assert len(found) >= 100
     assert {"models.folder", "encoders.families", "training.trainer", "cli"} <= set(found)
     assert sum(len(list(calls(tree))) for tree in found.values()) > 2_000

@@ -11,6 +11,7 @@ import pytest
 from domainbert.base import process
 from domainbert.base.errors import TrainingStopped
 from domainbert.base.process import StopSignals, call_glibc, raise_if_stopped, record_signals
+from tests.forked import SECONDS
 
 
 def test_a_signal_that_no_step_was_left_for_stops_before_the_next_stage() -> None:
@@ -85,9 +86,9 @@ def test_a_process_that_reaches_no_end_of_an_item_is_ended_with_the_code_that_re
     code = (
         "import os, signal, time; from domainbert.base import process; process._MAX_SECONDS = 0.5\n"
         "with process.record_signals():\n    os.kill(os.getpid(), signal.SIGTERM)\n"
-        f"    {then}\n    time.sleep(60)"
+        f"    {then}\n    time.sleep(9999)"
     )
-    result = subprocess.run([sys.executable, "-c", code], timeout=30, check=False, capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-c", code], timeout=SECONDS, check=False, capture_output=True, text=True)
     assert (result.returncode, result.stderr) == (75, "domainbert: stopped by SIGTERM\n")
 
 

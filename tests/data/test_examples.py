@@ -3,7 +3,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.data.examples import entry_ids, text_example, window_bounds, word_example
@@ -30,7 +30,6 @@ def make_aligned(sizes: list[int]) -> AlignedWords:
 
 
 @given(words_in_pieces())
-@settings(max_examples=150, deadline=None)
 def test_windows_cover_the_input_and_own_each_piece_once(case):
     sizes, room = case
     words = make_aligned(sizes)
@@ -51,7 +50,6 @@ def test_windows_cover_the_input_and_own_each_piece_once(case):
 
 
 @given(words_in_pieces())
-@settings(max_examples=100, deadline=None)
 def test_every_word_is_decided_once_by_its_first_piece(case):
     sizes, room = case
     words = make_aligned(sizes)

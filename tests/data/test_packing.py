@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.data.packing import best_fit_decreasing, fill_rows, pack_lengths, room_for_text
@@ -29,7 +29,6 @@ def best_fit_by_search(lengths: list[int], capacity: int) -> list[int]:
 
 
 @given(st.integers(3, 40).flatmap(lambda c: st.tuples(st.just(c), st.lists(st.integers(3, c), max_size=60))))
-@settings(max_examples=120, deadline=None)
 def test_best_fit_decreasing_is_the_stated_rule(case):
     capacity, lengths = case
     assert best_fit_decreasing(np.asarray(lengths, dtype=np.int64), capacity).tolist() == best_fit_by_search(
@@ -60,7 +59,6 @@ def plan(offsets, ids, length):
 
 
 @given(streams())
-@settings(max_examples=120, deadline=None)
 def test_every_token_is_in_one_piece_and_words_are_whole_where_they_fit(case):
     offsets, ids, length = case
     rows = plan(offsets, ids, length)

@@ -303,27 +303,6 @@ def test_a_killed_run_keeps_the_parts_it_has_written(
     assert content(tmp_path) == content(whole)
 
 
-def test_an_interrupted_run_goes_on_from_the_command_line(
-    text: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    close, finished = PreparedWriter.close_part, list[str]()
-
-    def killed(writer: PreparedWriter, *arguments: Any) -> dict[str, Any]:
-        if writer.out.name == "00001" and finished == ["00000"]:
-            raise KeyboardInterrupt
-        finished.append(writer.out.name)
-        return close(writer, *arguments)
-
-    monkeypatch.setattr(PreparedWriter, "close_part", killed)
-    corpus = ["--corpus.sources", f"[{{path: '{text}/[036].txt', documents: line}}]", *SMALL]
-    how = ["--tokenizer", str(tokenizer), "--row_lengths", "[16]", "--num_workers", "0", "--out", str(tmp_path / "out")]
-    words = ["prepare", *corpus, *how]
-    assert main(words) == 75
-    finished.append("again")
-    assert main(words) == 0
-    assert finished == ["00000", "again", "00001", "00002"]
-
-
 def test_a_full_disk_leaves_the_parts_that_are_whole(
     text: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -353,19 +332,6 @@ def content(folder: Path) -> dict[str, bytes]:
     """All files of a folder."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {name: path.read_bytes() for name, path in files.items()}
-
-
-def test_a_file_that_changed_is_prepared_again(text: Path, tokenizer: Path, tmp_path: Path) -> None:
-    own = tmp_path / "text"
-    own.mkdir()
-    for name in ("a.txt", "b.txt"):
-        (own / name).write_text((text / "0.txt").read_text())
-    out = tmp_path / "out"
-    before = prepared(out, own, tokenizer)["splits"]
-    (own / "b.txt").write_text((text / "6.txt").read_text())
-    after = prepared(out, own, tokenizer)["splits"]
-    assert after["train"]["tokens"] != before["train"]["tokens"]
-    assert open_prepared([out]).train.parts.counts("tokens").sum() == after["train"]["tokens"]
 
 
 def test_a_translation_that_changed_is_prepared_again(tokenizer: Path, tmp_path: Path) -> None:

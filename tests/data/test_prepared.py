@@ -200,7 +200,7 @@ def test_a_flipped_bit_anywhere_is_refused_with_the_name_of_its_file(tmp_path: P
     folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
     whole = (folder / name).read_bytes()
     generator = random.Random(name)
-    for _ in range(60):
+    for _ in range(20):
         place, bit = generator.randrange(len(whole)), generator.randrange(8)
         damaged = bytearray(whole)
         damaged[place] ^= 1 << bit
@@ -238,13 +238,6 @@ def test_damage_in_several_files_is_told_together(tmp_path: Path, prepared: Path
         open_prepared([folder])
     problems = [error.problem for error in caught.value.errors]
     assert problems == [f"{folder / name} is missing" for name in [*FILES[2:6], "train/state.json"]]
-
-
-def test_another_tokenizer_in_the_folder_is_refused(tmp_path: Path, prepared: Path) -> None:
-    folder = Path(shutil.copytree(prepared, tmp_path / "copy"))
-    make_tokenizer(folder / "tokenizer", WORDS[::-1])
-    with refused(problem="...tokenizer/tokenizer.json has changed", expected="the file that `prepare` wrote..."):
-        open_prepared([folder])
 
 
 @pytest.mark.parametrize(

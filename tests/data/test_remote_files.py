@@ -26,6 +26,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import is_url
 from domainbert.data import remote_files
 from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles, RemoteFiles, open_files
+from tests.forked import SECONDS
 from tests.refusals import refused
 
 FORK = multiprocessing.get_context("fork")
@@ -96,7 +97,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body[:half])
         self.wfile.flush()
         self.server.half_sent.set()
-        assert self.server.go_on.wait(60)
+        assert self.server.go_on.wait(SECONDS)
         time.sleep(self.server.chunk_seconds)
         if fault != "cut":
             self.wfile.write(body[half:])
@@ -401,7 +402,7 @@ def test_a_killed_process_hinders_nobody(server: Server, cache: CacheConfig) -> 
     server.go_on.clear()
     worker = FORK.Process(target=files.path, args=(FILES[0],))
     worker.start()
-    assert server.half_sent.wait(60)
+    assert server.half_sent.wait(SECONDS)
     os.kill(worker.pid or 0, signal.SIGKILL)
     worker.join()
     server.go_on.set()

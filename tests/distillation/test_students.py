@@ -276,40 +276,34 @@ def test_another_vocabulary_leaves_words_and_head_alone():
     assert model.encoder.input_embeddings.num_embeddings == 33
 
 
+def student_of(teacher=TEACHER, **settings):
+    return student_config(StudentConfig(**settings), teacher)
+
+
 @pytest.mark.parametrize(
     ("make", "where", "problem", "expected"),
     [
         (
             lambda: StudentConfig(every_nth_layer=2, first_layers=1),
             "first_layers",
-            "found next to 'every_nth_layer'",
-            "only one of these keys",
+            "found next to...",
+            "only one of...",
         ),
         (lambda: StudentConfig(encoder=TEACHER, family="bert"), "family", "found next to encoder...", "..."),
         (lambda: StudentConfig(family="brt"), "family", "found 'brt'", "one of albert, bert..."),
         (lambda: StudentConfig(first_layers=0), "first_layers", "found 0", "an integer from 1 to 1,000..."),
         (lambda: StudentConfig(layers=()), "layers", "found ()", "a list of one or more items..."),
-        (
-            lambda: student_config(StudentConfig(layers=(0, 4)), TEACHER),
-            "student.layers",
-            "found 4",
-            "layers from 0 to 3",
-        ),
-        (
-            lambda: student_config(StudentConfig(first_layers=6), TEACHER),
-            "student.first_layers",
-            "found 6",
-            "at most 4, the layers of the teacher",
-        ),
+        (lambda: student_of(layers=(0, 4)), "student.layers", "found 4", "layers from 0 to 3"),
+        (lambda: student_of(first_layers=6), "student.first_layers", "found 6", "at most 4, the layers of the teacher"),
         (lambda: StudentConfig(layers=(3, 3)), "layers", "found [3, 3]", "each layer once"),
         (
-            lambda: student_config(StudentConfig(layers=(1, 3)), CONVOLVED),
+            lambda: student_of(CONVOLVED, layers=(1, 3)),
             "student.layers",
             "found 1, 3",
-            "layer 0 first, and only once: ... only layer 0 has a convolution",
+            "...only layer 0 has a convolution",
         ),
         (
-            lambda: student_config(StudentConfig(encoder=TEACHER, first_layers=2), TEACHER),
+            lambda: student_of(encoder=TEACHER, first_layers=2),
             "...",
             "...selected layers ... is 2",
             "4, as in student.encoder",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from domainbert.base.choices import choices_of
@@ -40,7 +40,6 @@ def vocabularies() -> list[DomainTokenizer]:
     return [_vocabulary(name, lowercase) for name in _SIZES for lowercase in (False, True)]
 
 
-@settings(deadline=None)
 @example(":\U000115dc")
 @given(st.text(st.sampled_from(_TEXT + "\u0301\u200d\u00a0\x00") | st.characters(codec="utf-8"), max_size=40))
 def test_every_vocabulary_has_the_same_words(vocabularies: list[DomainTokenizer], text: str) -> None:

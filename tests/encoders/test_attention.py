@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.encoders import layers
@@ -234,7 +234,6 @@ def text_by_text(monkeypatch):
     return seen
 
 
-@settings(deadline=None)
 @given(segmented())
 def test_boundaries_are_where_segments_begin(segment_ids):
     found = segment_boundaries(segment_ids).tolist()
@@ -255,7 +254,6 @@ def _runs(ids):
     return runs
 
 
-@settings(max_examples=50, deadline=None)
 @given(segmented(), st.integers(0, 2**31))
 def test_text_by_text_is_attention_with_the_mask(segment_ids, seed):
     batch, length = segment_ids.shape

@@ -63,7 +63,7 @@ def test_threads_have_their_own_numbers() -> None:
     assert not torch.equal(*alone)
 
 
-@pytest.mark.parametrize(("own", "rate", "compiled"), [(1, 0.3, 0), (0, 0.3, 0), (1, 0.3, 1), (1, 0.0, 1)])
+@pytest.mark.parametrize(("own", "rate", "compiled"), [(1, 0.3, 0), (0, 0.3, 0), (1, 0.3, 1)])
 def test_layers_that_are_computed_again_drop_the_same(own: bool, rate: float, compiled: bool) -> None:
     """Same loss and gradients with and without activation checkpointing; later draws are the same, too."""
     config = BertConfig(16, 3, 2, 32, max_position_embeddings=24).with_dropout(rate)

@@ -137,12 +137,9 @@ def test_dropout_is_on_in_training_only(reference):
         assert torch.equal(encoder(inputs), encoder(inputs))
 
 
-OWN_LAYERS = ("bert", "deberta-v2", "modernbert")  # the other families have the layers of one of them
-
-
 @pytest.mark.parametrize(
     "make_reference",
-    [pytest.param(name, marks=() if name in OWN_LAYERS else pytest.mark.slow) for name in family_names()],
+    [pytest.param(name, marks=() if name == "bert" else pytest.mark.slow) for name in family_names()],
     indirect=True,
 )
 def test_what_is_compiled_drops_the_same(reference):

@@ -92,13 +92,6 @@ def test_rows_of_the_padding_are_zero_and_stay_so():
     assert not embeddings.position.weight.grad[:2].any() and embeddings.position.weight.grad[2:11].any(dim=1).all()
 
 
-def test_it_is_blind_to_token_types():
-    encoder = build_model(CONFIG, VocabularyFacts(40, 1), "masked_lm").encoder.eval()
-    tokens = tokens_of(6)
-    assert encoder.num_token_types == 0
-    assert torch.equal(encoder(tokens), encoder(tokens._replace(token_type_ids=torch.ones_like(tokens.input_ids))))
-
-
 def test_a_pair_has_the_logits_of_transformers_whatever_rows_its_table_has(tmp_path):
     """A table with two rows, the default of the class: the saved tokenizer returns no token types."""
     torch.manual_seed(0)

@@ -28,7 +28,7 @@ def packed(draw):
     return ids
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     packed(),
     st.sampled_from([0, 1, 5, 31, 32, 33, 70]),

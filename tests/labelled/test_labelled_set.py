@@ -27,7 +27,6 @@ from domainbert.tasks.ner.scoring import EntityScoring
 from domainbert.tasks.parsing.config import Parsing
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.tasks.relations.config import RelationFormat, Relations
 from domainbert.tasks.task import read_task
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.word_task import TaggedWords
@@ -200,18 +199,6 @@ def test_numbers_in_two_files_with_slices() -> None:
         Regression(RegressionFormat(slice_keys=("language",)), mean_over="year")
 
 
-def test_relations_with_slices() -> None:
-    task = Relations(RelationFormat(slice_keys=("source",)))
-    marked = ["<< Cash >> raised [[ attendance ]].", "[[ Cash ]] raised << attendance >>."]
-    Path("r_text.txt").write_text("".join(f"{one}\n" for one in marked))
-    Path("r_labels.txt").write_text("raises\nnone\n")
-    file = LabelledFile(text=Path("r_text.txt"), label=Path("r_labels.txt"), slices={"source": "reviews"})
-    assert [(one.label, one.slices) for one in read_set(task, file).items] == [
-        ("raises", {"source": "reviews"}),
-        ("none", {"source": "reviews"}),
-    ]
-
-
 def test_no_document_is_in_two_files() -> None:
     for name in ("a", "b"):
         Path(f"{name}.conll").write_text("Cash O\n\nRates O\n\n")
@@ -303,7 +290,7 @@ def test_settings_that_are_wrong(train: Any, where: str, problem: str) -> None:
     assert (f"recipe: {where}", problem) in [row[1:3] for row in rows]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=st.lists(st.one_of(st.sampled_from(ODD_WORDS), st.text(min_size=1, max_size=5)), max_size=3))
 @example(words=["two\nlines"])
 @example(words=[])

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
@@ -49,7 +49,6 @@ def write_in(scheme, spans, num_words):
 
 
 @given(tag_lists("BIES"))
-@settings(max_examples=120)
 def test_spans_are_those_of_conlleval(tags):
     # seqeval's get_entities is a port of conlleval with inclusive ends.
     assert spans_from_tags(tags) == [(start, end + 1, kind) for kind, start, end in get_entities(tags)]

@@ -19,7 +19,7 @@ grade = mine.grade.config:Grade
 pre_norm = mine.pre_norm.config:PreNormConfig
 
 [domainbert.objectives]
-replaced_tokens = mine.replaced_tokens.config:ReplacedTokens
+replaced_tokens = mine.replaced_tokens:ReplacedTokens
 
 [domainbert.tokenizers]
 whole_words = mine.whole_words.config:WholeWords
@@ -43,6 +43,10 @@ def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def test_registered_classes_are_choices_by_their_names(tmp_path: Path) -> None:
     install(tmp_path, ENTRY_POINTS)
+    config = (tmp_path / "mine/random_tokens/config.py").read_text(encoding="utf-8")
+    (tmp_path / "mine/replaced_tokens.py").write_text(
+        config.replace("RandomTokens", "ReplacedTokens"), encoding="utf-8"
+    )
     code = """
 from domainbert.base.choices import choices_of, find_choice, is_user_class
 from domainbert.encoders.families import family_names
@@ -58,8 +62,8 @@ assert "pre_norm" in [name.replace("-", "_") for name in family_names()]
 assert find_choice(TokenizerKindConfig, "WholeWords")().build().name in [kind.name for kind in registered_kinds()]
 # a class with the name of one of ours is found only by its class path
 assert find_choice(ObjectiveConfig, "ReplacedTokens").__module__.startswith("domainbert.")
-assert find_choice(ObjectiveConfig, "mine.replaced_tokens.config.ReplacedTokens").__module__.startswith("mine.")
-assert not is_user_class("mine.replaced_tokens.config.ReplacedTokens")
+assert find_choice(ObjectiveConfig, "mine.replaced_tokens.ReplacedTokens").__module__.startswith("mine.")
+assert not is_user_class("mine.replaced_tokens.ReplacedTokens")
 """
     result = run(code, tmp_path)
     assert result.returncode == 0, result.stderr

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from domainbert.base.process import (
-    launch_id,
-    launched_by_domainbert,
-    launched_externally,
     launched_world_size,
-    process_rank,
 )
 from domainbert.cli import main
 from domainbert.training.trainer import _processes_of_launcher
+from tests.forked import SECONDS
 
 CLUSTER = Path(__file__).parents[2] / "configs" / "cluster"
 SRUN = {"SLURM_JOB_ID": "81", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "8", "SLURM_NTASKS_PER_NODE": "4",
@@ -26,29 +23,6 @@ SHELL = SRUN | {"SLURM_JOB_NAME": "bash", "SLURM_NTASKS": "1", "SLURM_PROCID": "
 TORCHRUN = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RUN_ID": "a",
             "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "node1", "MASTER_PORT": "29500"}  # fmt: skip
 CHILD = {"DOMAINBERT_LAUNCH": "b", "LOCAL_RANK": "1", "NODE_RANK": "0", "WORLD_SIZE": "2", "MASTER_PORT": "29500"}
-
-
-@pytest.mark.parametrize(
-    ("environment", "rank", "together", "here"),
-    [
-        ({}, 0, False, False),
-        (SRUN, 6, True, False),
-        (SRUN | {"SLURM_PROCID": "0"}, 0, True, False),
-        (SHELL, 0, False, False),
-        (SHELL | CHILD, 1, False, True),
-        (TORCHRUN, 5, True, False),
-        (TORCHRUN | SRUN, 5, True, False),
-        (CHILD, 1, False, True),
-        (CHILD | {"LOCAL_RANK": "0"}, 0, False, False),
-        (CHILD | {"LOCAL_RANK": "0", "NODE_RANK": "1"}, 1, False, True),
-    ],
-)
-def test_rank_and_who_started_the_processes(environment, rank, together, here):
-    assert (process_rank(environment), launched_externally(environment), launched_by_domainbert(environment)) == (
-        rank,
-        together,
-        here,
-    )
 
 
 def test_how_many_were_started_together():
@@ -76,15 +50,6 @@ def test_a_dry_run_waits_for_nobody(tmp_path, monkeypatch):
     assert main(["run", str(recipe), "--dry-run"]) == 0
 
 
-def test_a_launch_has_a_name_of_its_own():
-    """All processes of one have it in common, and neither the next step of a job nor a requeued job has it."""
-    assert launch_id({}) == ""
-    assert launch_id(SRUN) == launch_id(SRUN | {"SLURM_PROCID": "3", "SLURM_LOCALID": "3", "SLURM_NODEID": "0"})
-    later = [SRUN | {"SLURM_STEP_ID": "1"}, SRUN | {"SLURM_RESTART_COUNT": "1"}, TORCHRUN, CHILD]
-    later += [TORCHRUN | {"TORCHELASTIC_RESTART_COUNT": "1"}, TORCHRUN | {"MASTER_PORT": "29501"}]
-    assert len({launch_id(environment) for environment in [SRUN, *later]}) == 7
-
-
 def test_devices_and_nodes_are_those_of_the_launcher(monkeypatch):
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
@@ -108,7 +73,7 @@ def test_the_slurm_script_requeues_what_was_stopped_and_nothing_else(tmp_path, c
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "81"}
     words = ["bash", str(CLUSTER / "slurm.sbatch"), "a b.yaml", "--out", "runs"]
-    assert subprocess.run(words, env=environment, timeout=20, check=False).returncode == code
+    assert subprocess.run(words, env=environment, timeout=SECONDS, check=False).returncode == code
     said = (tmp_path / "srun.said").read_text(encoding="utf-8")
     assert said == "--wait=120 domainbert run a b.yaml --out runs\n"
     scontrol = tmp_path / "scontrol.said"
@@ -124,5 +89,5 @@ def test_the_slurm_script_asks_for_what_stopping_needs():
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "torchrun.sh"])
 def test_scripts_are_valid_and_can_be_run(name):
-    assert subprocess.run(["bash", "-n", str(CLUSTER / name)], timeout=20, check=False).returncode == 0
+    assert subprocess.run(["bash", "-n", str(CLUSTER / name)], timeout=SECONDS, check=False).returncode == 0
     assert os.access(CLUSTER / name, os.X_OK)

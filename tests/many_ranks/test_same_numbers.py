@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import load_file
 
 from domainbert.models.loading import load_model
+from tests.forked import SECONDS
 
 pytestmark = pytest.mark.slow
 CLOSE = 1e-5
@@ -31,7 +32,7 @@ def launch_all(trainings, starts) -> None:
     codes = [launch.wait() for launch in launches]
     said = "\n".join(launch.said for launch in launches)
     assert codes == [0] * len(codes), said
-    assert not [process for launch in launches for process in launch.left(seconds=20)], said
+    assert not [process for launch in launches for process in launch.left(seconds=SECONDS)], said
 
 
 class Ways:

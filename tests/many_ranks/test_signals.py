@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import SECONDS
+
 pytestmark = pytest.mark.slow
 TWO = ("--trainer.devices", "2", "--dropout", "0.1")
 STEP = 7  # of the signal, counted from 0: it is step 8 that is made to its end
@@ -87,7 +89,7 @@ def test_a_second_interrupt_ends_at_once(trainings, commands, uninterrupted):
     launch = trainings.start(commands["acting"](*trainings.pretrain("twice", *TWO)),
                              **act(rank=0, signal="SIGINT", times=2))  # fmt: skip
     assert launch.wait() not in (0, 75), launch.said
-    assert not launch.left(seconds=30)
+    assert not launch.left(seconds=SECONDS)
     assert trainings.checkpoints("twice") == ["step-00000006"]
     assert_goes_on(trainings, commands, "twice", uninterrupted)
 
@@ -104,7 +106,7 @@ def test_the_death_of_one_process_ends_the_other(trainings, commands, uninterrup
         assert "domainbert: another process of the training ended early (Connection " in launch.said
         assert trainings.json(out, "run.json")["reason"].startswith("another process of the training ended early")
     assert "Traceback" not in launch.said
-    assert not launch.left(seconds=30), launch.said
+    assert not launch.left(seconds=SECONDS), launch.said
     assert trainings.checkpoints(out) == ["step-00000006"]
     assert_goes_on(trainings, commands, out, uninterrupted)
 
@@ -122,7 +124,7 @@ def test_no_process_outlives_one_that_is_killed_while_it_waits(trainings, comman
     action = act(rank=1, signal="SIGKILL", to="parent", during="start")
     launch = trainings.start(commands["acting"](*trainings.pretrain("start-killed", *TWO)), **action)
     assert launch.wait() == -signal.SIGKILL, launch.said
-    assert not launch.left(seconds=15), launch.said
+    assert not launch.left(seconds=SECONDS), launch.said
 
 
 def test_torchrun_passes_sigterm_on_and_calls_it_a_failure(trainings, commands, uninterrupted):
@@ -132,12 +134,12 @@ def test_torchrun_passes_sigterm_on_and_calls_it_a_failure(trainings, commands, 
         *trainings.pretrain("elastic", *TWO, "--budget.max_steps", "400"), standalone=None, nproc_per_node=2
     )
     launch = trainings.start(words)
-    metrics, end = trainings / "elastic" / "logs" / "metrics.jsonl", time.monotonic() + 60
+    metrics, end = trainings / "elastic" / "logs" / "metrics.jsonl", time.monotonic() + SECONDS
     while not metrics.exists() and time.monotonic() < end:
         time.sleep(0.05)
     launch.process.send_signal(signal.SIGTERM)
     assert launch.wait() == 1, launch.said
-    assert not launch.left(seconds=30)
+    assert not launch.left(seconds=SECONDS)
     step = max(trainings.lines("elastic", "train/loss"))
     assert trainings.json("elastic", "run.json")["reason"].startswith(f"stopped by SIGTERM after step {step};")
     assert trainings.checkpoints("elastic")[-1] == f"step-{step:08d}"
@@ -150,7 +152,7 @@ def test_a_signal_to_a_process_of_torchrun(trainings, commands, uninterrupted):
     launch = trainings.start(words, **act(rank=1, signal="SIGTERM"))
     assert launch.wait() == 1, launch.said
     assert "exitcode  : 75" in launch.said
-    assert not launch.left(seconds=30)
+    assert not launch.left(seconds=SECONDS)
     assert trainings.json("elastic-rank", "run.json")["state"] == "stopped"
     assert_goes_on(trainings, commands, "elastic-rank", uninterrupted)
 

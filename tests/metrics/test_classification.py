@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, f1_score, precision_recall_fscore_support
 
@@ -17,7 +17,6 @@ label = st.sampled_from(LABELS)
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.lists(st.tuples(label, label), min_size=1, max_size=20))
-@settings(max_examples=150, deadline=None)
 def test_scores_are_those_of_scikit_learn(pairs):
     # Given no labels, scikit-learn averages over those that occur in gold or prediction, as we do.
     gold, predicted = zip(*pairs, strict=True)
@@ -33,7 +32,6 @@ def test_scores_are_those_of_scikit_learn(pairs):
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.lists(st.tuples(label, label), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None)
 def test_all_scores_of_a_classifier_are_those_of_scikit_learn(pairs):
     gold, predicted = zip(*pairs, strict=True)
     one = classes(gold, {"x": {"seed-1": predicted}}, LABELS).summary(Resampling(100, 0))["systems"]["x"]

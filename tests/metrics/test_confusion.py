@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import confusion_matrix
 
@@ -16,7 +16,6 @@ label = st.sampled_from(["β", "a", "é"])
 
 @pytest.mark.filterwarnings("ignore")
 @given(st.lists(st.tuples(label, label), min_size=1, max_size=20))
-@settings(max_examples=100, deadline=None)
 def test_it_is_that_of_scikit_learn(pairs):
     gold, predicted = zip(*pairs, strict=True)
     found = confusion([pairs])
@@ -26,7 +25,6 @@ def test_it_is_that_of_scikit_learn(pairs):
 
 
 @given(st.lists(st.lists(st.tuples(label | st.none(), label | st.none())), min_size=1, max_size=3).filter(any))
-@settings(max_examples=100, deadline=None)
 def test_rows_and_columns_add_up(runs):
     found = confusion(runs)
     counts = np.array(found["counts"])

@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from seqeval.metrics import f1_score, precision_score, recall_score
 from seqeval.scheme import IOB2
@@ -33,7 +33,6 @@ def spans(sentences):
 
 @pytest.mark.filterwarnings("ignore::seqeval.metrics.v1.UndefinedMetricWarning", "ignore::UserWarning")
 @given(raw_tags())
-@settings(max_examples=100, deadline=None)
 def test_strict_scores_are_those_of_seqeval(case):
     # Raw tags are read as conlleval reads them; made valid IOB2 by that reading, seqeval's strict mode agrees.
     gold, predicted = case
@@ -53,7 +52,6 @@ def test_strict_scores_are_those_of_seqeval(case):
 
 
 @given(raw_tags())
-@settings(max_examples=100, deadline=None)
 def test_metric_sums_over_batches_and_lenient_scores_bound_strict_ones(case):
     gold, predicted = map(spans, case)
     of_spans, of_tags = (EntityF1(per_type=True, lenient=True) for _ in range(2))

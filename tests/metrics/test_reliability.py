@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import brier_score_loss
@@ -15,7 +15,6 @@ probability = st.sampled_from([0.0, 0.25, 1.0]) | st.floats(0, 1)
 
 
 @given(st.lists(st.tuples(probability, st.booleans()), min_size=1, max_size=60))
-@settings(max_examples=100, deadline=None)
 def test_bins_are_those_of_scikit_learn(pairs):
     confidence, right = map(np.array, zip(*pairs, strict=True))
     found = reliability(pairs)

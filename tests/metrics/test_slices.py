@@ -1,4 +1,4 @@
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.labelled.tag_schemes import spans_from_tags
@@ -9,7 +9,6 @@ sentences = st.lists(st.tuples(tags, tags), min_size=1, max_size=3)
 
 
 @given(sentences)
-@settings(max_examples=150, deadline=None)
 def test_slices_sum_to_the_whole(pairs):
     gold = [spans_from_tags(one) for one, _ in pairs]
     predicted = [spans_from_tags(other) for _, other in pairs]

@@ -15,7 +15,7 @@ def test_sparsemax_by_hand() -> None:
     torch.testing.assert_close(sparsemax(scores), torch.tensor(wanted))
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-2, 2), min_size=1, max_size=12))
 def test_sparsemax_is_the_nearest_point_of_the_simplex(values: list[float]) -> None:
     scores = torch.tensor([values], dtype=torch.float64)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import json
@@ -8,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -92,12 +94,17 @@ def test_a_kill_at_any_write_leaves_the_old_or_the_new_model(tmp_path):
     """Never new weights with the old tokenizer; files of others stay."""
     folder = tmp_path / "model"
 
-    def save(vocabulary: str, fill: float) -> None:
+    @functools.cache
+    def made(vocabulary: str, fill: float) -> tuple[Any, Any]:
         tokens = [*SPECIAL_TOKENS.values(), *(f"{vocabulary}{number}" for number in range(3))]
         tokenizer = DomainTokenizer(bert_backend({token: number for number, token in enumerate(tokens)}, {}))
         model = build_model(CONFIG, VocabularyFacts(8, 0), "tokens", 3)
         with torch.no_grad():
             model.encoder.input_embeddings.weight.fill_(fill)
+        return model, tokenizer
+
+    def save(vocabulary: str, fill: float) -> None:
+        model, tokenizer = made(vocabulary, fill)
         save_model(folder, model, CONFIG, tokenizer, "tokens", f"# {vocabulary}\n", LABELS)
 
     def contents() -> str:

@@ -57,7 +57,7 @@ def test_drawn_rows_have_the_mean_and_deviation_of_the_old_ones() -> None:
     assert not torch.equal(drawn, mix_vectors(nothing, table, generator(3)))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.integers(0, 6), st.floats(0, 1), max_size=4), min_size=1, max_size=20))
 def test_it_is_the_product_with_the_dense_matrix(rows: list[dict[int, float]]) -> None:
     table = torch.randn(7, 4, generator=generator(), dtype=torch.float64)

@@ -7,7 +7,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.models import static_embeddings as module
@@ -21,7 +21,6 @@ from domainbert.models.static_embeddings import (
 )
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 4), max_size=12), max_size=6), st.integers(1, 20))
 def test_pairs_are_those_of_two_loops(documents: list[list[int]], batch: int) -> None:
     wanted = np.zeros((5, 5), dtype=int)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.data.packing import IGNORE_INDEX
@@ -60,7 +60,6 @@ def test_counts_are_exact_where_random_numbers_are_equal(monkeypatch):
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.01, 0.15, 0.4, 0.9]), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_exact_counts_and_only_text_is_hidden(seed, rate, whole_word):
     masker = make_masker(mlm_probability=rate, whole_word=whole_word)
     rows = make_rows(12, 30, seed)
@@ -82,7 +81,6 @@ def test_exact_counts_and_only_text_is_hidden(seed, rate, whole_word):
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.05, 0.15, 0.4]))
-@settings(max_examples=60, deadline=None)
 def test_words_are_hidden_whole_unless_none_fits_in_what_is_left(seed, rate):
     masker = make_masker(mlm_probability=rate, whole_word=True)
     rows = make_rows(12, 30, seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from domainbert.training.config import Budget, CorpusTraining
 from domainbert.training.length_phases import LengthPhase
 from domainbert.training.steps import Steps
 from tests.refusals import refused
-from tests.tiny_training import CONFIG, masked_lm_module
+from tests.tiny_training import CONFIG
 
 LENGTHS = (LengthPhase(8, until=0.5), LengthPhase(16, until=0.75), LengthPhase(32))
 STEPS, BATCH = 40, 8
@@ -116,24 +115,6 @@ def test_the_rest_of_a_training_is_the_same_from_any_step(phases, first):
     whole, rest = (PhasedRows(phases, Share(), range(start, STEPS)) for start in (0, first))
     assert len(rest) == STEPS - first
     assert all(equal(rest[index], whole[first + index]) for index in range(len(rest)))
-
-
-@pytest.mark.parametrize("step", [19, 20, 30])
-def test_gradients_do_not_depend_on_micro_batches_in_any_phase(phases, toy_tokenizer, monkeypatch, step):
-    def gradients(accumulation):
-        torch.manual_seed(0)
-        vocabulary = VocabularyFacts(toy_tokenizer.vocab_size, toy_tokenizer.pad_id)
-        module = masked_lm_module(phases[0].reader, build_model(CONFIG, vocabulary, "masked_lm"))
-        module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=accumulation)
-        monkeypatch.setattr(module, "log", lambda *_, **__: None)
-        rows = PhasedRows(phases, Share(0, 1, accumulation), range(step, STEPS))
-        for micro_batch in range(accumulation):
-            batch = {name: torch.as_tensor(value) for name, value in rows[micro_batch].items()}
-            (module.training_step(batch, micro_batch) / accumulation).backward()
-        return [parameter.grad for parameter in module.parameters()]
-
-    for one, other in zip(gradients(4), gradients(1), strict=True):
-        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
 def test_a_phase_is_compiled_once(phases, toy_tokenizer):

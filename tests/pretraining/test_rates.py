@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from domainbert.data.batches import GlobalOrder, Share
 from domainbert.data.packing import IGNORE_INDEX
@@ -18,8 +16,6 @@ from domainbert.pretraining.objective import Objective
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.pretraining.objectives.replaced_tokens.config import ReplacedTokens
 from tests.refusals import refused
-from tests.resuming import Work, assert_same_outcome, metrics, pretraining
-from tests.tiny_training import masked_lm_module
 from tests.toy_corpus import corpus_readers
 
 LENGTH, STEPS, BATCH = 24, 10, 8
@@ -84,39 +80,3 @@ def test_the_rest_of_a_run_and_its_shares_are_the_same(toy_corpus: Any, toy_toke
                     found[places[part["positions"] // LENGTH], part["positions"] % LENGTH] = part["targets"]
                     assert part["targets"].min() >= 0, "without unused places"
             assert np.array_equal(ids, batch["input_ids"]) and np.array_equal(found, wanted)
-
-
-def test_gradients_do_not_depend_on_ranks_and_micro_batches(
-    reader: PackedRowsReader, make_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    reader.objective = MaskedLM(MASKING).build(reader.objective.tokenizer)
-
-    def gradients(world_size: int, accumulation: int) -> list[torch.Tensor | None]:
-        module = masked_lm_module(reader, make_model("masked_lm"))
-        module.trainer = SimpleNamespace(world_size=world_size, accumulate_grad_batches=accumulation)
-        monkeypatch.setattr(module, "log", lambda *_, **__: None)
-        for rank in range(world_size):
-            batches = rows_of(reader, range(4, STEPS), Share(rank, world_size, accumulation))
-            for number in range(accumulation):
-                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[number].items()}
-                (module.training_step(batch, number) / accumulation / world_size).backward()
-        return [parameter.grad for parameter in module.parameters()]
-
-    wanted = gradients(1, 1)
-    for world_size, accumulation in ((1, 4), (2, 2), (4, 2)):
-        for one, other in zip(gradients(world_size, accumulation), wanted, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
-
-
-def test_a_run_is_stopped_and_goes_on(runs: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("domainbert.training.throughput.measured_peak_flops", lambda *_: 1e12)  # it takes a second
-    work = Work(tmp_path)
-    masking = {"mlm_probability": 0.3, "final_mlm_probability": 0.15, "whole_word": True}
-    settings = pretraining(runs / "prepare", masking=masking, num_workers=1)
-    assert work.run("pretrain", "whole", settings) == 0
-    assert work.run("pretrain", "parts", settings, stop=(0, 5)) == 75
-    assert work.run("pretrain", "parts", settings, "--resume", "auto") == 0
-    assert work.trained == 2 * [(0, step) for step in range(12)]
-    assert_same_outcome(work / "whole", work / "parts")
-    losses = [line["train/loss"] for line in metrics(work / "whole/logs/metrics.jsonl") if "train/loss" in line]
-    assert len(losses) == 12 and losses[-1] < losses[0] - 0.3

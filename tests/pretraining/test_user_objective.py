@@ -1,92 +1,23 @@
-"""An objective in a package of the user, with two models and losses over different tokens, trains like masked LM."""
+"""An objective in a package of the user; `tests/test_one_place.py` trains with it."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
-import pytest
-import torch
-import transformers
 
-from domainbert.data.packing import IGNORE_INDEX
 from domainbert.pretraining.objective import Key
 from mine.random_tokens.config import RandomTokens
-from mine.replaced_tokens.config import ReplacedTokens
 from tests.refusals import assert_printed
-from tests.resuming import Work, assert_same_outcome, metrics, pretraining
+from tests.resuming import Work, pretraining
 from tests.toy_corpus import corpus_readers
 
-CLASS = f"{ReplacedTokens.__module__}.{ReplacedTokens.__name__}"
-ALLOWED = ("--allow-import", ReplacedTokens.__module__)
+CLASS = f"{RandomTokens.__module__}.{RandomTokens.__name__}"
+ALLOWED = ("--allow-import", RandomTokens.__module__)
 
 
 def settings_of(runs: Any, **changes: Any) -> dict[str, Any]:
-    objective = {"class_path": CLASS, "init_args": {"weight": 20.0}}
-    held_out = {"again": str(runs / "prepare")}
-    return pretraining(runs / "prepare", objective=objective, held_out=held_out, **changes)
-
-
-def test_it_is_stopped_and_goes_on_and_both_folders_load(runs: Any, work: Work) -> None:
-    settings = settings_of(runs)
-    assert work.run("pretrain", "whole", settings, *ALLOWED) == 0
-    assert work.run("pretrain", "parts", settings, *ALLOWED, stop=(0, 5)) == 75
-    assert work.run("pretrain", "parts", settings, *ALLOWED, "--resume", "auto") == 0
-    assert work.trained == 2 * [(0, step) for step in range(12)]
-    assert_same_outcome(work / "whole", work / "parts")
-    lines = metrics(work / "whole/logs/metrics.jsonl")
-    trained = [line for line in lines if "train/loss" in line]
-    for line in trained:
-        assert line["train/loss"] == pytest.approx(line["train/generator"] + 20 * line["train/discriminator"], rel=1e-5)
-    assert len(trained) == 12 and trained[-1]["train/generator"] < trained[0]["train/generator"] - 0.5
-    validated = json.loads((work / "whole/run.json").read_text())["metrics"]
-    assert validated["always_original"] == 0.85 and validated["warnings"] == []
-    for name in ("loss", "generator_loss", "accuracy"):
-        assert validated["validation"][f"again_{name}"] == validated["validation"][name]
-    model = transformers.AutoModelForTokenClassification.from_pretrained(work / "whole")
-    generator = transformers.AutoModelForMaskedLM.from_pretrained(work / "whole/generator")
-    assert model.config.id2label == {0: "original", 1: "replaced"} and generator.config.num_hidden_layers == 1
-    assert torch.equal(model.get_input_embeddings().weight, generator.get_input_embeddings().weight)
-
-
-def test_it_goes_on_from_its_folder_with_both_models(runs: Any, work: Work, capsys: Any) -> None:
-    assert work.run("pretrain", "first", settings_of(runs), *ALLOWED) == 0
-    further = settings_of(runs, encoder=None, init_from=str(work / "first"), seed=1, budget={"max_steps": 1})
-    assert work.run("pretrain", "further", further, *ALLOWED) == 0
-    assert "no weights for the head" not in capsys.readouterr().out
-    ended, begun = (metrics(work / name / "logs/metrics.jsonl") for name in ("first", "further"))
-    rows = json.loads((work / "further/run.json").read_text())["metrics"]["history"]
-    assert rows[0]["step"] == 0 and rows[0]["loss"] == pytest.approx(ended[-1]["validation/loss"], rel=1e-5)
-    assert begun[0]["step"] == 1
-
-
-def test_micro_batches_and_workers_change_nothing(runs: Any, work: Work) -> None:
-    """Each loss is a mean over its own tokens of the global batch, however these are spread. Without dropout."""
-    changes = {"dropout": 0.0, "budget": {"max_steps": 4}}
-    assert work.run("pretrain", "whole", settings_of(runs, **changes), *ALLOWED) == 0
-    spread = settings_of(runs, **changes, micro_batch_size=16, num_workers=2)
-    spread["objective"]["init_args"]["keep_generator"] = False
-    assert work.run("pretrain", "spread", spread, *ALLOWED) == 0
-    one, other = (metrics(work / name / "logs/metrics.jsonl") for name in ("whole", "spread"))
-    for name in ("train/loss", "train/generator", "train/discriminator"):
-        found = [[line[name] for line in lines if name in line] for lines in (one, other)]
-        assert len(found[0]) == 4 and found[1] == pytest.approx(found[0], rel=1e-4)
-    assert [(work / name / "generator").is_dir() for name in ("whole", "spread")] == [True, False]
-
-
-def test_what_is_hidden_may_depend_on_the_step(toy_corpus: Any, toy_tokenizer: Any) -> None:
-    train, validation = corpus_readers(toy_corpus, ReplacedTokens(last_rate=0.45).build(toy_tokenizer), 24)
-    rows = np.arange(8)
-    hidden = []
-    for reader, step in ((train, 0), (train, 5), (train, 10), (train, 99), (validation, 99)):
-        key = Key(3, step, np.zeros_like(rows), rows)
-        batch, counts = reader.batch(key), reader.objective.counts(reader.plan, key)
-        hidden.append(int((batch["targets"] != IGNORE_INDEX).sum()))
-        assert counts == {"num_hidden": hidden[-1], "num_read": len(batch["positions"])}
-    maskable = train.plan.maskable_tokens[:8]
-    assert hidden[:4] == [int(np.rint(rate * maskable).sum()) for rate in (0.15, 0.3, 0.45, 0.45)]
-    assert hidden[4] == int(np.maximum(np.rint(0.15 * validation.plan.maskable_tokens[:8]), 1).sum())
+    return pretraining(runs / "prepare", objective={"class_path": CLASS}, **changes)
 
 
 def test_random_tokens_replaces_a_share_of_each_row(toy_corpus: Any, toy_tokenizer: Any) -> None:
@@ -111,10 +42,3 @@ def test_settings_of_masked_lm_beside_another_objective_are_an_error(runs: Any, 
     assert_printed(said, where="masking", found="next to objective", expected="masking inside it...")
     assert work.run("pretrain", "out", settings_of(runs)) == 2
     assert f"{CLASS}" in capsys.readouterr().err, "not allowed on this command line"
-
-
-def test_shared_parameters_cannot_be_spread_over_devices(runs: Any, work: Work, capsys: Any) -> None:
-    trainer = {"accelerator": "cpu", "devices": 1, "strategy": "fsdp"}
-    assert work.run("pretrain", "out", settings_of(runs, trainer=trainer), *ALLOWED, "--json") == 2
-    expected = "ddp, because the models share parameters..."
-    assert_printed(capsys.readouterr().err, where="trainer.strategy", found="fsdp", expected=expected)

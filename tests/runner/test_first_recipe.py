@@ -75,7 +75,8 @@ def labelled(path: Path, count: int) -> Path:
 
 @pytest.mark.parametrize("kind", [*KINDS, "numbers", "labels"])
 def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
-    """All early checks pass: files, labels, lengths."""
+    """All early checks pass: files, labels, lengths. Texts of the held-out sets stay out of the corpus where its reader
+    finds them: not the second ones of pairs, questions, or the words of trees."""
     folder = sample / kind if kind in KINDS else Path("mine")
     if kind not in KINDS:
         folder.mkdir()
@@ -89,23 +90,15 @@ def test_what_is_written_of_each_task_can_be_run_as_it_is(sample, kind, capsys):
     names = ["vocab", "prepare", "check", "pretrain", "finetune-pretrained", "finetune-scratch", "result"]
     planned = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(words[0], words[1]) for words in planned] == [("run", name) for name in names]
-    assert stages()["pretrain"]["masking"] == {"mlm_probability": 0.3, "final_mlm_probability": 0.15}
+    made = stages()
+    assert made["pretrain"]["masking"] == {"mlm_probability": 0.3, "final_mlm_probability": 0.15}
+    assert made["prepare"]["corpus"] == made["vocab"]["corpus"]
+    suffix = {"ner": "conll", "token_labels": "conll", "classification": "jsonl", "relations": "jsonl"}.get(kind)
+    excluded = [str(folder / f"{split}.{suffix}") for split in ("validation", "test")] if suffix else None
+    assert made["prepare"]["corpus"].get("exclude") == excluded
     assert all(
         re.search(r"[\w}\]] {2,}# \S", line) for line in Path("recipe.yaml").read_text().splitlines() if numeric(line)
     )
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_texts_of_the_held_out_sets_stay_out_of_the_corpus(sample, kind):
-    """Where the reader of a corpus finds the texts: not the second ones of pairs, questions, or the words of trees."""
-    init("--labelled", sample / kind, "--corpus", sample / "corpus.jsonl")
-    corpus = stages()["prepare"]["corpus"]
-    assert corpus == stages()["vocab"]["corpus"]
-    if kind in ("pairs", "questions", "trees"):
-        assert "exclude" not in corpus
-    else:
-        suffix = "conll" if kind in ("ner", "token_labels") else "jsonl"
-        assert corpus["exclude"] == [str(sample / kind / f"{split}.{suffix}") for split in ("validation", "test")]
 
 
 def test_the_held_out_texts_are_named_as_the_corpus_reads_them():

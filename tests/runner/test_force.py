@@ -9,23 +9,11 @@ import pytest
 
 from domainbert.cli import main
 from domainbert.settings.yaml_files import dump_yaml
-from tests.resuming import Work, assert_same_outcome, pretraining
+from tests.resuming import Work, pretraining
 
 
 def settings(runs: Any) -> dict[str, Any]:
     return pretraining(runs / "prepare", batch_size=8, budget={"max_steps": 6}, validate_every=2)
-
-
-def test_a_stage_alone(runs: Any, work: Work) -> None:
-    assert work.run("pretrain", "out", settings(runs), stop=(0, 3)) == 75
-    assert list((work / "out/checkpoints").iterdir())
-    (work / "out/of-the-first-run").touch()
-    work.trained.clear()
-    assert work.run("pretrain", "out", settings(runs), "--force") == 0
-    assert work.trained == [(0, step) for step in range(6)]
-    assert not json.loads((work / "out/run.json").read_text())["resumed"]
-    assert work.run("pretrain", "whole", settings(runs)) == 0
-    assert_same_outcome(work / "out", work / "whole")
 
 
 def test_a_stage_of_a_recipe(runs: Any, work: Work, capsys: pytest.CaptureFixture[str]) -> None:

@@ -533,81 +533,26 @@ stages:
 
 
 @pytest.mark.parametrize(
-    ("text", "facts"),
+    ("text", "line", "where", "problem", "expected"),
     [
-        (
-            "out: a\nstages: {}\n",
-            {
-                "file": "recipe.yaml",
-                "line": 2,
-                "where": "stages",
-                "problem": "found no stage",
-                "expected": "a mapping...",
-            },
-        ),
-        (
-            "out: [a]\nstages: {make: {words: [a]}}\n",
-            {"file": "recipe.yaml", "line": 1, "where": "out", "problem": "found a list", "expected": "a folder..."},
-        ),
-        ("stages: {make: {words: [a]}}\n", {"where": "out", "problem": "missing", "expected": "a folder..."}),
-        (
-            "out: a\nstage: {make: {words: [a]}}\n",
-            {
-                "file": "recipe.yaml",
-                "line": 2,
-                "where": "stage",
-                "problem": "unknown key",
-                "expected": "did you mean 'stages'...",
-            },
-        ),
-        (
-            "out: a\nstages: {make: [a]}\n",
-            {"file": "recipe.yaml", "line": 2, "where": "stages.make", "problem": "found a list"},
-        ),
-        (
-            "out: a\nstages: {../make: {stage: make}}\n",
-            {"where": "stages", "problem": "found name '../make'", "expected": "letters, digits..."},
-        ),
-        (
-            "out: a\nstages: {one: {stage: {a: 1}}}\n",
-            {"file": "recipe.yaml", "line": 2, "where": "stages.one.stage", "problem": "found a mapping"},
-        ),
-        (
-            "out: a\nstages: {Make: {}}\n",
-            {
-                "where": "stages.Make.stage",
-                "problem": "missing, and domainbert has no stage 'Make'",
-                "expected": "did you...",
-            },
-        ),
-        (
-            "out: a\nstages: {one: {stage: Make}}\n",
-            {
-                "file": "recipe.yaml",
-                "line": 2,
-                "where": "stages.one.stage",
-                "problem": "found 'Make'",
-                "expected": "did you mean...",
-            },
-        ),
-        (
-            "out: a\nstages: {make: {words: [a], out: b}}\n",
-            {"where": "stages.make.out", "problem": "unknown key", "hint": "a stage of a recipe writes to..."},
-        ),
-        (
-            "out: a\nstages: {use: {source: '@use'}}\n",
-            {
-                "file": "recipe.yaml",
-                "line": 2,
-                "problem": "found '@use', but no earlier stage is named 'use'",
-                "expected": "this stage is the first of the recipe",
-            },
-        ),
+        ("out: a\nstages: {}\n", 2, "stages", "found no stage", "a mapping..."),
+        ("out: [a]\nstages: {make: {words: [a]}}\n", 1, "out", "found a list", "a folder..."),
+        ("stages: {make: {words: [a]}}\n", "...", "out", "missing", "a folder..."),
+        ("out: a\nstage: {make: {words: [a]}}\n", 2, "stage", "unknown key", "did you mean 'stages'..."),
+        ("out: a\nstages: {make: [a]}\n", 2, "stages.make", "found a list", "..."),
+        ("out: a\nstages: {../make: {stage: make}}\n", "...", "stages", "found name '../make'", "letters, digits..."),
+        ("out: a\nstages: {one: {stage: {a: 1}}}\n", 2, "stages.one.stage", "found a mapping", "..."),
+        ("out: a\nstages: {Make: {}}\n", "...", "stages.Make.stage", "...domainbert has no stage 'Make'", "did you..."),
+        ("out: a\nstages: {one: {stage: Make}}\n", 2, "stages.one.stage", "found 'Make'", "did you mean..."),
+        ("out: a\nstages: {make: {words: [a], out: b}}\n", "...", "stages.make.out", "unknown key", "a stage of a..."),
+        ("out: a\nstages: {use: {source: '@use'}}\n", 2, "...", "found '@use', but no earlier...", "this stage is..."),
     ],
 )
-def test_broken_recipes(fake_stages: ModuleType, text: str, facts: dict[str, object]) -> None:
+def test_broken_recipes(
+    fake_stages: ModuleType, text: str, line: object, where: str, problem: str, expected: str
+) -> None:
     Path("recipe.yaml").write_text(text)
-    with refused(**facts):
+    with refused(file="recipe.yaml", line=line, where=where, problem=problem, expected=expected):
         read()
 
 

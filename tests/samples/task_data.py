@@ -15,7 +15,7 @@ from typing import Any
 from domainbert.samples.datasets import SPLITS, Abstract, SampleData, write_conll, write_jsonl, write_text
 from domainbert.samples.vocabulary import Vocabulary
 from domainbert.samples.writer import DIRECTIONS, Sentence, Token, Writer, text_with_offsets
-from tests.samples.trees import treebank, write_conllu
+from tests.tasks import treebank
 
 Row = dict[str, Any]
 
@@ -159,14 +159,15 @@ def _one_of_each(sentence: Sentence) -> tuple[str, tuple[int, int], tuple[int, i
 
 def write_task_data(out: Path, seed: int, sentences: dict[str, int], texts: dict[str, int]) -> None:
     """Write the sets of five tasks; sizes are by split, of `sentences` for words and trees."""
-    data, trees, ner = TaskData(seed), treebank(seed, sentences), SampleData(seed).ner(sentences)
+    data, ner = TaskData(seed), SampleData(seed).ner(sentences)
     relations, pairs, questions = data.relations(texts), data.pairs(texts), data.questions(texts)
-    for split in SPLITS:
+    for number, split in enumerate(SPLITS):
         write_jsonl(out / "relations" / f"{split}.jsonl", relations[split])
         write_jsonl(out / "pairs" / f"{split}.jsonl", pairs[split])
         write_text(out / "questions" / f"{split}.json", json.dumps(questions[split], indent=1) + "\n")
         write_conll(out / "token_labels" / f"{split}.conll", word_labels(ner[split]))
-        write_conllu(out / "trees" / f"{split}.conllu", trees[split])
+        (out / "trees").mkdir(exist_ok=True)
+        treebank.write(out / "trees" / f"{split}.conllu", sentences[split], len(SPLITS) * seed + number)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ import pytest
 from domainbert.samples.datasets import SPLITS, SampleData, entity_strings, unseen_strings
 from domainbert.samples.vocabulary import NAME_COUNTS, Vocabulary, read_data_file
 from domainbert.samples.writer import Token, Writer, natural_text, text_with_offsets
-from tests.samples.task_data import RELATIONS, WORD_LABELS, TaskData, word_labels
-from tests.samples.trees import treebank
 
 SIZES = {"train": 600, "validation": 100, "test": 400}
 
@@ -132,58 +130,3 @@ def test_places_of_words_are_those_of_the_natural_text(corpus):
         text, offsets = text_with_offsets(sentence)
         assert text == re.sub(r" (?=[,.;:)%'])|(?<=\() ", "", " ".join(token.word for token in sentence))
         assert [text[start:end] for start, end in offsets] == [token.word for token in sentence]
-
-
-def test_relations_and_pairs_are_different_texts_of_every_label():
-    sizes = {"train": 300, "validation": 60, "test": 60}
-    data = TaskData(2)
-    relations, pairs = data.relations(sizes), data.pairs(sizes)
-    for made, labels in ((relations, set(RELATIONS)), (pairs, {"entailment", "contradiction", "neutral"})):
-        rows = [row for split in SPLITS for row in made[split]]
-        assert {split: len(made[split]) for split in SPLITS} == sizes
-        assert len({row["text"] for row in rows}) == len(rows)
-        assert all({row["label"] for row in made[split]} == labels for split in SPLITS)
-    for row in relations["train"]:
-        head, tail = (row["text"][row[name]["start"] : row[name]["end"]] for name in ("head", "tail"))
-        assert (row["head"]["type"], row["tail"]["type"]) == ("intervention", "outcome")
-        assert head.strip() == head and tail.strip() == tail and head and tail
-    assert TaskData(2).relations(sizes) == relations and TaskData(3).relations(sizes) != relations
-
-
-def test_answers_stand_where_they_are_said_to_and_some_questions_have_none():
-    made = TaskData(2).questions({"train": 200, "validation": 20, "test": 20})
-    paragraphs = made["train"]["data"][0]["paragraphs"]
-    pairs = [(one["context"], question) for one in paragraphs for question in one["qas"]]
-    assert len(pairs) >= 200 and len({question["id"] for _, question in pairs}) == len(pairs)
-    for context, question in pairs:
-        assert question["is_impossible"] == (not question["answers"])
-        for answer in question["answers"]:
-            assert context[answer["answer_start"] :].startswith(answer["text"])
-            what = question["question"].removeprefix("What is said to go with ").removesuffix("?")
-            assert context.count(what) == 1
-    assert 0.02 < sum(question["is_impossible"] for _, question in pairs) / len(pairs) < 0.3
-
-
-def test_labels_of_words_have_no_first_word(ner):
-    labelled = word_labels(ner["test"])
-    pairs = [pair for one, other in zip(labelled, ner["test"], strict=True) for pair in zip(one, other, strict=True)]
-    tokens = [both for mine, theirs in pairs for both in zip(mine, theirs, strict=True)]
-    assert {mine.tag for mine, _ in tokens} == {"O", *(f"I-{kind}" for kind in WORD_LABELS)}
-    for mine, theirs in tokens:
-        assert mine.word == theirs.word and mine.tag in ("O", f"I-{theirs.tag[2:]}")
-        assert (mine.tag == "O") == (theirs.tag[2:] not in WORD_LABELS)
-
-
-def test_every_tree_has_one_root_and_no_cycle():
-    trees = treebank(2, {"train": 400, "validation": 50, "test": 50})
-    labels = Counter(word.label for tree in trees["train"] for word in tree)
-    expected = {"root", "nsubj", "obj", "obl", "case", "det", "amod", "compound", "compound:prt", "punct"}
-    assert set(labels) == expected and labels["root"] == 400
-    for tree in (tree for split in SPLITS for tree in trees[split]):
-        assert [word.head for word in tree].count(0) == 1
-        for place in range(1, len(tree) + 1):
-            above: list[int] = []
-            while place:
-                assert place not in above
-                above.append(place)
-                place = tree[place - 1].head

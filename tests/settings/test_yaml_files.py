@@ -1,10 +1,9 @@
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.settings.yaml_files import dump_yaml, load_yaml, parse_option
@@ -26,7 +25,6 @@ TREES = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(st.dictionaries(st.text(CHARACTERS, max_size=5), TREES, max_size=4))
 def test_what_is_dumped_reads_back_equal(tmp_path_factory: pytest.TempPathFactory, tree: dict) -> None:
     path = write(tmp_path_factory.mktemp("yaml"), dump_yaml(tree))
@@ -115,10 +113,8 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 def test_bad_files_are_refused_in_a_sentence(
     tmp_path: Path, text: str, file: str, line: int | str, problem: str, expected: str
 ) -> None:
-    start = time.process_time()
     with refused(file=file, line=line, problem=problem, expected=expected):
         load_yaml(write(tmp_path, text))
-    assert time.process_time() - start < 2
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -162,20 +158,15 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_at_once(tmp_path: Path, name: str) -> None:
+def test_bombs_are_refused_before_they_expand(tmp_path: Path, name: str) -> None:
     text, problem = BOMBS[name]
-    path = write(tmp_path, text)
-    start = time.process_time()
     with refused(problem=f"...{problem}..."):
-        load_yaml(path)
-    assert time.process_time() - start < 5  # it is about hanging: each takes far less than a second
+        load_yaml(write(tmp_path, text))
 
 
 def test_a_bomb_in_an_option_is_text() -> None:
-    start = time.process_time()
     for text in ("[" * 100_000, "{a: " * 30_000, "&a [*a]"):
         assert parse_option(text, "--x").plain() == text
-    assert time.process_time() - start < 5
 
 
 def test_aliases_may_be_used_as_often_as_is_sensible(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.stats import pearsonr
 from sklearn.metrics import f1_score, log_loss
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -20,10 +19,7 @@ from domainbert.labelled.sets import LabelledFile
 from domainbert.metrics.calibration import fit_temperature, softmax_with_temperature
 from domainbert.stages.distill_task import distill_task
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
-from domainbert.tasks.regression.config import Regression, RegressionFormat
-from domainbert.training.config import AveragingConfig, OptimConfig
-from tests.resuming import TRAINING, Work, assert_same_outcome
-from tests.tasks.test_regression import similar
+from domainbert.training.config import OptimConfig
 
 LANGUAGES = ("arabic", "french")
 TASK = Classification(
@@ -154,21 +150,6 @@ def test_evaluation_by_language_with_calibration(runs: Any, made: Any) -> None:
     assert plain["temperature"] == 1 and plain["uncalibrated"]["ece"] == plain["ece"]
 
 
-def test_a_training_on_drawn_classes_goes_on_where_it_was(runs: Any, tmp_path: Path) -> None:
-    """Stopped within its second epoch: the same to the bit."""
-    work = Work(tmp_path)
-    task = {"class_path": "Classification", "init_args": {"balanced_sampling": 0.5, "calibrate": True}}
-    files = {split: str(runs.labelled("classification", split)) for split in ("train", "validation")}
-    settings = {**TRAINING, **files, "model": str(runs / "pretrain"), "task": task, "batch_size": 24, "max_epochs": 3}
-    assert work.run("finetune", "whole", settings) == 0
-    trained, work.trained = work.trained, []
-    assert trained == [(1, step) for step in range(12)]
-    assert work.run("finetune", "parts", settings, stop=(1, 5)) == 75
-    assert work.run("finetune", "parts", settings, "--resume", "auto") == 0
-    assert work.trained == trained, "no step is made twice"
-    assert_same_outcome(work / "whole", work / "parts")
-
-
 def test_a_student_learns_so_too(runs: Any, made: Any) -> None:
     folder, sets = made
     training = {"train": sets["train"], "validation": sets["validation"], "batch_size": 8, "max_epochs": 1}
@@ -190,47 +171,3 @@ def test_a_student_learns_so_too(runs: Any, made: Any) -> None:
         "drawn", "classification", task=drawn, model=out / "seed-1", seeds=(1,), max_epochs=1, **plain
     )
     assert "domainbert_temperature" not in json.loads((again / "seed-1" / "config.json").read_text())
-
-
-def test_classes_with_weights_and_every_other_setting(runs: Any, made: Any) -> None:
-    _, sets = made
-    settings: dict[str, Any] = {split: sets[split] for split in ("train", "validation")}
-    settings |= {"averaging": AveragingConfig("ema", decay=0.5)}
-    for chosen, monitored in ((None, "validation/f1_over_language"), ("loss", "validation/loss")):
-        out = runs.finetune(
-            f"crooked-{chosen}", "classification", task=TASK, seeds=(1,), max_epochs=2, select_by=chosen, **settings
-        )
-        assert json.loads((out / "seeds.json").read_text())["metric"] == monitored
-        scores = runs.results[f"crooked-{chosen}"]["seeds"][0]["validation"]
-        assert {"f1", "f1_over_language", "temperature"} < set(scores) and ("loss" in scores) == (chosen == "loss")
-
-
-def test_numbers_of_pairs_by_language(runs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    format = RegressionFormat("sentence1", "sentence2", "score", slice_keys=("language",))
-    task = Regression(format, mean_over="language")
-    pairs, sets = similar(tmp_path / "pairs"), {}
-    for split in ("train", "validation", "test"):
-        rows = (pairs / f"{split}.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-        sets[split] = [
-            LabelledFile(path=tmp_path / f"{name}_{split}.jsonl", slices={"language": name}) for name in "ab"
-        ]
-        for file, some in zip(sets[split], (rows[::3], rows[1::3] + rows[2::3]), strict=True):
-            file.texts.write_text("".join(some), encoding="utf-8")
-    training = {split: sets[split] for split in ("train", "validation")}
-    model = runs.finetune("numbers", "classification", task=task, seeds=(1,), max_epochs=3, **training)
-    assert json.loads((model / "seeds.json").read_text())["metric"] == "validation/pearson_over_language"
-    out = runs.evaluate("numbers-scores", "classification", {"one": model}, task=task, test=sets["test"])
-    said = capsys.readouterr().out
-    assert "by language" in said and "Pearson correlation, mean over language" in said
-    rows = [json.loads(line) for line in (out / "predictions/one/seed-1.jsonl").read_text().splitlines()]
-    by_language = {
-        name: pearsonr(*zip(*((row["gold"], row["predicted"]) for row in rows if row["language"] == name), strict=True))
-        for name in "ab"
-    }
-    system = json.loads((out / "metrics.json").read_text())["systems"]["one"]
-    wanted = {name: found.statistic for name, found in by_language.items()}
-    assert {name: one["pearson"] for name, one in system["slices"]["language"].items()} == pytest.approx(
-        wanted, abs=1e-9
-    )
-    assert system["pearson_over_language"] == pytest.approx(np.mean(list(wanted.values())), abs=1e-9)
-    assert system["interval"][0] <= system["pearson_over_language"] <= system["interval"][1]

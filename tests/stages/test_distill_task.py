@@ -30,6 +30,7 @@ from domainbert.training.config import OptimConfig
 from tests.refusals import refused
 
 BOTH = (SoftTargets(), HardTargets())
+TASKS = ["ner", pytest.param("classification", marks=pytest.mark.slow)]
 
 
 def arguments(runs, task, losses, **changes):
@@ -65,7 +66,7 @@ def assert_close(one, other):
         torch.testing.assert_close(tensor, weights(other)[name], atol=2e-3, rtol=0, msg=name)
 
 
-@pytest.mark.parametrize("task", ["ner", "classification"])
+@pytest.mark.parametrize("task", TASKS)
 def test_a_student_of_a_task(runs, task):
     """Scored as finetune's folders are; its teacher is untouched."""
     teacher = runs / f"{task}-pretrained" / "seed-1" / "model.safetensors"
@@ -116,7 +117,7 @@ def test_a_teacher_in_half_precision(runs):
         assert all(np.isfinite(value) for value in history[0].values())
 
 
-@pytest.mark.parametrize("task", ["ner", "classification"])
+@pytest.mark.parametrize("task", TASKS)
 def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
     """The same training with the teacher asked before and asked at every step, but for half precision."""
     changes = {"unlabelled": runs.corpus, "max_epochs": 1, "optim": OptimConfig(lr=1e-3, eps=1e-3), "dropout": 0.0}

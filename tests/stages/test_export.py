@@ -20,7 +20,6 @@ from domainbert.serving.loaders import load_classifier, load_tagger
 from domainbert.serving.onnx.parity import TOLERANCE
 from domainbert.serving.predictor import load_predictor
 from domainbert.stages.export import _card, export
-from domainbert.stages.predict import predict
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.task import Classifier
 from domainbert.tasks.ner.config import Ner
@@ -124,21 +123,6 @@ def test_int8_gives_nearly_the_same_tags_and_always_the_same(runs, tagger_folder
     assert small[0] == small[1]
     pairs = [(a, b) for one, other in zip(exact, small[0], strict=True) for a, b in zip(one, other, strict=True)]
     assert len(pairs) > 1000 and np.mean([a == b for a, b in pairs]) > 0.95
-
-
-def test_predict_takes_the_folder(runs, tagger_folder, classifier_folder):
-    for kind, folder in (("ner", tagger_folder), ("classification", classifier_folder)):
-        rows = []
-        for name, model in (("torch", runs / f"{kind}-pretrained"), ("onnx", folder)):
-            out = runs.run(f"predict-{kind}-{name}", predict, model=model, input=runs.labelled(kind, "test"))
-            rows.append([json.loads(line) for line in (out / "predictions.jsonl").read_text().splitlines()])
-        for one, other in zip(*rows, strict=True):
-            assert one.keys() == other.keys() and one["text"] == other["text"]
-            if kind == "classification":
-                assert one["label"] == other["label"] and one["scores"] == pytest.approx(other["scores"], abs=1e-4)
-            else:
-                wanted = [(entity["start"], entity["end"], entity["type"]) for entity in one["entities"]]
-                assert [(entity["start"], entity["end"], entity["type"]) for entity in other["entities"]] == wanted
 
 
 def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):

@@ -15,7 +15,7 @@ from domainbert.models.folder import open_model
 from domainbert.models.loading import read_weights
 from tests.interface.snapshot import check_folder
 from tests.refusals import assert_printed
-from tests.resuming import ENCODER, Work, assert_same_outcome, losses, metrics, pretraining
+from tests.resuming import ENCODER, Work, assert_same_outcome, metrics, pretraining
 
 SMALL = {**ENCODER, "hidden_size": 32, "intermediate_size": 64}
 ALBERT = {"class_path": "AlbertConfig", "init_args": {**SMALL, "embedding_size": 32, "hidden_dropout_prob": 0.1}}
@@ -42,7 +42,7 @@ def opened(kind: str, folder: Path) -> Any:
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["Bert", pytest.param("Albert", marks=pytest.mark.slow)])
 def test_it_is_stopped_and_goes_on_and_the_folder_opens(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind, held_out={"again": str(runs / "prepare")})
     assert work.run("pretrain", "whole", settings) == 0
@@ -73,21 +73,7 @@ def test_it_is_stopped_and_goes_on_and_the_folder_opens(runs: Any, work: Work, k
     torch.testing.assert_close(masked(torch.tensor([[2, 30, 3]])).logits, model(torch.tensor([[2, 30, 3]]))[0])
 
 
-@pytest.mark.parametrize(
-    ("kind", "dropout", "how"),
-    [("Bert", 0.0, {"micro_batch_size": 8}), ("Albert", 0.2, {"activation_checkpointing": True, "num_workers": 2})],
-)
-def test_how_it_is_computed_changes_nothing(runs: Any, work: Work, kind: str, dropout: float, how: Any) -> None:
-    """Micro-batches without dropout; layers that are computed again, and worker processes with dropout."""
-    usual = settings_of(runs, kind, budget={"max_steps": 3}, batch_size=32, dropout=dropout)
-    assert work.run("pretrain", "whole", usual) == 0
-    assert work.run("pretrain", "spread", usual | how) == 0
-    one, other = (losses(work / name / "logs/metrics.jsonl") for name in ("whole", "spread"))
-    assert one.keys() == other.keys() == {1, 2, 3}
-    assert list(other.values()) == pytest.approx(list(one.values()), rel=1e-4)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["Bert", pytest.param("Albert", marks=pytest.mark.slow)])
 def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     """Itself, masked LM, a task, another vocabulary, a student."""
     assert work.run("pretrain", "first", settings_of(runs, kind, budget={"max_steps": 6})) == 0

@@ -25,7 +25,7 @@ from domainbert.tasks.ner.files import read_ner
 from domainbert.tasks.regression.files import NumberedText
 from domainbert.tasks.regression.task import RegressionTask
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
-from mine.replaced_tokens.config import ReplacedTokens
+from mine.random_tokens.config import RandomTokens
 from tests.refusals import command_refused
 
 TEXT = "Prices in Zürich 🍰 fell by 9 % in ☃ 東京, and the naïve cafe\u0301s closed\x1b[2J."
@@ -87,7 +87,7 @@ FALLING_RATE = MaskedLM(MaskingConfig(0.4, whole_word=True, final_mlm_probabilit
 
 
 @pytest.mark.parametrize(
-    "objective", [MaskedLM(), FALLING_RATE, ReplacedTokens()], ids=["masked_lm", "falling rate", "replaced"]
+    "objective", [MaskedLM(), FALLING_RATE, RandomTokens()], ids=["masked_lm", "falling rate", "replaced"]
 )
 def test_rows_are_those_of_the_first_step(runs, objective):
     corpus = open_prepared([runs / "prepare"])
@@ -105,10 +105,12 @@ def test_rows_are_those_of_the_first_step(runs, objective):
         read = " ".join(part[1:table]).split()
         assert read == [tokenizer.tokens[one] for one in ids[segments > 0]]
         token_rows = below(part, "token") if table else []
-        assert bool(token_rows) == isinstance(objective, MaskedLM), "the other one has notes of no token"
         assert all(tokenizer.tokens[ids[int(place)]] == piece for place, _, piece, *_ in token_rows)
         if isinstance(objective, MaskedLM):
             assert [(int(place), note) for place, _, _, note in token_rows] == list(notes(batch, row, tokenizer))
+        else:
+            replaced = batch["positions"][batch["targets"] == 1] - row * len(ids)
+            assert [int(place) for place, *_ in token_rows] == [one for one in replaced if 0 <= one < len(ids)]
 
 
 def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
@@ -123,7 +125,7 @@ def notes(batch: Any, row: int, tokenizer: DomainTokenizer) -> Any:
 
 def test_an_objective_that_says_nothing_has_notes_of_what_it_replaced(runs):
     corpus = open_prepared([runs / "prepare"])
-    objective = ReplacedTokens().build(load_tokenizer(corpus.tokenizer_folder))
+    objective = RandomTokens().build(load_tokenizer(corpus.tokenizer_folder))
     reader = PackedRowsReader(corpus.train, objective, 32)
     rows = objective.read(corpus.train, reader.plan, Key(0, 0, np.zeros(2, np.int64), np.arange(2)))
     changed = rows.packed.input_ids.copy()

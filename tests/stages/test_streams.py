@@ -20,9 +20,8 @@ from domainbert.serving.texts import iterate_available
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import read as read_classification
 from domainbert.tasks.ner.files import read_ner
+from tests.forked import SECONDS
 from tests.refusals import command_refused, refused
-
-WAIT = 120  # seconds, on a busy machine
 
 
 @contextmanager
@@ -90,7 +89,7 @@ def test_predictions_are_written_as_the_texts_come(words, tmp_path):
             for number, line in enumerate(sent):
                 stream.write(line + "\n")
                 stream.flush()
-                end = time.monotonic() + WAIT
+                end = time.monotonic() + SECONDS
                 while len(texts_of(out)) <= number and time.monotonic() < end:
                     time.sleep(0.05)
                 seen.append(len(texts_of(out)))
@@ -153,7 +152,7 @@ def test_what_has_come_is_predicted_together():
     def items() -> Iterator[tuple[dict, None]]:
         for number in range(7):
             if number == 2:
-                waiting.wait(WAIT)
+                waiting.wait(SECONDS)
             yield {"text": str(number)}, None
         raise DomainbertError("broken")
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
-from domainbert.encoders.packed import Packed
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.metrics.summary import Resampling
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.classification.files import ClassFile, LabelledText
@@ -53,27 +52,6 @@ def test_the_windows_of_a_text_are_averaged(tokenizer):
     assert float(scores["accuracy"]) == (wanted.argmax(axis=1) == GOLD).mean()
     half = mean_over_windows(torch.from_numpy(logits).bfloat16(), batch)
     assert half.dtype == torch.float32, "averaged in fp32, whatever the model computed in"
-
-
-def test_the_loss_of_shares_adds_up(tokenizer, make_model):
-    model = make_model("sequence", 3).eval()
-    examples = TASK.encode(TEXTS * 4, tokenizer, 10)
-    order = GlobalOrder(len(examples), 8, seed=0)
-
-    def total(world_size, accumulation):
-        summed = 0.0
-        for rank in range(world_size):
-            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(1))
-            for index in range(accumulation):
-                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
-                inputs = Packed.of(batch), batch["positions"]
-                with torch.inference_mode():
-                    summed += float(TASK.loss(model(*inputs), batch)) / float(batch[TASK.loss_divisor])
-        return summed
-
-    assert total(1, 1) == pytest.approx(np.log(3), rel=0.05)
-    for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):
-        assert total(world_size, accumulation) == pytest.approx(total(1, 1), rel=1e-5)
 
 
 def test_files_give_the_labels_of_training(tmp_path, capsys):

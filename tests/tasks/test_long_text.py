@@ -39,7 +39,7 @@ def test_the_parts_of_a_text_have_the_pieces_of_the_whole(kind, splitting, monke
     draw = random.Random(0)
     texts = ["".join(draw.choice(_WORDS) + draw.choice(_GAPS) for _ in range(size)) for size in (400, 30, 0, 5)]
     texts = [f" \n{text}" for text in texts]
-    tokenizer = train_kind(kind, f"{Path(__file__).read_text()} {' '.join(_WORDS)}", 320)
+    tokenizer = train_kind(kind, [Path(__file__).read_text(), *_WORDS], 320)
     monkeypatch.setattr(word_task, "_PART", 40)
     lengths = []
     encode = tokenizer.encode_with_offsets

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.labelled.entities import NerFile, Sentence
@@ -138,7 +138,6 @@ tags = st.lists(st.sampled_from(["O", "B-x", "I-x", "B-y", "I-y"]), min_size=1, 
 
 
 @given(st.lists(st.tuples(tags, st.randoms(use_true_random=False)), min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
 def test_marks_of_entities_are_counted_as_the_error_slices_count_them(given: Any) -> None:
     golds = [to_iob2(one) for one, _ in given]
     said = [to_iob2(draw.choices(["O", "B-x", "I-x", "B-y", "I-y"], k=len(one))) for one, draw in given]
@@ -285,7 +284,6 @@ word = st.text("aé🙂 <…", min_size=1, max_size=12)
 
 
 @given(st.lists(word, max_size=400), st.data())
-@settings(max_examples=150, deadline=None)
 def test_an_excerpt_has_its_places_where_they_were(words: list[str], data: st.DataObject) -> None:
     text = " ".join(words)
     place = st.integers(0, max(len(text) - 1, 0)).flatmap(

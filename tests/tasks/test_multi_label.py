@@ -205,7 +205,7 @@ stages:
   topics:
       stage: finetune
       model: {runs / "pretrain"}
-      seeds: [1, 2]{training}
+      seeds: [2]{training}
   student:
       stage: distill-task
       teachers: ["@topics"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainBatches, Share
+from domainbert.data.batches import LabelledBatches, Share
 from domainbert.data.examples import encode_words
 from domainbert.data.packing import IGNORE_INDEX
 from domainbert.encoders.crf import word_marginals
@@ -233,31 +233,6 @@ def test_every_gold_entity_of_econ_ie_is_scored(econ_data):
         logits = torch.nn.functional.one_hot(batch["targets"], len(task.labels)).float()
         task.update(metric, logits, batch, [file.sentences[item] for item in batch["items"].tolist()])
     assert metric.counts[0].sum(dim=0).tolist() == [4_956, 0, 0]
-
-
-def test_the_loss_of_shares_adds_up(tokenizer, make_model):
-    generator = np.random.default_rng(2)
-    sentences = [
-        make_sentence(generator.choice(["a", "men's", "rates"], n), generator.choice(LABELS[:2], n))
-        for n in range(1, 25)
-    ]
-    task, model = NerTask(LABELS), make_model("tokens", 5).eval()
-    examples = task.encode(sentences, tokenizer, 12)
-    order = GlobalOrder(len(examples), 8, seed=0)
-
-    def total(world_size, accumulation):
-        losses = []
-        for rank in range(world_size):
-            batches = LabelledTrainBatches(examples, tokenizer, order, Share(rank, world_size, accumulation), range(2))
-            for index in range(accumulation, 2 * accumulation):
-                batch = {name: torch.from_numpy(np.asarray(value)) for name, value in batches[index].items()}
-                inputs = Packed.of(batch), batch["positions"]
-                with torch.inference_mode():
-                    losses.append(float(task.loss(model(*inputs), batch)) / float(batch[task.loss_divisor]))
-        return sum(losses)
-
-    for world_size, accumulation in ((1, 4), (2, 1), (4, 2)):
-        assert total(world_size, accumulation) == pytest.approx(total(1, 1), rel=1e-5)
 
 
 def test_a_training_set_without_entities_is_refused(tmp_path):

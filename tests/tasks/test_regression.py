@@ -188,7 +188,7 @@ def recipe_of_pairs(folder: Path, vocabulary: Path) -> Path:
     labelled = {name: stages["similarity"][name] for name in ("task", "train", "validation")}
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
     encoder = {"class_path": "BertConfig", "init_args": {**sizes, "max_position_embeddings": 64}}
-    stages["similarity"] |= {**cpu, **quick, "seeds": [1, 2], "init": "random", "encoder": encoder}
+    stages["similarity"] |= {**cpu, **quick, "init": "random", "encoder": encoder}
     slow = {**quick, "max_epochs": 1, "optim": {"lr": 1e-9, "head_lr": 1e-9}}
     few = {**labelled, "train": labelled["validation"]}  # with another mean and deviation
     stages["again"] = {**few, **cpu, **slow, "stage": "finetune", "model": "@similarity/seed-1"}

@@ -23,7 +23,7 @@ from domainbert.labelled.tag_schemes import (
     to_iob2,
 )
 from domainbert.metrics.entity_modules import LikelyEntityF1
-from domainbert.tasks.decoding import decode_labels, uniform_crf
+from domainbert.tasks.decoding import uniform_crf
 from domainbert.tasks.ner.confidence import Lattice
 from domainbert.tasks.ner.task import CrfNerTask, NerTask, word_tags
 from domainbert.tokenization.align import align_words
@@ -152,25 +152,6 @@ def test_long_sentences_do_not_underflow():
     lattice = Lattice(uniform_crf(labels), emissions, torch.tensor([5000]), labels)
     tags = ["O"] * 4000 + ["B-x"] + ["O"] * 999
     assert lattice.scores([tags])[0][4000] == pytest.approx(np.e / (1 + np.e))
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_random_logits_give_valid_tags(scheme):
-    labels = labels_of_types(["x", "y"], scheme)
-    generator = torch.Generator().manual_seed(1)
-    lengths = [1, 2, 3, 17, 64] * 4
-    batch = {
-        "items": torch.arange(len(lengths)),
-        "example": torch.cat([torch.full((length,), number) for number, length in enumerate(lengths)]),
-        "outputs": torch.cat([torch.arange(length) for length in lengths]),
-    }
-    shuffled = torch.randperm(sum(lengths), generator=generator)
-    batch |= {name: batch[name][shuffled] for name in ("example", "outputs")}
-    logits = 3 * torch.randn(sum(lengths), len(labels), generator=generator)
-    for fields in ({"valid": uniform_crf(labels)}, {"crf": random_field(labels, 2).float()}):
-        found = decode_labels(logits, batch, **fields)
-        assert [len(ids) for ids in found] == lengths
-        assert all(not find_violations([labels[label] for label in ids], scheme) for ids in found)
 
 
 def test_a_word_of_several_pretokens_goes_from_its_first_to_its_last(tokenizer):

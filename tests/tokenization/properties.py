@@ -15,11 +15,12 @@ from domainbert.tokenization.words import WordCounter
 _ODD = "\u00e9\u0301\u00a0\u2028\u200b\u200d\u4e2d\u56fd\u0939\u093f\u0e01\u0e33\U0001f469\U0001f3fd\ufe0f\x00\ufeff"
 
 
-def train_kind(name: str, text: str, vocab_size: int, lowercase: bool = False) -> DomainTokenizer:
-    """A vocabulary of the kind with this class name, to which every character of the text is known."""
+def train_kind(name: str, texts: Collection[str], vocab_size: int, lowercase: bool = False) -> DomainTokenizer:
+    """A vocabulary of the kind with this class name, to which every character of the texts is known."""
     kind = choices_of(TokenizerKindConfig)[name]().build()
     counter = WordCounter(10**9)
-    counter.add(text)
+    for text in texts:
+        counter.add(text)
     return DomainTokenizer(kind.train(kind.select(counter, lowercase, 1), vocab_size, lowercase, 1))
 
 

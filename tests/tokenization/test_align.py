@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from domainbert.tokenization.align import align_text, align_words
@@ -42,7 +42,6 @@ def test_offsets_are_characters_of_the_text(make_tokenizer: Callable[..., Domain
     assert covered == ["The", "men", "'", "s", "tokenizations", ",", "cafe\u0301", "中", "国"]
 
 
-@settings(deadline=None)
 @given(sentences=st.lists(_TEXT, max_size=3))
 def test_words_are_tokenized_one_by_one(
     make_tokenizer: Callable[..., DomainTokenizer], sentences: list[list[str]]
@@ -56,7 +55,6 @@ def test_words_are_tokenized_one_by_one(
         assert aligned.starts_pretoken == tokenizer.pieces.begins_word[aligned.input_ids].tolist()
 
 
-@settings(deadline=None)
 @given(words=_TEXT)
 def test_text_is_encoded_as_it_is(make_tokenizer: Callable[..., DomainTokenizer], words: list[str]) -> None:
     tokenizer, text = make_tokenizer(), " ".join(words)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
@@ -94,7 +94,6 @@ def _without_special_tokens(text: str) -> bool:
     return not any(token in text for token in ("[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"))
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.text(max_size=30).filter(_without_special_tokens) | st.just(_HARD), min_size=1, max_size=3))
 def test_transformers_gives_the_same_ids_and_offsets(saved_for_transformers: Path, texts: list[str]) -> None:
     ours, theirs = load_tokenizer(saved_for_transformers), _auto_tokenizer(saved_for_transformers)

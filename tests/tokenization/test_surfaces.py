@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordLevel
@@ -85,7 +85,6 @@ def test_unigram() -> None:
     assert vocabulary.cut(["banking"]) == [["\u2581bank", "ing"]]
 
 
-@settings(deadline=None)
 @given(st.text("abgiknésé ", min_size=1, max_size=12).map(str.strip).filter(bool))
 def test_byte_level_pieces_spell_the_text(text: str) -> None:
     vocabulary = Vocabulary(byte_level())

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -109,7 +109,6 @@ def test_frequent_words_become_pieces() -> None:
     assert tokenizer.encode(["Banking"]) == [[tokenizer.tokens.index("banking")]]
 
 
-@settings(deadline=None)
 @given(word=st.text(alphabet=string.printable, max_size=100))
 def test_no_ascii_word_is_unknown(trained: Tokenizer, word: str) -> None:
     tokenizer = DomainTokenizer(trained)

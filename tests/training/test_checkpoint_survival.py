@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.forked import SECONDS
+
 FILL = """
 import sys
 from pathlib import Path
@@ -37,7 +39,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run([*mount, "true"], capture_output=True).returncode:
         pytest.skip("a small file system cannot be mounted here")
     command = [*mount, sys.executable, "-c", FILL, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=True)
     failed, last = done.stdout.splitlines()
     path = re.escape(str(tmp_path / "checkpoints/step-00000030"))
     assert re.fullmatch(
@@ -120,7 +122,7 @@ def test_two_hundred_kills_during_saves(tmp_path: Path) -> None:
     if elsewhere.is_dir() and elsewhere.stat().st_dev != tmp_path.stat().st_dev:
         environment["TMPDIR"] = str(elsewhere)
     command = [sys.executable, "-c", WRITER, str(tmp_path / "checkpoints"), str(KILLS)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr
     step, hits, threads = map(int, done.stdout.split())
     assert threads == 1 and step > KILLS / 4, "checkpoints are written between the kills"

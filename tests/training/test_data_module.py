@@ -21,6 +21,7 @@ from domainbert.training.loaders import (
     WithBoundaries,
     reraise_worker_error,
 )
+from tests.forked import SECONDS
 from tests.ready_made import ReadyBatches, rank_of_trainer
 from tests.refusals import refused
 
@@ -158,6 +159,7 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
         next(iter(loader))
 
 
+@pytest.mark.slow
 def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
     """Workers ignore SIGTERM, by which multiprocessing ends daemonic children."""
     code = """
@@ -169,7 +171,7 @@ def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
         def wait():
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("ended by SIGTERM", flush=True)))
             started.set()
-            time.sleep(100)
+            time.sleep(9999)
 
         context = multiprocessing.get_context("fork")
         started = context.Event()
@@ -180,6 +182,6 @@ def test_a_process_kills_waiting_workers_at_its_end_and_no_other_child():
         print(next(iter(Batches(lambda: loader, 2))), flush=True)
     """
     result = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=SECONDS, check=True
     )
     assert (result.stdout, result.stderr) == ("1\nended by SIGTERM\n", "")

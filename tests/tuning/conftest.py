@@ -19,6 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.forked import SECONDS
+
 FAKE = Path(__file__).with_name("fake_domainbert.py")
 PASSWORD = "not-to-be-shown"
 
@@ -48,7 +50,7 @@ class Fake:
     def run(self, *words: str) -> tuple[int, str]:
         """Run a command and return its exit code and output."""
         process = self.start(*words)
-        said, _ = process.communicate(timeout=600)
+        said, _ = process.communicate(timeout=SECONDS)
         return process.returncode, said
 
 
@@ -124,7 +126,7 @@ def _runner(user: str, folder: Path) -> Callable[..., None]:
     def run(*words: Any) -> None:
         extra = {"user": user, "group": pwd.getpwnam(user).pw_gid, "extra_groups": []} if os.geteuid() == 0 else {}
         command = list(map(str, words))
-        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=60, **extra)
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL, timeout=SECONDS, **extra)
 
     return run
 

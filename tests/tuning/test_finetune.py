@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.forked import SECONDS
+
 
 def domainbert(folder: Path, *words: str) -> str:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "domainbert.cli", *words]
-    result = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=300)
+    result = subprocess.run(command, cwd=folder, env=environment, text=True, capture_output=True, timeout=SECONDS)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 

@@ -46,66 +46,42 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
     assert (plain["x"], plain["epochs"], plain["seconds"]) == (0.5, 3, 2.0) and type(plain["epochs"]) is int
 
 
+def vary(**dimensions: Any) -> dict[str, Any]:
+    return {"space": {key.replace("__", "."): dimension for key, dimension in dimensions.items()}}
+
+
+RANGE = {"low": 0, "high": 1}
+TWICE = {"x": {**RANGE, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}}
+CYCLE = {"x": {"choices": [0, 1], "when": {"epochs": 1}}, "epochs": {"choices": [1, 2], "when": {"x": 0}}}
+F1 = "validation/f1"
+
+
 @pytest.mark.parametrize(
     ("changes", "line", "where", "problem", "expected"),
     [
-        ({"space": {"y": {"low": 0, "high": 1}}}, 6, "y", "unknown key", "one of x, epochs..."),
-        ({"space": {"optim.lrr": {"low": 0, "high": 1}}}, 6, "optim.lrr", "unknown key", "did you mean 'lr'?"),
+        (vary(y=RANGE), 6, "y", "unknown key", "one of x, epochs..."),
+        (vary(optim__lrr=RANGE), 6, "optim.lrr", "unknown key", "did you mean 'lr'?"),
         (
-            {"space": {"optim.name": {"choices": ["adamw", "sgd"]}}},
+            vary(optim__name={"choices": ["adamw", "sgd"]}),
             "...",
             "optim.name",
             "found 'sgd'",
             "one of 'adamw', 'muon'",
         ),
-        ({"space": {"epochs": {"low": 0.5, "high": 2}}}, 6, "epochs", "found 0.5", "an integer"),
-        (
-            {"space": {"epochs": {"low": 1, "high": 3, "step": 0.5}}},
-            "...",
-            "space.epochs.step",
-            "found 0.5",
-            "an integer...",
-        ),
-        (
-            {"space": {"x": {"low": 1, "high": 1}}},
-            "...",
-            "space.x.high",
-            "found 1.0",
-            "more than 1.0, the value of low",
-        ),
-        (
-            {"space": {"x": {"low": 0, "high": 1, "log": True}}},
-            "...",
-            "space.x.log",
-            "found low 0",
-            "low above 0 and no step",
-        ),
-        ({"space": {"x": {"low": 0}}}, "...", "space.x", "found neither choices nor both...", "..."),
-        (
-            {"space": {"x": {"low": 0, "choices": [1]}}},
-            "...",
-            "space.x.choices",
-            "found together with low, high, step or log",
-            "...",
-        ),
-        ({"space": {}}, "...", "space", "no settings", "one or more, such as..."),
+        (vary(epochs={"low": 0.5, "high": 2}), 6, "epochs", "found 0.5", "an integer"),
+        (vary(epochs={"low": 1, "high": 3, "step": 0.5}), "...", "space.epochs.step", "found 0.5", "an integer..."),
+        (vary(x={"low": 1, "high": 1}), "...", "space.x.high", "found 1.0", "more than 1.0, the value of low"),
+        (vary(x={**RANGE, "log": True}), "...", "space.x.log", "found low 0", "low above 0 and no step"),
+        (vary(x={"low": 0}), "...", "space.x", "found neither choices nor both...", "..."),
+        (vary(x={"low": 0, "choices": [1]}), "...", "space.x.choices", "...with low, high, step or log", "..."),
+        (vary(), "...", "space", "no settings", "one or more, such as..."),
         ({"settings": {"epoch": 3}}, 4, "epoch", "unknown key", "did you mean 'epochs'?"),
         ({"settings": {"out": "x"}}, "...", "settings.out", "remove this key", "each trial has..."),
         ({"stage": "lern"}, 2, "stage", "no stage 'lern'", "did you mean 'learn'?"),
         ({"enqueue": [{"x": 3}]}, "...", "enqueue[0].x", "found 3", "a number from 0.0 to 1.0"),
         ({"enqueue": [{"z": 3}]}, "...", "enqueue[0]", "'z' is not in the space", "x"),
         (
-            {"enqueue": [{"epochs": 2.5}], "space": {"epochs": {"low": 1, "high": 3}}},
-            "...",
-            "...",
-            "...",
-            "1.0 plus a multiple of 1",
-        ),
-        (
-            {
-                "space": {"x": {"low": 0, "high": 1, "when": {"epochs": 2}}, "epochs": {"choices": [1, 2]}},
-                "enqueue": [{"x": 0.5, "epochs": 1}],
-            },
+            {"space": TWICE, "enqueue": [{"x": 0.5, "epochs": 1}]},
             "...",
             "enqueue[0].x",
             "found together with epochs 1, which space.x.when excludes",
@@ -121,56 +97,27 @@ def test_the_stage_says_which_ranges_are_of_whole_numbers() -> None:
         ),
         ({"objective": "f1"}, "...", "objective", "found ['f1']", "names that begin with..."),
         (
-            {"objective": ["validation/f1", "cost/parameters"]},
+            {"objective": [F1, "cost/parameters"]},
             "...",
             "objective",
             "only finetune measures cost/parameters",
             "use...",
         ),
-        (
-            {"objective": ["validation/f1", "cost/latency"]},
-            "...",
-            "...",
-            "'cost/latency' is not measured",
-            "did you mean...",
-        ),
-        (
-            {"space": {"x": {"low": 0, "high": float("inf")}}},
-            "...",
-            "space.x.high",
-            "found inf",
-            "a number that is finite",
-        ),
+        ({"objective": [F1, "cost/latency"]}, "...", "...", "'cost/latency' is not measured", "did you mean..."),
+        (vary(x={"low": 0, "high": float("inf")}), "...", "space.x.high", "found inf", "a number that is finite"),
         ({"k_folds": 3}, "...", "k_folds", "found with stage learn", "remove it, or set stage:..."),
         ({"trials": 0}, "...", "trials", "found 0", "an integer from 1 to 1,000,000"),
         ({"storage": {"url": "postgresql://a:secret@b/c"}}, "...", "storage.url", "contains a password", "..."),
         ({"storage": {"heartbeat": 9, "grace": 9}}, "...", "storage.grace", "found 9", "more than the heartbeat, 9"),
         (
-            {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"low": 1, "high": 3}}},
+            {"space": {**TWICE, "epochs": {"low": 1, "high": 3}}},
             "...",
             "space.x.when.epochs",
             "space.epochs is a range; use choices there, or remove this condition",
             "...",
         ),
-        (
-            {
-                "space": {
-                    "x": {"choices": [0, 1], "when": {"epochs": 1}},
-                    "epochs": {"choices": [1, 2], "when": {"x": 0}},
-                }
-            },
-            "...",
-            "space",
-            "the conditions 'when' of x, epochs form a cycle",
-            "...",
-        ),
-        (
-            {"space": {"x": {"low": 0, "high": 1, "when": {"epochs": 3}}, "epochs": {"choices": [1, 2]}}},
-            "...",
-            "space.x.when.epochs",
-            "found 3",
-            "one of [1, 2]",
-        ),
+        ({"space": CYCLE}, "...", "space", "the conditions 'when' of x, epochs form a cycle", "..."),
+        ({"space": {**TWICE, "epochs": {"choices": [1, 3]}}}, "...", "space.x.when.epochs", "found 2", "one of [1, 3]"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_runs(

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from domainbert.tuning.trial_process import TrialProcess, write_stage_yaml
+from tests.forked import SECONDS
 
 
 def process(folder: Path, *codes: str) -> TrialProcess:
@@ -44,7 +45,7 @@ def test_the_error_is_what_was_said_last(tmp_path: Path, code: str, error: str) 
 
 def test_who_is_told_to_stop_begins_no_further_step(tmp_path: Path) -> None:
     handler = "signal.signal(15, lambda *_: sys.exit(0))"
-    waiting = f"import signal, sys, time; {handler}; print('ready', flush=True); time.sleep(60)"
+    waiting = f"import signal, sys, time; {handler}; print('ready', flush=True); time.sleep(9999)"
     stopped = process(tmp_path, waiting, "print('two')")
     while "ready" not in (tmp_path / "output.log").read_text():
         time.sleep(0.02)
@@ -61,11 +62,11 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
 
 
 def test_what_a_process_leaves_behind_ends_with_it(tmp_path: Path) -> None:
-    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(9999)'])"
     done = process(tmp_path, f"import subprocess, sys; print({child}.pid, flush=True)", "print('two')")
     assert done.wait() == 0
     left = int((tmp_path / "output.log").read_text().split()[0])
-    end = time.monotonic() + 30
+    end = time.monotonic() + SECONDS
     while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.forked import SECONDS
+
 TRIALS = 7
 
 
@@ -19,8 +21,8 @@ def rows_of(fake: Any) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def wait_for(condition: Any, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
+def wait_for(condition: Any) -> None:
+    end = time.monotonic() + SECONDS
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -54,8 +56,8 @@ def kill_in_the_middle(fake: Any) -> list[str]:
     wait_for(lambda: beginning(fake, second))
     wait_for(lambda: beginning(fake, first))
     first.send_signal(signal.SIGKILL)  # it is not waited for here: a dead worker may be a zombie for long
-    said, _ = second.communicate(timeout=600)
-    first.communicate(timeout=10)
+    said, _ = second.communicate(timeout=SECONDS)
+    first.communicate(timeout=SECONDS)
     assert second.returncode == 0, said
     return said.splitlines()
 
@@ -80,16 +82,16 @@ def settings(**storage: Any) -> dict[str, Any]:
 
 
 def test_two_commands_share_a_study_and_each_trial_runs_once_on_the_gpu_of_its_command(fake: Any) -> None:
-    fake.config(trials=4, pruner="none", settings={"epochs": 2, "seconds": 0.3})
+    fake.config(trials=2, pruner="none", settings={"epochs": 2, "seconds": 0.3})
     gpu_of = {}
     for gpu in ("0", "1"):
         fake.environment["CUDA_VISIBLE_DEVICES"] = gpu
         gpu_of[fake.start("tune", "-c", "tune.yaml")] = gpu
     for worker in gpu_of:
-        said, _ = worker.communicate(timeout=600)
-        assert worker.returncode == 0 and "trials: 4 (4 complete" in said, said
+        said, _ = worker.communicate(timeout=SECONDS)
+        assert worker.returncode == 0 and "trials: 2 (2 complete" in said, said
     rows = rows_of(fake)
-    assert [row["state"] for row in rows] == ["complete"] * 4 and len({row["x"] for row in rows}) == 4
+    assert [row["state"] for row in rows] == ["complete"] * 2 and len({row["x"] for row in rows}) == 2
     by_pid = {str(worker.pid): gpu for worker, gpu in gpu_of.items()}
     for number, row in enumerate(rows):
         folder = fake.folder / f"study/trials/{number:05d}"
@@ -124,7 +126,7 @@ def test_a_folder_that_is_still_written_is_waited_for(fake: Any) -> None:
     first.send_signal(signal.SIGSTOP)
     code, said = fake.run("tune", "-c", "tune.yaml")
     first.send_signal(signal.SIGCONT)
-    said_by_first, _ = first.communicate(timeout=60)
+    said_by_first, _ = first.communicate(timeout=SECONDS)
     assert code == 0 and "trial 0: its worker died; queued again" in said, said
     assert first.returncode == 0 and "trial 0: another worker has taken it over" in said_by_first
     assert [row["state"] for row in rows_of(fake)] == ["queued again", "complete"]
@@ -137,7 +139,7 @@ def test_no_trial_outlives_its_worker(fake: Any) -> None:
     worker = fake.start("tune", "-c", "tune.yaml")
     wait_for(lambda: parents_of(fake, "00000") == {worker.pid} and beginning(fake, worker))
     worker.kill()
-    worker.communicate(timeout=10)
+    worker.communicate(timeout=SECONDS)
     wait_for(lambda: not parents_of(fake, "00000"))
 
 
@@ -147,7 +149,7 @@ def test_two_workers_search_a_grid_whole(fake: Any) -> None:
     fake.config(sampler="grid", pruner="none", settings={"epochs": 1}, trials=20, space=space)
     workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(2)]
     for worker in workers:
-        said, _ = worker.communicate(timeout=600)
+        said, _ = worker.communicate(timeout=SECONDS)
         assert worker.returncode == 0, said
     points = [(row["x"], row["optim.name"]) for row in rows_of(fake)]
     assert len(points) == len(set(points)) == 10
@@ -163,7 +165,7 @@ def test_a_database_may_restart(fake: Any, postgresql: tuple[str, str], restart_
     for _ in range(2):  # at once, in the middle of something perhaps; and for longer than a sign of life may take
         wait_for(lambda: beginning(fake, worker))
         restart_postgresql(5)
-    said, _ = worker.communicate(timeout=600)
+    said, _ = worker.communicate(timeout=SECONDS)
     assert worker.returncode == 0, said
     assert "storage: connection lost" in said and "storage: connected again" in said
     assert [row["state"] for row in rows_of(fake)] == ["complete"] * 3
@@ -188,7 +190,7 @@ def test_workers_at_once_end_with_the_number_asked_for(fake: Any, postgresql: tu
         fake.config(out=name, study="crowd", trials=6, settings={"epochs": 1}, storage=storage)
         workers = [fake.start("tune", "-c", "tune.yaml") for _ in range(3)]
         for worker in workers:
-            said, _ = worker.communicate(timeout=600)
+            said, _ = worker.communicate(timeout=SECONDS)
             assert worker.returncode == 0, said
             assert "trials: 6 (" in said
         with open(fake.folder / name / "trials.csv", newline="") as file:

@@ -278,23 +278,3 @@ def test_distillation_on_a_task(tiny, tmp_path, cached):
     check_card(tmp_path / "library", tmp_path / "stage" / "seed-1")
     (found,) = trainer().test(best, tiny.data(), verbose=False)
     assert 0 <= found["test/f1"] <= 1
-
-
-def test_a_subclass_adds_a_loss_and_an_argument(tiny):
-    class Penalised(FineTuning):
-        def __init__(self, penalty: float, **arguments):
-            super().__init__(**arguments)
-            self.penalty = penalty
-            self.save_hyperparameters("penalty")
-
-        def training_step(self, batch, batch_idx):
-            return super().training_step(batch, batch_idx) + self.penalty * self.model.head.classifier.weight.sum()
-
-    module = Penalised(0.1, model=tiny / "model", task=tiny.data().task, optim=OPTIM)
-    assert module.hparams["penalty"] == 0.1 and module.hparams["seed"] == 1
-    run = trainer(max_epochs=1)
-    run.fit(module, tiny.data())
-    plain = tiny.module()
-    trainer(max_epochs=1).fit(plain, tiny.data())
-    assert not equal(weights(module), weights(plain))
-    assert isinstance(module, lightning.LightningModule)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
-from tests.forked import run_script
+from tests.forked import SECONDS, run_script
 from tests.library.test_without_experiment import BLOCK
 from tests.library.trainer.tiny_library import DATA, Steps, trainer
 
@@ -41,7 +41,7 @@ def run(code: str, folder: Path) -> str:
     (folder / "script.py").write_text(f"{BLOCK}\n{code}", encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    how = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 300}
+    how = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": SECONDS}
     done = subprocess.run([sys.executable, "script.py"], **how)
     assert done.returncode == 0, done.stderr[-6000:]
     return done.stdout

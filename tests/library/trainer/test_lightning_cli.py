@@ -24,14 +24,14 @@ def test_it_trains_as_a_script_does_and_its_saved_configuration_trains_again(tin
     config = {
         "model": {"model": str(tiny / "model"), "task": task, "optim": optim},
         "data": {"task": task, **sets, "tokenizer": str(tiny / "vocab"), "batch_size": 8, "max_length": 24},
-        "trainer": {"max_epochs": 2, "default_root_dir": str(tmp_path), **TRAINER},
+        "trainer": {"max_epochs": 1, "default_root_dir": str(tmp_path), **TRAINER},
     }
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     module_task = tiny.module().task.config
     cli = LightningCLI(FineTuning, LabelledData, args=["fit", "--config", str(tmp_path / "config.yaml")])
-    assert cli.trainer.global_step == 10 and cli.model.optim == OPTIM and cli.model.task.config == module_task
+    assert cli.trainer.global_step == 5 and cli.model.optim == OPTIM and cli.model.task.config == module_task
     script = tiny.module()
-    trainer(max_epochs=2).fit(script, tiny.data())
+    trainer(max_epochs=1).fit(script, tiny.data())
     assert equal(weights(cli.model), weights(script))
     (saved,) = tmp_path.rglob("lightning_logs/*/config.yaml")
     again = LightningCLI(FineTuning, LabelledData, args=["fit", "--config", str(saved)])
@@ -39,7 +39,6 @@ def test_it_trains_as_a_script_does_and_its_saved_configuration_trains_again(tin
     checkpoint = next(tmp_path.rglob("*.ckpt"))
     loaded = FineTuning.load_from_checkpoint(checkpoint, weights_only=True)
     assert loaded.task.config == module_task
-    for command in ("validate", "test", "predict"):
-        words = [command, "--config", str(tmp_path / "config.yaml"), "--ckpt_path", str(checkpoint)]
-        tested = LightningCLI(FineTuning, LabelledData, args=[*words, f"--data.test={DATA / 'ner-test.conll'}"])
-        assert equal(weights(tested.model), weights(script))
+    words = ["test", "--config", str(tmp_path / "config.yaml"), "--ckpt_path", str(checkpoint)]
+    tested = LightningCLI(FineTuning, LabelledData, args=[*words, f"--data.test={DATA / 'ner-test.conll'}"])
+    assert equal(weights(tested.model), weights(script))

@@ -12,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.forked import SECONDS
 from tests.library.trainer.tiny_library import DATA
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def launched(tiny, out: Path, **arguments) -> tuple[dict, dict[str, torch.Tensor
     words = [sys.executable, out / "script.py", tiny.root, DATA, out, json.dumps(arguments)]
     path = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
-    done = subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(list(map(str, words)), env=environment, capture_output=True, text=True, timeout=SECONDS)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads((out / "facts-0.json").read_text()), load_file(out / "model" / "model.safetensors")
 
