@@ -26,15 +26,20 @@ NO_TASK_HEAD, FINETUNED = "no trained task head", "a model that finetune wrote"
 HALF_SURROGATE, UNICODE = "contains half a surrogate pair", "valid Unicode"
 
 
-class Facts(TypedDict, total=False):
+class Advice(TypedDict, total=False):
+    """The facts of a `DomainbertError` that help."""
+
+    expected: object
+    hint: object
+
+
+class Facts(Advice, total=False):
     """What a `DomainbertError` states besides its problem; an empty text is no fact."""
 
     file: object
     line: int | None
     where: object
     found: object
-    expected: object
-    hint: object
 
 
 class DomainbertError(Exception):
@@ -249,8 +254,8 @@ def needs_package(packages: str, extra: str) -> DomainbertError:
     return DomainbertError(f"needs {packages}", hint=f"run pip install 'domainbert[{extra}]'")
 
 
-def suggest_name(name: str, expected: Collection[str], note: str = "", none: str = "") -> Facts:
-    """Return the facts of an error on an unknown `name` that help: the hint `did you mean 'x'?` with the expected names
+def suggest_name(name: str, expected: Collection[str], note: str = "", none: str = "") -> Advice:
+    """Return the advice of an error on an unknown `name`: the hint `did you mean 'x'?` with the expected names
     that begin with `name-` or are similar; without any, the list of all expected names. `note` ends the text; `none` is
     the hint if no name is expected."""
     matches = [word for word in expected if word.startswith(f"{name}-") or word.casefold() == name.casefold()]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from domainbert.base.errors import DomainbertError, Facts
+from domainbert.base.errors import Advice, DomainbertError
 from domainbert.base.paths import check_hub_name, check_regular
 from domainbert.models.card import CARD
 from domainbert.models.folder import SHARD_INDEX, find_weights, open_model
 from domainbert.tokenization.load import TOKENIZER_FILES
 
 _EXPORTED = ("*.onnx", "crf.json", "biaffine.safetensors")  # further files of an `export` folder
-_REASONS: dict[int, tuple[str, Facts]] = {  # by HTTP status
+_REASONS: dict[int, tuple[str, Advice]] = {  # by HTTP status
     401: (
         "the hub accepts no token from this machine",
         {"hint": "run hf auth login, or set HF_TOKEN to a token with write access"},

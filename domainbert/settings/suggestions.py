@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any, get_origin
 
 from domainbert.base.choices import choices_of, is_choice
-from domainbert.base.errors import Facts, suggest_name
+from domainbert.base.errors import Advice, suggest_name
 from domainbert.base.fields import field_types, strip_ranges
 from domainbert.settings.schema import groups_in
 from domainbert.settings.trainer_arguments import VALIDATED
@@ -50,8 +50,8 @@ TRANSFORMERS_SETTINGS = {
 """Settings of `transformers` and its example scripts, with the possible names here; each stage has some of these."""
 
 
-def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: bool = False) -> Facts:
-    """Return the facts of an error on the unknown key `name` that help: a similar valid key, or the list of valid keys.
+def suggest_key(name: str, hints: Mapping[str, Any], prefix: str, in_recipe: bool = False) -> Advice:
+    """Return the advice of an error on the unknown key `name`: a similar valid key, or the list of valid keys.
 
     `hints` are the types of the valid keys, and `prefix` is their prefix, such as `task.`. A stage in a recipe has no
     key `out`.
