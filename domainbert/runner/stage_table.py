@@ -136,6 +136,7 @@ def add_early_problems(
         arguments.check_declared(stage.settings)
         if stage.check is not None:
             stage.check(arguments)
+    # a message of another stage may end with the place of that stage, which was added below
     known = {*problems.messages, *(str(error.also_at(*error.also[:-1])) for error in problems.errors)}
     for key, error in arguments.problems:
         key_parts = re.findall(r"[^.\[\]]+", key)  # `models[0].path` has the parts models, 0, path

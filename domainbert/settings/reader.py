@@ -225,10 +225,11 @@ class _Reader(NodeProblems):
         if cls is None:
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
-            choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
-            facts = suggest_name(name.rpartition(".")[2], choices, import_hint(name))
-            if name in named_files(base):
+            if name in named_files(base):  # named at class_path instead of at the setting itself
                 facts = {"expected": f"{self.prefix}{key}: {name}"}
+            else:
+                choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
+                facts = suggest_name(name.rpartition(".")[2], choices, import_hint(name))
             return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", **facts)
         return cls
 

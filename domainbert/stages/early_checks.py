@@ -180,15 +180,16 @@ class StageArguments:
             if pending is None or "tokenizer" not in pending.arguments:
                 continue
             prepared = pending.get("row_lengths")
-            if prepared is not None and (missing := sorted(lengths - set(prepared))):
-                missing_text, prepared_text = (", ".join(map(str, part)) for part in (missing, sorted(prepared)))
-                expected = f"one of {prepared_text}, the row_lengths of {path}"
-                self.problems.append(("max_length", DomainbertError(found=missing_text, expected=expected)))
+            missing = set() if prepared is None else lengths - set(prepared)
+            if missing:
+                found = ", ".join(map(str, sorted(missing)))
+                expected = f"one of {', '.join(map(str, sorted(prepared)))}, the row_lengths of {path}"
+                self.problems.append(("max_length", DomainbertError(found=found, expected=expected)))
             for key, model in models.items():
                 if self.is_ready(model) and not pending.has_tokenizer_of(model):
-                    found = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
+                    problem = f"{path} is prepared with {pending['tokenizer']}, which is not the tokenizer of {model}"
                     hint = f"set tokenizer: {model} in the stage of {path}"
-                    self.problems.append((key, DomainbertError(found, hint=hint)))
+                    self.problems.append((key, DomainbertError(problem, hint=hint)))
 
     def has_tokenizer_of(self, model: Path) -> bool:
         """Return whether the argument `tokenizer` is the tokenizer of a model.
