@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,8 @@ from domainbert.labelled.entities import NerFile
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_run import Selection
 from domainbert.stages.finetune import finetune
-from domainbert.tasks.ner.files import read_ner
+from domainbert.tasks.ner.config import Ner
+from domainbert.tasks.ner.files import read
 from domainbert.tuning.search import read_search
 
 RECIPE = """\
@@ -141,11 +141,11 @@ def test_a_file_is_parsed_once_whatever_its_labels_are_compared_with(monkeypatch
     """The same file for training, validation and test was parsed for each set of known labels."""
     parsed = []
 
-    def read(path: Path, *others: Any) -> NerFile:
+    def counted_read(config: Ner, path: Path) -> NerFile:
         parsed.append(path)
-        return read_ner(path, *others)
+        return read(config, path)
 
-    monkeypatch.setattr("domainbert.tasks.ner.files.read_ner", read)
+    monkeypatch.setattr("domainbert.tasks.ner.files.read", counted_read)
     text = RECIPE.replace("validation.conll", "train.conll").replace("test.conll", "train.conll")
     write_tagger(Path("done"), "x")
     Path("recipe.yaml").write_text(text.replace('"@other"}', '"@other", done: done}').replace("task: Ner", CRF, 1))

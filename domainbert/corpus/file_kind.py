@@ -17,7 +17,7 @@ from domainbert.corpus.files import Line, format_suffix, read_lines
 Kind = Literal["lines", "json", "jsonl", "conll", "csv", "tsv", "rows"]
 TextFormat = Literal["auto", "lines", "jsonl", "conll", "csv", "tsv"]
 
-_NAMES: dict[Kind, str] = {
+KIND_NAMES: dict[Kind, str] = {
     "lines": "lines of text",
     "json": "JSON",
     "jsonl": "JSONL",
@@ -26,6 +26,8 @@ _NAMES: dict[Kind, str] = {
     "tsv": "TSV with a header",
     "rows": "rows",
 }
+"""Names of the kinds for messages."""
+
 # possible kinds of a suffix; if the lines do not decide, the first kind that the stage can read is used
 _SUFFIXES: dict[str, tuple[Kind, ...]] = {
     "": ("lines", "conll"),
@@ -61,8 +63,8 @@ class FileKind:
     def __str__(self) -> str:
         """Return the name for messages, such as `CoNLL (4 columns)`."""
         if self.columns is None:
-            return _NAMES[self.kind]
-        return f"{_NAMES[self.kind]} ({self.columns} column{'' if self.columns == 1 else 's'})"
+            return KIND_NAMES[self.kind]
+        return f"{KIND_NAMES[self.kind]} ({self.columns} column{'' if self.columns == 1 else 's'})"
 
 
 def read_first_lines(path: Path) -> list[str]:
@@ -82,7 +84,7 @@ def first_lines(lines: Iterable[Line]) -> list[Line]:
         characters += len(line) + 1
         if line.strip(" \t"):
             content.append(line)
-            is_evident = (len(content) == 1 and _is_object(line)) or (len(content) == 2 and _is_evident(content))
+            is_evident = _is_object(line) if len(content) == 1 else len(content) == 2 and _is_evident(content)
             if is_evident or len(content) >= _MAX_CONTENT:
                 break
         if len(first) >= _MAX_LINES or characters >= _MAX_CHARACTERS:
@@ -101,11 +103,12 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
         DomainbertError: neither lines nor suffix decide; or plain text is expected, too, and every line has columns, so
             the file may be words without tags or a table.
     """
-    names = ", ".join(_NAMES[kind] for kind in expected)
+    names = ", ".join(KIND_NAMES[kind] for kind in expected)
     advice = f"set `{setting}` to {' or '.join(expected)}" if setting else ""
-    evident, suffix = evident_kind(first), format_suffix(path)
+    evident = evident_kind(first)
     if evident is not None and evident in expected:
         return FileKind(evident, _num_columns(first) if evident == "conll" else None)
+    suffix = format_suffix(path)
     possible = [kind for kind in _SUFFIXES.get(suffix, ()) if kind in expected]
     if possible and "lines" in expected and suffix in ("", ".txt", ".tsv") and (width := _num_tab_columns(first)):
         found = f"the format is not evident from {width} columns separated by tabs, without tags"
@@ -114,7 +117,7 @@ def detect_kind(path: Path, first: Sequence[str], expected: Sequence[Kind], sett
         return FileKind(possible[0], _num_columns(first) if possible[0] == "conll" else None)
     may_be_two_files = setting == "format.kind" and "csv" in expected and not evident
     two_files = ", or {text: FILE, label: FILE}, a file of texts and a file of labels" if may_be_two_files else ""
-    found = f"looks like {_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
+    found = f"looks like {KIND_NAMES[evident]}" if evident else f"unknown suffix {suffix!r} and unknown content"
     raise DomainbertError(found, file=path, expected=f"{names}{f' (or {advice})' if advice else ''}{two_files}")
 
 

@@ -96,14 +96,15 @@ def _is_loop(path: Path) -> bool:
 @contextmanager
 def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading bytes, decompressed if its name ends in .gz or .zst; `-` is standard input."""
-    if is_compressed(path) and path.is_file() and path.stat().st_size == 0:
+    suffix = path.suffix.lower()
+    if suffix in _COMPRESSED and path.is_file() and path.stat().st_size == 0:
         raise EOFError("it is empty")  # not a valid compressed file, but the decompressors accept it
-    if path.suffix.lower() == ".zst":
+    if suffix == ".zst":
         import pyarrow  # it has zstd; the standard library only from Python 3.14
 
         with pyarrow.OSFile(str(path)) as raw, pyarrow.CompressedInputStream(raw, "zstd") as stream:
             yield cast(BinaryIO, io.BufferedReader(stream, 1024**2))
-    elif path.suffix.lower() == ".gz":
+    elif suffix == ".gz":
         with gzip.open(path, "rb") as unpacked:
             yield cast(BinaryIO, unpacked)
     else:

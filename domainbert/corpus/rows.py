@@ -22,10 +22,13 @@ from domainbert.corpus.files import MAX_DOCUMENT_BYTES, Line, read_lines, read_t
 Row = dict[str, Any]
 """A row of a file: value by key or column."""
 
+TYPED_KINDS: tuple[Kind, ...] = ("jsonl", "rows")
+"""Kinds of files whose values have types, as in JSON; columns of CSV are strings."""
+
 _SPACE = re.compile(r"[ \t\r\n]*")
 _ARRAY = re.compile(r"\s*\[\s*(\{|$)")  # the beginning of the first line of an array
 _EXPORT = re.compile(r"\s*\[\s*[\[{\]]")  # the beginning of an array of objects or lists, or of an empty array
-DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
+_DELIMITERS: dict[Kind, str] = {"csv": ",", "tsv": "\t"}
 _SEPARATED: dict[Kind, str] = {
     "csv": "commas or semicolons (for tabs, set format.kind to tsv)",
     "tsv": "tabs (for commas or semicolons, set format.kind to csv)",
@@ -91,7 +94,7 @@ class OpenFile:
             return path.numbered(problems)
         if kind == "jsonl":
             return json_rows(path, self.lines, problems)
-        rows = csv_rows(path, self.lines, DELIMITERS[kind], problems, quoted)
+        rows = csv_rows(path, self.lines, _DELIMITERS[kind], problems, quoted)
         line, header = next(rows, (1, []))
         if len(header) == 1 < len(keys):  # probably another delimiter
             found = f"a single column, {format_names(header)}"

@@ -26,6 +26,7 @@ from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.row_values import is_whole_number, problem_with_list, problem_with_text, raise_problems, shown
 
 _TEXT_BOUND = re.compile(r"T\S*\t(\S+) ([0-9]{1,9}) ([0-9]{1,9})((?:;\d+ \d+)*)\t(.*)")
+_COMPARED = ("start", "end", "label")  # keys of entities on which annotators must agree
 _OTHERS = {  # brat's annotations other than entities, by the first character of the line
     "R": "relations",
     "E": "events",
@@ -39,10 +40,9 @@ _OTHERS = {  # brat's annotations other than entities, by the first character of
 
 @dataclass(frozen=True)
 class ToolRows:
-    """The rows of an export of an annotation tool."""
+    """The rows of an export of an annotation tool; `layout` is the name of the format for messages."""
 
     layout: str
-    """Name of the format, for messages."""
     rows: list[tuple[int, Row]]
     """`(line, row)` pairs; for brat the document number, from 1, replaces the line."""
     left_out: Counter[str] = field(default_factory=Counter)
@@ -76,8 +76,7 @@ def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolR
 
 
 def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> list[Row] | None:
-    """Return the entities of a text, or None if the annotator has not annotated it. Without `format.annotator`, all
-    annotators count, and must agree."""
+    # None if the annotator has not annotated the text; without `format.annotator`, all annotators count, and must agree
     if not isinstance(task, dict) or not isinstance(task.get("data"), dict):
         raise DomainbertError(
             "no object under 'data'", expected="Label Studio's export in the format JSON, not JSON-MIN"
@@ -95,17 +94,14 @@ def _entities_of_task(task: Any, format: NerFormat, left_out: Counter[str]) -> l
     text = task["data"][format.text_key]
     results = [_entities_of_annotation(annotation, text) for annotation in annotations]
     entities, left_out_results = results[0]  # the other annotations must have the same entities
-    if any(_as_set(other) != _as_set(entities) for other, _ in results):
+    distinct = {frozenset(tuple(shown(entity[key]) for key in _COMPARED) for entity in found) for found, _ in results}
+    if len(distinct) > 1:
         people = format_names(_annotator_names(annotation)[-1] for annotation in annotations)  # e-mail address, or id
         raise DomainbertError(
             f"annotations by {people} differ", hint="correct them, or set format.annotator to one name"
         )
     left_out.update(left_out_results)
     return entities
-
-
-def _as_set(entities: list[Row]) -> set[tuple[str, str, str]]:
-    return {(shown(entity["start"]), shown(entity["end"]), shown(entity["label"])) for entity in entities}
 
 
 def _annotator_names(annotation: Row) -> list[str]:
@@ -115,7 +111,7 @@ def _annotator_names(annotation: Row) -> list[str]:
 
 
 def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Counter[str]]:
-    """Return the entities of an annotation, and the numbers of results that are not entities, by plural name."""
+    # and the numbers of results that are not entities, by plural name
     raise_problems(problem_with_list(annotation, "result"))
     entities = []
     left_out = Counter[str]()
@@ -138,7 +134,7 @@ def _entities_of_annotation(annotation: Row, text: str) -> tuple[list[Row], Coun
 
 
 def _utf16_error(text: str, value: Row) -> DomainbertError | None:
-    """Return the error if the offsets of an entity count UTF-16 code units, as JavaScript does."""
+    # offsets that count UTF-16 code units, as JavaScript does
     start: Any = value.get("start")
     end: Any = value.get("end")
     quote = value.get("text")
@@ -152,10 +148,8 @@ def _utf16_error(text: str, value: Row) -> DomainbertError | None:
 
 
 def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
-    """Return a row for each pair of `DOC.txt` and `DOC.ann` in a folder and its subfolders.
-
-    Invalid lines are added to `problems`; raise `DomainbertError` if files are missing.
-    """
+    """Return a row for each pair of `DOC.txt` and `DOC.ann` in a folder and its subfolders; invalid lines are added to
+    `problems`."""
     if not path.is_dir():
         raise DomainbertError(
             "is a file", file=path, expected="a folder with .txt and .ann files for format.kind: brat"
@@ -177,7 +171,6 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     lines: list[list[int]] = []  # line of each entity, by document
 
     def locate(document: int, index: int) -> str:
-        """Return `path:line` of an entity, given the number of the document, from 1, and the index of the entity."""
         return f"{annotation_files[document - 1]}:{lines[document - 1][index]}"
 
     export = ToolRows("brat", [], locate_entity=locate)
@@ -186,8 +179,7 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
         entities, entity_lines = [], []
         for line, content in enumerate(read_text(file).split("\n"), 1):
             with problems.collecting(file=file, line=line):
-                entity = _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)
-                if entity is not None:
+                if (entity := _parse_brat_line(content.removesuffix("\r"), text, format, export.left_out)) is not None:
                     entities.append(entity)
                     entity_lines.append(line)
         lines.append(entity_lines)

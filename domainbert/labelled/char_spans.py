@@ -15,11 +15,8 @@ Stretch = tuple[int, int]
 
 
 def read_char_span(text: str, value: Mapping[str, Any]) -> Stretch:
-    """Return the offsets `start` and `end` of a JSON object (doccano: `start_offset`, `end_offset`).
-
-    The object may quote the characters as `text`. Raise `DomainbertError` if the offsets are not numbers, are outside
-    the text, or do not match the quote.
-    """
+    """Return the offsets `start` and `end` of a JSON object (doccano: `start_offset`, `end_offset`), which may have the
+    characters as `text`."""
     start, end = (value.get(key, value.get(f"{key}_offset")) for key in ("start", "end"))
     if not is_whole_number(start) or not is_whole_number(end):
         expected = "character offsets under these keys (start_offset and end_offset in doccano)"
@@ -48,10 +45,9 @@ def strip_span(text: str, start: int, end: int) -> Stretch:
 
 
 def words_inside(text: str, stretch: Stretch, words: Sequence[Stretch]) -> tuple[int, int]:
-    """Return the words in a character range: index of the first word, and index of the last word plus one.
+    """Return the index of the first word in a character range, and of the last plus one; `words` are the ranges of all.
 
-    `words` are the character ranges of all words of the text. Raise `DomainbertError` if `stretch` does not begin and
-    end at word boundaries.
+    Raise `DomainbertError` if `stretch` does not begin and end at word boundaries.
     """
     start, end = stretch
     inside = [index for index, word in enumerate(words) if word[0] < end and word[1] > start]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from pathlib import Path
 from statistics import mode
@@ -21,6 +21,7 @@ _WORDS = "one word per line, with its columns"
 _NO_NAME = frozenset(["-X-", "O", "_", "-"])  # columns of a mark that stand for a missing value, as in CoNLL-2003
 _MAX_LINES = 1_000_000  # of a sentence, which is held in memory
 _DOCSTART = re.compile(r" *-DOCSTART-(?=[ \t]|$)")
+_BETWEEN = re.compile(rf"[ \t]*\Z|{_DOCSTART.pattern}")  # lines between sentences
 _GLOBAL_COLUMNS = re.compile(r"#\s*global\.columns\s*=\s*")
 
 
@@ -29,23 +30,19 @@ Row = tuple[int, list[str]]
 
 
 class Columns(NamedTuple):
-    """How the columns of a file are separated, and how many there are."""
+    """How the columns of a file are separated, and how many there are; `expected` is "4 as in line 1" for messages."""
 
     separator: Literal["tabs", "spaces"]
     width: int
     expected: str
-    """Text of the number for messages, such as "4 as in line 1"."""
 
     def split(self, line: str) -> list[str]:
-        """Return the columns of a line, split at U+0020 only or at tabs only: a no-break space or a control character
-        belongs to its word."""
+        """Return the columns of a line; a no-break space or a control character belongs to its word."""
         return line.split("\t") if self.separator == "tabs" else re.split(" +", line.strip(" "))
 
     def index_of(self, path: Path, column: int | str, names: Sequence[str] | None, option: str) -> int:
-        """Return the index of a column, from 0, given the value of `option`: a name, or an index that may be negative.
-
-        Raise `DomainbertError` if the column does not exist, or the header (`names`) repeats its name.
-        """
+        """Return the index of a column, from 0, given the value of `option`: one of the `names` in the header, or an
+        index that may be negative."""
         if isinstance(column, str):
             names = names or []
             if names.count(column) != 1:
@@ -58,12 +55,9 @@ class Columns(NamedTuple):
 
 
 class _Sentence(NamedTuple):
-    """Lines of the words of a sentence, its document number, its first line, and the number of lines left out."""
-
     document: int
-    line: int
+    first_line: int
     words: list[Line]
-    left_out: int
 
 
 class TaggedRows(NamedTuple):
@@ -78,24 +72,22 @@ class TaggedRows(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line that begins a document."""
+    """A line that begins a document; `tag` is None if it does not have all columns, `name` the text after the mark."""
 
     line: int
     tag: str | None
-    """Tag of the line; None if it does not have all columns."""
     name: str
-    """Text after the mark, such as the id of an abstract."""
 
 
 class TaggedTable(NamedTuple):
-    """Sentences and document marks of a file, and a description of its layout."""
+    """Sentences and document marks of a file, and a description of its layout; `scheme` is set if the reader made the
+    tags."""
 
     rows: list[TaggedRows]
     marks: list[Mark]
     kind: Kind
     layout: str
     scheme: SchemeChoice | None = None
-    """Scheme of the tags if the reader made them, in place of the scheme of the format."""
 
 
 def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> TaggedTable:
@@ -109,7 +101,7 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
             carriage return or a byte order mark; a Unicode line break outside the words.
     """
     with_header = isinstance(format.token_column, str) or isinstance(format.tag_column, str)
-    names, marks, sentences = _split_sentences(path, lines, with_header)
+    names, marks, sentences, left_out = _split_sentences(path, lines, with_header)
     words = [line for sentence in sentences for line in sentence.words]
     columns = detect_columns(words, names)
     rows = _split_rows(path, words, columns)
@@ -122,7 +114,6 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
             f"column {tag} of {width} has the words", file=path, where="format.tag_column", expected="tags"
         )
     _check_breaks(path, rows, token)
-    left_out = sum(sentence.left_out for sentence in sentences)
     skipped = f", {left_out:,} lines of CoNLL-U without a word left out" if left_out else ""
     layout = f"CoNLL, {width} columns separated by {separator}, words in column {token}, tags in column {tag}{skipped}"
     remaining, tagged = iter(rows), []
@@ -130,18 +121,19 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
         numbers, columns_of_rows = zip(*islice(remaining, len(sentence.words)), strict=True)
         tokens, tags = ([row[column] for row in columns_of_rows] for column in (token, tag))
         document = sentence.document if marks else index
-        tagged.append(TaggedRows(tokens, tags, list(numbers), sentence.line, document))
+        tagged.append(TaggedRows(tokens, tags, list(numbers), sentence.first_line, document))
     return TaggedTable(tagged, [_read_mark(mark, columns, tag) for mark in marks], "conll", layout)
 
 
 def _split_sentences(
     path: Path, lines: Iterable[Line], with_header: bool
-) -> tuple[list[str] | None, list[Line], list[_Sentence]]:
-    """Return the names in the header or None, the -DOCSTART- lines, and the sentences, at least one."""
+) -> tuple[list[str] | None, list[Line], list[_Sentence], int]:
+    """Return the names in the header or None, the -DOCSTART- lines, the sentences, at least one, and the number of
+    lines of CoNLL-U without a word."""
     names: list[str] | None = None
     marks: list[Line] = []
     sentences: list[_Sentence] = []
-    document = 0
+    document = left_out = 0
     for is_sentence, group in split_blocks(path, lines):
         block = list(group)
         if is_sentence and with_header and names is None:
@@ -152,10 +144,11 @@ def _split_sentences(
             document = sentences[-1].document + 1 if sentences else 0  # words before the first mark: document 0
         elif is_sentence and block:
             words = strip_conllu_extras(block)  # never empty: a block of only comments is returned unchanged
-            sentences.append(_Sentence(document, block[0][0], words, left_out=len(block) - len(words)))
+            sentences.append(_Sentence(document, block[0][0], words))
+            left_out += len(block) - len(words)
     if not sentences:
         raise DomainbertError("no words", file=path, expected=_WORDS)
-    return names, marks, sentences
+    return names, marks, sentences, left_out
 
 
 def _read_mark(mark: Line, expected: Columns, tag_column: int) -> Mark:
@@ -165,18 +158,14 @@ def _read_mark(mark: Line, expected: Columns, tag_column: int) -> Mark:
     return Mark(number, columns[tag_column] if len(columns) == expected.width else None, name)
 
 
-def _is_row(line: Line) -> bool:
-    return bool(line[1].strip(" \t")) and not _DOCSTART.match(line[1])
-
-
 def split_blocks(
-    path: Path, lines: Iterable[Line], is_row: Callable[[Line], bool] = _is_row
+    path: Path, lines: Iterable[Line], between: re.Pattern[str] = _BETWEEN
 ) -> Iterator[tuple[bool, Iterable[Line]]]:
-    """Yield True with the lines of each sentence (`is_row`), and False with the lines between sentences.
+    """Yield True with the lines of each sentence, and False with the lines `between` sentences.
 
     Raise `DomainbertError` in a sentence that is too long, without reading it to its end.
     """
-    for is_sentence, group in groupby(lines, key=is_row):
+    for is_sentence, group in groupby(lines, key=lambda line: not between.match(line[1])):
         if not is_sentence:
             yield False, group
             continue
@@ -188,10 +177,10 @@ def split_blocks(
 
 
 def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -> Iterator[list[str]]:
-    """Yield a list of the words of each sentence of a CoNLL file, with or without tags, while reading its lines.
+    """Yield the words of each sentence of a CoNLL file, with or without tags, while reading its lines.
 
     The first sentence determines the separator and the number of columns. Raise `DomainbertError` as `read_columns`,
-    for the first invalid sentence, and if the column holds the word numbers of CoNLL-U.
+    and if the column holds the word numbers of CoNLL-U.
     """
     names: list[str] | None = None
     columns: Columns | None = None

@@ -19,11 +19,11 @@ class Composite(Protocol):
 
     @property
     def words(self) -> Sequence[str]:
-        """Return all words, for statistics of the vocabulary."""
+        """All words, for statistics of the vocabulary."""
 
     @property
     def key(self) -> object:
-        """Return a JSON value that is equal for inputs that a model cannot distinguish."""
+        """A JSON value that is equal for inputs that a model cannot distinguish."""
 
 
 Content = str | Sequence[str] | Composite
@@ -50,12 +50,12 @@ class TextPair:
 
     @property
     def words(self) -> list[str]:
-        """Return the words of both texts, split at white space."""
+        """The words of both texts, split at white space."""
         return [*self.first.split(), *self.second.split()]
 
     @property
     def key(self) -> list[str]:
-        """Return both texts as a list, a JSON value."""
+        """Both texts as a list, a JSON value."""
         return [self.first, self.second]
 
 
@@ -87,11 +87,7 @@ def key_of_content(content: Content) -> object:
 
 
 class UnreadableContents(DomainbertError):
-    """Invalid inputs of a model.
-
-    Attributes:
-        error_by_index: error by the index of the input.
-    """
+    """Invalid inputs of a model, with the error of each by its index."""
 
     def __init__(self, errors: Mapping[int, DomainbertError]) -> None:
         self.error_by_index = errors
@@ -105,10 +101,8 @@ class UnreadableContents(DomainbertError):
 
 
 def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> list[Result]:
-    """Return the result of `function` for each input, as `map` does.
-
-    Raise one `UnreadableContents` for all inputs for which `function` raises `DomainbertError`.
-    """
+    """Return the result of `function` for each input, as `map` does; raise one `UnreadableContents` for all inputs for
+    which it raises `DomainbertError`."""
     results: list[Result] = []
     errors: dict[int, DomainbertError] = {}
     for index, values in enumerate(zip(*arguments, strict=True)):
@@ -123,10 +117,7 @@ def map_contents(function: Callable[..., Result], *arguments: Iterable[Any]) -> 
 
 @contextmanager
 def located_errors(locate: Callable[[int], str]) -> Iterator[None]:
-    """Re-raise `UnreadableContents` as `DomainbertError` with the location of each input.
-
-    `locate` maps the index of an input to its location, such as `path:line`.
-    """
+    """Re-raise `UnreadableContents` with the location of each input, which `locate` returns for its index."""
     try:
         yield
     except UnreadableContents as error:
@@ -139,11 +130,7 @@ def located_errors(locate: Callable[[int], str]) -> Iterator[None]:
 def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) -> list[Any]:
     """Return the argument of a predictor as a list of inputs; a single string or pair becomes a list of one.
 
-    With `only_words` each input has to be a list of words.
-
-    Raises:
-        UnreadableContents: an item is not a valid input; the message has its position, from 1, and its type.
-        DomainbertError: `texts` is not iterable, or is a mapping.
+    Raise `DomainbertError` for another type; with `only_words` each input has to be a list of words.
     """
     expected = "a list of words" if only_words else "a string, a list of words or a TextPair"
     texts = as_plain_list(texts)
@@ -153,14 +140,10 @@ def as_contents(texts: Iterable[Content] | Content, only_words: bool = False) ->
         raise DomainbertError(where="texts", found=type(texts).__name__, expected=f"a list, each item {expected}")
 
     def checked(content: Any) -> Any:
-        if not _is_content(content, only_words):
+        is_list = isinstance(content, Sequence) and not isinstance(content, (str, bytes))
+        is_words = is_list and all(isinstance(word, str) for word in content)
+        if not (is_words or (not only_words and isinstance(content, (str, Composite)))):
             raise DomainbertError(found=type(content).__name__, expected=expected)
         return content
 
     return map_contents(checked, texts)
-
-
-def _is_content(value: object, only_words: bool) -> bool:
-    if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
-        return all(isinstance(word, str) for word in value)
-    return not only_words and isinstance(value, (str, Composite))

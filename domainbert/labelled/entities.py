@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.labelled.char_spans import join_words
-from domainbert.labelled.conll import Mark, TaggedRows, TaggedTable
+from domainbert.labelled.conll import TaggedRows, TaggedTable
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import LabelledSpan, PlainItem, ReaderCounts, Unit, format_counts, label_counts
 from domainbert.labelled.tag_schemes import (
@@ -38,7 +38,7 @@ class Sentence(TaggedSentence):
 
     @property
     def spans(self) -> list[Span]:
-        """Return the entities: `(start, end, type)` in words, `end` exclusive."""
+        """Return the entities."""
         return spans_from_tags(self.tags)
 
     @property
@@ -52,9 +52,9 @@ class NerFile(TaggedFile[Sentence]):
     """Sentences of a tagged file, and how the file was read."""
 
     scheme: Scheme
-    """Scheme of the tags in the file; the tags of `sentences` are always IOB2."""
+    """Scheme of the tags in the file; the tags of `items` are always IOB2."""
     repairs: list[str] = field(default_factory=list)
-    """One line per tag that was rewritten because the scheme forbids it."""
+    """A line for each tag that was rewritten because the scheme forbids it."""
     export: str = ""
     """Name of the annotation tool's format, if texts do not correspond to lines; otherwise empty."""
 
@@ -65,15 +65,12 @@ class NerFile(TaggedFile[Sentence]):
 
     @override
     def plain_item(self, item: Sentence) -> PlainItem:
-        """Return the sentence as a `PlainItem` for the data checks; `stretches` has the type of each entity, and its
-        start and end in the joined words."""
         _, offsets = join_words(item.words)
         stretches = (LabelledSpan(offsets[first][0], offsets[end - 1][1], label) for first, end, label in item.spans)
         return replace(super().plain_item(item), stretches=tuple(stretches))
 
     @override
     def units(self) -> list[Unit]:
-        """Return the documents; raise `DomainbertError` if they do not correspond to lines of the file."""
         if self.export:
             raise DomainbertError(
                 f"k_folds and init cannot split {self.export}",
@@ -88,11 +85,11 @@ class NerFile(TaggedFile[Sentence]):
         return sum(len(sentence.spans) for sentence in self.items)
 
     @property
+    @override
     def summary(self) -> str:
-        """Return a line with sizes, layout, scheme and entity counts by type, and lines with the first repairs."""
         types = label_counts(self.items)
         lines = [
-            f"{self.path}: {self.size_and_layout}; scheme {self.scheme}; "
+            f"{self.path}: {self.size_summary}; {self.layout}; scheme {self.scheme}; "
             f"{counted(sum(types.values()), 'entities')}{f' ({format_counts(types)})' if types else ''}"
         ]
         if self.repairs:
@@ -107,27 +104,19 @@ class NerFile(TaggedFile[Sentence]):
 def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: ReaderCounts, export: str = "") -> NerFile:
     """Return the sentences of a table as a file whose tags are converted to IOB2, with the entities of `format.types`.
 
-    Tags that violate the scheme raise `DomainbertError`; with `format.repair` they are rewritten and listed in
-    `NerFile.repairs`. Entities of a file without types get the type `UNNAMED`. For `export` see `NerFile`.
+    Entities of a file without types get the type `UNNAMED`. For `export` see `NerFile`.
 
     Raises:
-        DomainbertError: an unknown tag; a tag that the scheme forbids, without `repair`; an entity at `-DOCSTART-`.
+        DomainbertError: an unknown tag; a tag that the scheme forbids, which `format.repair` rewrites and lists in
+            `NerFile.repairs`; an entity at `-DOCSTART-`.
     """
-    rows = table.rows
-    # validate each tag and name missing types
-    if is_without_types(tag for row in rows for tag in row.tags):
-        num_tagged = sum(tag != "O" for row in rows for tag in row.tags)
-        notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = num_tagged
-        rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
-    _check_tags(path, table.marks, rows)
-
+    rows = _typed_rows(path, table, notes)
     choice = table.scheme or format.scheme
     try:
         scheme: Scheme = detect_scheme(row.tags for row in rows) if choice == "auto" else choice
     except DomainbertError as error:
         raise error.within(file=path, line=_line_of_rarer_scheme(rows)) from error
 
-    # convert the tags, and compare them with the scheme
     problems = Problems(str(path))
     repairs, sentences = [], []
     for row in rows:
@@ -159,10 +148,14 @@ def _line_of_rarer_scheme(rows: Sequence[TaggedRows]) -> int:
     return min(bioes_lines, bilou_lines, key=len)[0]
 
 
-def _check_tags(path: Path, marks: Sequence[Mark], rows: Sequence[TaggedRows]) -> None:
-    # -DOCSTART- lines are not words, so their entities would be lost
-    problems = Problems(str(path))
-    for mark in marks:
+def _typed_rows(path: Path, table: TaggedTable, notes: ReaderCounts) -> list[TaggedRows]:
+    """Return the rows with valid tags, each with a type."""
+    rows, problems = table.rows, Problems(str(path))
+    if is_without_types(tag for row in rows for tag in row.tags):
+        num_tagged = sum(tag != "O" for row in rows for tag in row.tags)
+        notes.changed[f"tags without a type, such as B, read as B-{UNNAMED}"] = num_tagged
+        rows = [row._replace(tags=[tag if tag == "O" else f"{tag}-{UNNAMED}" for tag in row.tags]) for row in rows]
+    for mark in table.marks:  # not words, so their entities would be lost
         if mark.tag is not None and _ENTITY_TAG.match(mark.tag):
             problems.add(f"-DOCSTART- has the tag {mark.tag[:40]!r}", file=path, line=mark.line, expected="O")
     problems.raise_if_any()
@@ -173,3 +166,4 @@ def _check_tags(path: Path, marks: Sequence[Mark], rows: Sequence[TaggedRows]) -
             except DomainbertError as error:
                 problems.add(error.within(file=path, line=line))
     problems.raise_if_any()
+    return rows

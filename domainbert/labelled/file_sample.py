@@ -14,7 +14,7 @@ from typing import Any, Literal
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.corpus.file_kind import Kind, evident_kind, first_lines
 from domainbert.corpus.files import Line, format_suffix, read_lines
-from domainbert.corpus.rows import DELIMITERS, Row, csv_rows, json_rows
+from domainbert.corpus.rows import OpenFile, Row, json_rows
 from domainbert.labelled.conll import detect_columns
 from domainbert.labelled.label_names import NAMES_KEY
 from domainbert.labelled.row_values import is_whole_number
@@ -55,10 +55,7 @@ class Sample:
 
 
 def read_sample(file: Single, options: Mapping[str, str]) -> Sample:
-    """Return the first rows or words of a file, or of a text file and its label file.
-
-    For `options` see `Sample`. Raise `DomainbertError` if the file cannot be read or is empty.
-    """
+    """Return the first rows or words of a file, or of a text file and its label file; for `options` see `Sample`."""
     if isinstance(file, LabelledFile) and file.label is not None:
         pairs = parallel_rows(file.texts, file.label, "text", "label")
         return Sample(file.texts, "lines", rows=[row for _, row in islice(pairs, _MAX_ROWS)], options=options)
@@ -97,7 +94,7 @@ def _table_sample(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line]
 
 
 def _is_one_object(first_lines: Sequence[str]) -> bool:
-    """Whether the first JSON line is the whole file, as SQuAD on one line."""
+    # of SQuAD on one line
     try:
         line: Row = next((json.loads(line) for line in first_lines if line.strip().startswith("{")), {})
     except (ValueError, RecursionError):
@@ -113,11 +110,10 @@ def _parse_json(lines: Iterable[Line]) -> Any:
 
 
 def _read_table(path: Path, kind: Literal["csv", "tsv"], lines: Iterable[Line], quoted: bool) -> tuple[list[Row], bool]:
-    """First rows, and whether all of them are valid."""
+    """Return the first rows, and whether all of them are valid."""
     problems = Problems(str(path))
-    rows = csv_rows(path, lines, DELIMITERS[kind], problems, quoted)
-    _, header = next(rows, (1, []))
-    return [dict(zip(header, columns, strict=True)) for _, columns in islice(rows, _MAX_ROWS)], not problems.messages
+    rows = OpenFile(path, kind, iter(lines)).rows(problems, quoted=quoted)
+    return [row for _, row in islice(rows, _MAX_ROWS)], not problems.errors
 
 
 def _read_columns(lines: Iterable[Line]) -> list[list[str]]:
@@ -155,19 +151,12 @@ def tagged_sample(sample: Sample) -> TaggedSample | None:
     tag_key = next((key for key in keys if isinstance(first_row.get(key), list)), None)
     if word_key is None or tag_key is None:
         return None
-    tags = list(_tag_names(sample.rows, tag_key, first_row.get(NAMES_KEY)))
+    names = first_row.get(NAMES_KEY)
+    name_of = dict(enumerate(names)) if isinstance(names, list) else {}
+    lists = [row[tag_key] for row in sample.rows if isinstance(row.get(tag_key), list)]
+    tags = [str(name_of.get(tag, tag) if is_whole_number(tag) else tag) for tag in chain(*lists)]
     format_fields = {"token_column": word_key} if word_key != _WORD_KEYS[0] else {}  # "tokens" is the default
     reader_detects_key = tag_key in _TAG_KEYS[:2] and sum(key in first_row for key in _TAG_KEYS) == 1
     if not reader_detects_key:
         format_fields["tag_column"] = tag_key
     return TaggedSample(tags, f"under {tag_key!r}", format_fields)
-
-
-def _tag_names(rows: Sequence[Row], key: str, names: Any) -> Iterator[str]:
-    for row in rows:
-        values = row.get(key)
-        for value in values if isinstance(values, list) else []:
-            if is_whole_number(value) and isinstance(names, list) and 0 <= value < len(names):
-                yield str(names[value])
-            else:
-                yield str(value)

@@ -15,12 +15,11 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.files import write_text
 from domainbert.corpus.files import format_suffix, read_lines
-from domainbert.corpus.rows import Row, Rows, json_rows
+from domainbert.corpus.rows import TYPED_KINDS, Row, Rows, json_rows
 from domainbert.labelled.copies import copy_key, is_short, normal_words
 from domainbert.labelled.items import Labelled, PlainItem, Unit
 from domainbert.labelled.label_names import NAMES_KEY
 from domainbert.labelled.row_values import is_unicode
-from domainbert.labelled.rows import has_json_values
 from domainbert.labelled.sets import (
     FileTask,
     LabelledSet,
@@ -38,20 +37,17 @@ _MIN_WORDS, _MAX_UNITS = 3, 3
 
 @dataclass(frozen=True)
 class Fold:
-    """Training and validation part of one fold: the content of a file for each path of the set, in its order."""
+    """Training and validation part of one fold: the content of a file for each path of the set."""
 
     train: list[str]
     validation: list[str]
 
 
 def split_folds(train: LabelledSet, task: FileTask, num_folds: int, seed: int) -> list[Fold]:
-    """Return the folds of a training set for cross-validation, stratified by class.
+    """Return the folds of a training set for cross-validation, stratified by class, with lines in their order.
 
     A unit (`Labelled.units`), such as a document, is never divided; copies of a text, and units with a common rare
-    entity, stay together.
-
-    Lines keep their order. Label names in the first row of a JSONL file are repeated in the first row of each fold's
-    files. A separate label file is split like its texts.
+    entity, stay together. A separate label file is split like its texts.
 
     Raises:
         DomainbertError: there are fewer units than folds, or the training part of a fold has no example of a label.
@@ -110,16 +106,16 @@ def _format_size(name: str, num_units: int, num_groups: int) -> str:
 def _build_folds(
     labelled_set: LabelledSet, labelled: Labelled[Any], fold_of: Sequence[int], num_folds: int
 ) -> list[Fold]:
-    """Return the texts of each fold; `fold_of` is the fold that validates on each unit, of all files in order."""
+    # `fold_of` is the fold that validates on each unit, of all files in order
     folds = [Fold([], []) for _ in range(num_folds)]
     remaining = iter(fold_of)
     for file, items in zip(files_of(labelled_set), labelled.parts or [labelled], strict=True):  # one file: no `parts`
         units = items.units()
         fold_of_unit = list(islice(remaining, len(units)))  # for the units of this file
         divider = _FileDivider(file, items, units)
-        for fold_index, fold in enumerate(folds):
-            trained = [index for index, validating_fold in enumerate(fold_of_unit) if validating_fold != fold_index]
-            validated = [index for index, validating_fold in enumerate(fold_of_unit) if validating_fold == fold_index]
+        for index, fold in enumerate(folds):
+            validated = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold == index]
+            trained = [unit for unit, validating_fold in enumerate(fold_of_unit) if validating_fold != index]
             fold.train.extend(divider.contents(trained))
             fold.validation.extend(divider.contents(validated))
     return folds
@@ -127,8 +123,6 @@ def _build_folds(
 
 @dataclass(frozen=True)
 class _FileDivider:
-    """A file of a set, or a pair of text and label file, to be divided by units."""
-
     file: Single
     labelled: Labelled[Any]
     units: Sequence[Unit]
@@ -142,15 +136,14 @@ class _FileDivider:
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """Return the lines of each path; a JSON array or data set is converted to JSON Lines."""
+        """The lines of each path; a JSON array or data set is converted to JSON Lines."""
         source, paths = open_rows(self.file), paths_of(self.file)
+        problems = Problems(str(source))  # none: the file was read before
         if isinstance(source, Rows):
-            rows = source.numbered(Problems(str(source)))
-            return [[_json_line(row) for _, row in rows]]
+            return [[_json_line(row) for _, row in source.numbered(problems)]]
         lines = [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
         if self.labelled.kind == "jsonl" and next(filter(str.strip, lines[0]), "").lstrip().startswith("["):
-            rows = json_rows(paths[0], enumerate(lines[0], 1), Problems(str(paths[0])))
-            return [[_json_line(row) for _, row in rows]]
+            return [[_json_line(row) for _, row in json_rows(paths[0], enumerate(lines[0], 1), problems)]]
         return lines
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
@@ -159,7 +152,7 @@ class _FileDivider:
         starts = [*(unit.line - 1 for unit in self.units), len(lines)]
         num_header_lines = starts[0]
         text = "".join(line for index in chosen for line in lines[starts[index] : starts[index + 1]])
-        if has_json_values(self.labelled.kind):
+        if self.labelled.kind in TYPED_KINDS:
             text = _with_label_names(text, lines[num_header_lines])
         text = "".join(lines[:num_header_lines]) + text
         return f"\ufeff{text}" if text.startswith("\ufeff") else text  # readers skip one byte order mark
@@ -172,12 +165,10 @@ def _json_line(row: Row) -> str:
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:
-    """Write `fold-1/train...`, `fold-1/validation...`, `fold-2/...` and so on, with the suffixes of the training set.
+    """Write `fold-1/train...`, `fold-1/validation...`, `fold-2/...` and so on, with the suffixes of the training set;
+    several files are numbered (`train-1...`).
 
-    Several files are numbered: `train-1...`, `train-2...`.
-
-    Returns:
-        The settings `train` and `validation` of the stage with the paths of each fold, by folder name (`fold-1`).
+    Return the settings `train` and `validation` of the stage with the paths of each fold, by folder name (`fold-1`).
     """
     changes: dict[str, dict[str, Any]] = {}
     paths = paths_of(train)
@@ -189,7 +180,10 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
                 for index, path in enumerate(paths, 1)
             ]
             for target, text in zip(targets, texts, strict=True):
-                _write_if_changed(target, text)
+                # trials of other workers may be reading the file
+                if not target.is_file() or target.read_bytes() != text.encode():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    write_text(target, text)
             # a file without units is not listed in the settings
             empty = [target for target, text in zip(targets, texts, strict=True) if not text]
             changes.setdefault(folder, {})[key] = with_paths(train, targets, empty)
@@ -197,7 +191,7 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
 
 
 def _with_label_names(rows: str, first_row_of_file: str) -> str:
-    """Give the first of the rows the label names of the first row of the file, if it has any."""
+    # the first row of a fold needs the label names that the first row of the file may have
     first_line, _, other_lines = rows.partition("\n")
     names, row = json.loads(first_row_of_file).get(NAMES_KEY), json.loads(first_line)
     if row.pop(NAMES_KEY, None) == names:
@@ -206,14 +200,11 @@ def _with_label_names(rows: str, first_row_of_file: str) -> str:
 
 
 def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> None:
-    folds_with: dict[str, set[int]] = {}
+    folds_with: dict[str, set[int]] = defaultdict(set)
     for unit, fold in zip(units, fold_of, strict=True):
         for label in unit.labels:
-            folds_with.setdefault(label, set()).add(fold)
-    single = [
-        f"{label!r} in fold {min(folds) + 1} only" for label, folds in sorted(folds_with.items()) if len(folds) == 1
-    ]
-    if single:
+            folds_with[label].add(fold)
+    if single := [f"{label!r} in fold {min(f) + 1} only" for label, f in sorted(folds_with.items()) if len(f) == 1]:
         raise DomainbertError(
             f"{train} has {', '.join(single)}, so training without that fold would not learn it",
             where="k_folds",
@@ -257,7 +248,6 @@ def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
     parents = list(range(num_units))  # a disjoint-set forest; the root of a group is its first unit
 
     def root(unit: int) -> int:
-        """Return the first unit of the group of a unit."""
         while parents[unit] != unit:
             unit = parents[unit]
         return unit
@@ -270,21 +260,11 @@ def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:
 
 
 def _deal(units: Sequence[Unit], groups: Sequence[int], num_folds: int, seed: int) -> list[int]:
-    """Index of the fold of each unit; `groups` are from `_group_units`.
-
-    Groups are shuffled, sorted by the stratum of their first unit and dealt out, so that the folds' counts of a stratum
-    differ by at most one group.
-    """
+    """Return the index of the fold of each unit: groups are shuffled, sorted by the stratum of their first unit and
+    dealt out, so that the folds' counts of a stratum differ by at most one group."""
     order = list(range(len(units)))
     random.Random(seed).shuffle(order)
     order = [unit for unit in order if groups[unit] == unit]  # the first unit of each group
     order.sort(key=lambda unit: units[unit].stratum)
     fold_of = {unit: position % num_folds for position, unit in enumerate(order)}
     return [fold_of[group] for group in groups]
-
-
-def _write_if_changed(path: Path, text: str) -> None:
-    # trials of other workers may be reading the file
-    if not path.is_file() or path.read_bytes() != text.encode():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, text)

@@ -53,8 +53,8 @@ class RowFormat:
 
 
 @dataclass(frozen=True)
-class TextFormat(RowFormat):
-    """A row format for labels that have names."""
+class LabelNames:
+    """Names of labels or tags that the file has as numbers."""
 
     label_names: tuple[str, ...] | None = None
     """Names of the labels 0, 1, ... if the file has labels as numbers. The first row may also give them, as a list
@@ -65,8 +65,13 @@ class TextFormat(RowFormat):
 
 
 @dataclass(frozen=True)
+class TextFormat(LabelNames, RowFormat):
+    """A row format for labels that have names."""
+
+
+@dataclass(frozen=True)
 class TaggedColumns(CheckedFields):
-    """Columns of words and tags in a CoNLL or JSONL file, and the names of numeric tags."""
+    """Columns of words and tags in a CoNLL or JSONL file."""
 
     token_column: Column | str = 0
     """Column of the words in CoNLL: a number from 0 (negative counts from the end), or a name if the first line names
@@ -76,16 +81,9 @@ class TaggedColumns(CheckedFields):
     """Column of the tags in CoNLL, as `token_column`. In JSONL: key of the list of tags; a number selects "tags" or
     "ner_tags"."""
 
-    label_names: tuple[str, ...] | None = None
-    """Names of the tags 0, 1, ... if the file has tags as numbers. The first row may also give them, as a list under
-    "label_names"."""
-
-    label_names_file: Path | None = None
-    """JSON file with the tag names: a list, an object such as {"0": "O"}, or a `config.json` with `id2label`."""
-
 
 @dataclass(frozen=True)
-class TaggedFormat(TaggedColumns):
+class TaggedFormat(LabelNames, TaggedColumns):
     """Columns of words and tags in a CoNLL or JSONL file."""
 
     kind: Literal["auto", "conll", "jsonl"] = "auto"
@@ -93,7 +91,7 @@ class TaggedFormat(TaggedColumns):
 
 
 @dataclass(frozen=True)
-class NerFormat(TaggedColumns):
+class NerFormat(LabelNames, TaggedColumns):
     """Columns of words and entity tags in a CoNLL or JSONL file."""
 
     scheme: SchemeChoice = "auto"

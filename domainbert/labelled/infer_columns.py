@@ -12,8 +12,8 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.labelled.file_sample import Sample
-from domainbert.labelled.label_names import NAMES_KEY, parse_list
-from domainbert.labelled.row_values import is_visible
+from domainbert.labelled.label_names import NAMES_KEY
+from domainbert.labelled.row_values import is_visible, parse_list
 from domainbert.labelled.rows import is_prodigy_answer
 
 _PAIR_KEYS = (
@@ -44,7 +44,7 @@ class LabelValues:
 
     @cached_property
     def numbers(self) -> list[float]:
-        """Return all values as floats, or [] if one is not a number; strings such as "3.5" count as numbers."""
+        """All values as floats, or [] if one is not a number; strings such as "3.5" count as numbers."""
         numbers = [
             float(value)
             for value in self.values
@@ -66,7 +66,7 @@ class LabelValues:
 
     @cached_property
     def num_distinct(self) -> int:
-        """Return the number of distinct labels."""
+        """The number of distinct labels."""
         return len({str(value) for value in self.values})
 
     @property
@@ -100,29 +100,31 @@ class RowKeys:
 
     @property
     def format_fields(self) -> dict[str, Any]:
-        """Return the fields of a `RowFormat`."""
+        """The fields of a `RowFormat`."""
         keys = {"text_key": self.text, "text_pair_key": self.pair, "label_key": self.labels.key}
         return {**keys, "quoting": self.quoting}
 
     @property
     def description(self) -> str:
-        """Return the text keys as text for the terminal, such as "texts under 'text'"."""
+        """The text keys as text for the terminal, such as "texts under 'text'"."""
         return f"texts under {self.text!r}" + (f" and {self.pair!r}, pairs" if self.pair else "")
 
 
 def row_keys(sample: Sample) -> RowKeys | None:
     """Return the keys of texts and labels of a sample; None if it has no rows or no labels.
 
-    Raises:
-        DomainbertError: no column, or more than one, may be the text or label; the message names the option to set. A
-            table without a header.
+    Raise `DomainbertError` if no column, or more than one, may be the text or label, or a table has no header.
     """
     if not sample.rows:
         return None
     if len({key for row in sample.rows for key in row}) == 1:  # of a table, probably another delimiter
         expected = "texts and labels under two keys, or in columns separated by commas (.csv) or tabs (.tsv)"
         raise DomainbertError(f"a single key, {format_names(sample.rows[0])}", file=sample.path, expected=expected)
-    _check_options(sample)
+    for option in ("text_key", "text_pair_key", "label_key"):
+        option_key = sample.options.get(option)
+        if option_key is not None and not any(option_key in row for row in sample.rows):
+            expected = f"one of {format_names(sample.rows[0])}"
+            raise DomainbertError(f"--{option} {option_key}: no row has this key", file=sample.path, expected=expected)
     text, pair = _text_keys(sample)
     key = _label_key(sample, (text, pair))
     labels = LabelValues(key, _present_values(sample, key))
@@ -134,17 +136,7 @@ def _present_values(sample: Sample, key: str) -> list[Any]:
     return [row[key] for row in sample.rows if row.get(key) not in (None, "")]
 
 
-def _check_options(sample: Sample) -> None:
-    for option in ("text_key", "text_pair_key", "label_key"):
-        key = sample.options.get(option)
-        if key is not None and not any(key in row for row in sample.rows):
-            expected = f"one of {format_names(sample.rows[0])}"
-            raise DomainbertError(f"--{option} {key}: no row has this key", file=sample.path, expected=expected)
-
-
 def _text_keys(sample: Sample) -> tuple[str, str | None]:
-    """Return the keys of the text and of the second text of pairs (or None): the options, usual names, or else the only
-    column of long texts."""
     text_key, pair_key = sample.options.get("text_key"), sample.options.get("text_pair_key")
     if text_key is not None:
         return text_key, pair_key
@@ -160,7 +152,6 @@ def _text_keys(sample: Sample) -> tuple[str, str | None]:
 
 
 def _key_of_long_texts(sample: Sample, candidates: Sequence[str]) -> str:
-    """Raise `DomainbertError` unless exactly one candidate, other than the usual names of labels, has long texts."""
     min_words = _MIN_TEXT_WORDS * len(sample.rows)
     num_words = {key: sum(len(row[key].split()) for row in sample.rows) for key in candidates if key not in _LABEL_KEYS}
     texts = [key for key, count in num_words.items() if count >= min_words]
@@ -193,7 +184,7 @@ def _label_key(sample: Sample, text_keys: Sequence[str | None]) -> str:
 
 
 def _check_header(sample: Sample, text_keys: Sequence[str | None], label_key: str) -> None:
-    """Raise `DomainbertError` if the first line of a table is a row: its texts have words, and its label recurs."""
+    # the first line of a table is a row, if its texts have words and its label recurs
     has_text_in_header = any(len((text_key or "").split()) >= _MIN_TEXT_WORDS for text_key in text_keys)
     if _or_header(sample) and has_text_in_header and label_key in _present_values(sample, label_key):
         found = f"the header names the column of the labels {label_key!r}, which is also one of its labels"

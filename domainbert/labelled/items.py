@@ -14,7 +14,7 @@ from unicodedata import normalize
 from typing_extensions import override
 
 from domainbert.base.errors import Problems, counted
-from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.corpus.file_kind import KIND_NAMES, Kind
 from domainbert.labelled.contents import Content, TextPair, text_in
 
 
@@ -23,15 +23,15 @@ class Item(Protocol):
 
     @property
     def line(self) -> int:
-        """Return the first line in the file, from 1."""
+        """The first line in the file, from 1."""
 
     @property
     def content(self) -> Content:
-        """Return what the model reads: a text, a pair of texts, a list of words, or a text with markers."""
+        """What the model reads: a text, a pair of texts, a list of words, or a text with markers."""
 
     @property
     def labels(self) -> Sequence[str]:
-        """Return the names of the labels, with repetitions, that must occur in training; () if labels are numbers."""
+        """The names of the labels, with repetitions, that must occur in training; () if labels are numbers."""
 
 
 AnyItem = TypeVar("AnyItem", bound=Item)
@@ -67,21 +67,18 @@ class PlainItem:
 
     document: int | None = None
     """Index of the document in the file; None if items are not parts of documents."""
-
     document_name: str = ""
     """Document id, unique across files; empty if unknown."""
 
 
 @dataclass(frozen=True)
 class Unit:
-    """A part of the file that folds do not divide: a document of sentences, or a text."""
+    """A part of the file that folds do not divide, such as a document: its first line, its labels, and the class by
+    which folds are stratified, if they are."""
 
     line: int
-    """First line in the file, from 1."""
     labels: frozenset[str] = frozenset()
-    """Labels of the unit; each label must occur in more than one fold."""
     stratum: str = ""
-    """Class by which folds are stratified; empty without stratification."""
 
 
 @dataclass
@@ -116,21 +113,19 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def unit(self) -> str:
-        """Return the plural name of the units that the bootstrap resamples, such as "documents"."""
+        """The plural name of the units that the bootstrap resamples, such as "documents"."""
         return "texts"
 
     @property
     def unit_ids(self) -> Sequence[int] | None:
-        """Return for each item the index, from 0, of its unit; None if each item is a unit.
-
-        The bootstrap resamples the items of a unit together, such as the sentences of a document.
-        """
+        """For each item the index, from 0, of its unit, whose items the bootstrap resamples together; None if each item
+        is a unit."""
         return None
 
     @property
     def summary(self) -> str:
         """Return a line with the number of items and the file format, the first line of `describe`."""
-        return f"{self.path}: {counted(len(self.items), self.unit)}; {FileKind(self.kind)}"
+        return f"{self.path}: {counted(len(self.items), self.unit)}; {KIND_NAMES[self.kind]}"
 
     @property
     def file_names(self) -> str:
@@ -142,7 +137,7 @@ class Labelled(Generic[AnyItem]):
         return "\n".join(part.describe() for part in self.parts) or "\n".join([self.summary, *self.notes.lines])
 
     def units(self) -> list[Unit]:
-        """Return the units that folds do not divide, in file order; by default each item is a unit."""
+        """Return the units that folds do not divide, in file order; by default the items."""
         return [Unit(item.line, frozenset(item.labels)) for item in self.items]
 
     def fold_units(self) -> Sequence[int]:
@@ -151,10 +146,8 @@ class Labelled(Generic[AnyItem]):
         return [max(bisect_right(starts, item.line) - 1, 0) for item in self.items]
 
     def file_content(self, units: Sequence[int]) -> str | None:
-        """Return the content of a file with only the units of these indices.
-
-        None, the default, means the lines of these units, each from `Unit.line` to the next unit.
-        """
+        """Return the content of a file with only the units of these indices; by default None, which means the lines of
+        each unit, from `Unit.line` to the next unit."""
         return None
 
     def location(self, index: int) -> str:
@@ -209,10 +202,8 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 
 def describe_labels(items: Iterable[Item], plural: str, nameless: bool = False) -> str:
-    """Return the labels of items with their counts, for the terminal: `2 classes (down 1,200, up 7)`.
-
-    `plural` is what the task calls its labels. `nameless` adds that the file has numbers instead of names.
-    """
+    """Return the labels of items with their counts, for the terminal: `2 classes (down 1,200, up 7)`; `plural` is what
+    the task calls its labels."""
     counts = label_counts(items)
     note = f"; {plural} are numbers without names (set format.label_names)" if nameless else ""
     return f"{counted(len(counts), plural)} ({format_counts(counts)}){note}"
@@ -230,7 +221,15 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     """Return the first line and the count of each label, by label, sorted."""
     # reversed: the first item with a label is stored last, and stays
     first_line = {label: item.line for item in reversed(items) for label in item.labels}
-    return {label: FoundLabel(first_line[label], count) for label, count in label_counts(items).items()}
+    counts = Counter(label for item in items for label in item.labels)
+    return {label: FoundLabel(first_line[label], counts[label]) for label in sorted(counts)}
+
+
+def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
+    """Raise `DomainbertError` if a file of a set has labels other than `known`."""
+    known = list(known)
+    for part in labelled.parts or [labelled]:
+        check_labels_known(find_labels(part.items), known, part.path)
 
 
 def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], path: Path) -> None:
@@ -332,21 +331,20 @@ class SentenceFile(Labelled[AnySentence]):
     @property
     @override
     def unit_ids(self) -> list[int] | None:
-        """Return for each item the index of its document, from 0; None if `has_documents` is False."""
         return distinct_indices(item.document for item in self.items) if self.has_documents else None
 
     @property
     def num_documents(self) -> int:
-        """Return the number of documents, marked or not."""
+        """The number of documents, marked or not."""
         return len({sentence.document for sentence in self.items})
 
     @property
     def num_words(self) -> int:
-        """Return the number of words in all sentences."""
+        """The number of words in all sentences."""
         return sum(len(sentence.words) for sentence in self.items)
 
     @property
     def size_summary(self) -> str:
-        """Return the numbers of sentences, documents and words as text for the terminal."""
+        """The numbers of sentences, documents and words as text for the terminal."""
         grouped = f" in {self.num_documents:,} documents" if self.has_documents else ""
         return f"{counted(len(self.items), 'sentences')}{grouped}, {counted(self.num_words, 'words')}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import json
-import re
 import reprlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,54 +11,33 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, format_names
 from domainbert.corpus.rows import Row
-from domainbert.labelled.row_values import is_visible, is_whole_number, problem_with_text, shown, wrong_value
+from domainbert.labelled.formats import LabelNames
+from domainbert.labelled.row_values import (
+    TOO_MANY_DIGITS,
+    is_visible,
+    is_whole_number,
+    parse_list,
+    problem_with_text,
+    shown,
+    wrong_value,
+)
 
 NAMES_KEY = "label_names"
 """Key of the list of label names in the first row of a JSONL file."""
 
-_STRING = r"""'(?:[^'\\]|\\[\\'"nrtuUx])*'|"(?:[^"\\]|\\[\\'"nrtuUx])*\""""
-_ITEM = rf"(?:{_STRING}|-?[0-9]{{1,9}}(?:\.0)?)"
-_LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
-_WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
-_TOO_MANY_DIGITS = 10  # a label number is shorter; Python refuses to parse thousands of digits
 _EXPECTED = 'a list of names, or an object such as {"0": "O", "1": "B-gene"}'
 
 
-def parse_list(text: str) -> list[Any] | None:
-    r"""Return the list of strings and numbers that pandas wrote into a CSV column; None if the text is not a list.
-
-    >>> [parse_list(text) for text in ("['trade', \"women's work\"]", "[]", "['a' 'b']", "trade")]
-    [['trade', "women's work"], [], None, None]
-    """
-    try:
-        return list(ast.literal_eval(text.strip())) if _LIST.fullmatch(text.strip()) else None
-    except (ValueError, SyntaxError):  # a number such as 01, an incomplete escape
-        return None
-
-
-def to_integer(value: Any, is_column: bool) -> Any:
-    """Return 1.0 as 1 and, in columns of CSV (`is_column`), "1.0" as "1"; return other values unchanged.
-
-    Pandas writes whole numbers as floats if the table has missing labels.
-    """
-    if isinstance(value, float) and value.is_integer() and abs(value) < 10**_TOO_MANY_DIGITS:
-        return int(value)
-    return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
-
-
-def label_names(
-    names: Sequence[str] | None, names_file: Path | None, first_row: Mapping[str, Any], where: str
-) -> list[str] | None:
+def label_names(format: LabelNames, first_row: Mapping[str, Any], where: str) -> list[str] | None:
     """Return the names of the labels 0, 1, ... from settings, a file or the first row; None without names.
 
-    `where` locates the first row in messages. Raise `DomainbertError` if several sources have names, or the names are
-    not distinct visible strings.
+    `where` locates the first row in messages. Raise `DomainbertError` if several of them have names.
     """
     sources: dict[str, Any] = {}
-    if names is not None:
-        sources["format.label_names"] = list(names)
-    if names_file is not None:
-        sources[str(names_file)] = _read_names(names_file)
+    if format.label_names is not None:
+        sources["format.label_names"] = list(format.label_names)
+    if format.label_names_file is not None:
+        sources[str(format.label_names_file)] = _read_names(format.label_names_file)
     if NAMES_KEY in first_row:
         sources[where] = first_row[NAMES_KEY]
     if len(sources) > 1:
@@ -93,8 +70,8 @@ def _check_names(names: Any, source: str) -> list[str]:
 
 
 def _read_names(path: Path) -> Any:
-    """Return the list of names in a file: a list, `{"0": name}`, `{name: 0}`, or a `config.json` with `id2label`.
-    Another JSON value is returned unchanged."""
+    """Return the list in a file of `[name]`, `{"0": name}`, `{name: 0}`, or `{"id2label": ...}`; another JSON value is
+    returned unchanged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -104,7 +81,7 @@ def _read_names(path: Path) -> Any:
     if not isinstance(value, dict):
         return value
     name_of: dict[Any, Any]
-    if all(key.isdecimal() and len(key) < _TOO_MANY_DIGITS for key in value):  # {"0": name}
+    if all(key.isdecimal() and len(key) < TOO_MANY_DIGITS for key in value):  # {"0": name}
         name_of = {int(key): name for key, name in value.items()}
     else:  # {name: 0}
         if wrong := [number for number in value.values() if not is_whole_number(number)]:
@@ -126,11 +103,7 @@ class LabelReader:
         # whether a name is also the number of another label: of the names "1" to "5", "1" is label 0, but 1 is "2"
         self._is_ambiguous = any(self._index(name) not in (None, index) for index, name in enumerate(names or ()))
         self._first: tuple[bool, int] | None = None  # whether the first label is a number, and its line
-
-    @property
-    def nameless(self) -> bool:
-        """Whether the labels are numbers without names."""
-        return self.names is None and self._first is not None and self._first[0]
+        self.nameless = False  # whether the labels are numbers without names
 
     def problem_with(self, row: Row, line: int) -> DomainbertError | None:
         """Return the error if the label of a row is missing or invalid.
@@ -139,29 +112,25 @@ class LabelReader:
         """
         value: Any = row.get(self.key)
         is_number = is_whole_number(value)
-        if not is_number and (problem := self._problem_with_string(row)):
-            return problem
+        if not is_number:
+            option, expected = "format.label_key", "a string or whole number"
+            if error := problem_with_text(row, self.key, option=option, expected=expected):
+                return error
+            if not is_visible(value):
+                return wrong_value(row, self.key, "visible characters and no white space around them")
+            if parse_list(value) is not None:
+                found = f"{self.key!r} is {shown(value)}, a list"
+                return DomainbertError(found, expected="one label (the task MultiLabel reads lists)")
         if self.names is not None:
             return self._problem_with_known_names(value)
-        self._first = self._first or (is_number, line)
+        if self._first is None:
+            self._first, self.nameless = (is_number, line), is_number
         first_is_number, first_line = self._first
         if is_number != first_is_number:
             actual, expected = ("a number", "a string") if is_number else ("a string", "a number")
             found = f"{self.key!r} is {shown(value)}, {actual}"
             return DomainbertError(found, expected=f"{expected} as in line {first_line}")
         return wrong_value(row, self.key, "a number from 0") if is_number and value < 0 else None
-
-    def _problem_with_string(self, row: Row) -> DomainbertError | None:
-        option, expected = "format.label_key", "a string or whole number"
-        if problem := problem_with_text(row, self.key, option=option, expected=expected):
-            return problem
-        value = row[self.key]
-        if not is_visible(value):
-            return wrong_value(row, self.key, "visible characters and no white space around them")
-        if parse_list(value) is None:
-            return None
-        found = f"{self.key!r} is {shown(value)}, a list"
-        return DomainbertError(found, expected="one label (the task MultiLabel reads lists)")
 
     def _problem_with_known_names(self, value: Any) -> DomainbertError | None:
         names = format_names(self.names or ())
@@ -182,7 +151,6 @@ class LabelReader:
         return str(value) if index is None else self.names[index]
 
     def _index(self, value: Any) -> int | None:
-        """Return the index in `names` that a label states as an integer or its digits; None if it does not."""
         digits = str(value)
-        index = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < _TOO_MANY_DIGITS else -1
+        index = int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < TOO_MANY_DIGITS else -1
         return index if 0 <= index < len(self.names or ()) else None

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from domainbert.base.errors import HALF_SURROGATE, UNICODE, DomainbertError, Problems, format_names
 from domainbert.corpus.rows import Row
 
 Parsed = TypeVar("Parsed")
 RawRow = TypeVar("RawRow")
+
+TOO_MANY_DIGITS = 10  # a label number is shorter; Python refuses to parse thousands of digits
+_STRING = r"""'(?:[^'\\]|\\[\\'"nrtuUx])*'|"(?:[^"\\]|\\[\\'"nrtuUx])*\""""
+_ITEM = rf"(?:{_STRING}|-?[0-9]{{1,9}}(?:\.0)?)"
+_LIST = re.compile(rf"\[\s*(?:{_ITEM}(?:\s*,\s*{_ITEM})*)?\s*\]")
+_WHOLE = re.compile(r"-?[0-9]{1,9}\.0")
 
 
 def shown(value: object) -> str:
@@ -37,6 +45,28 @@ def is_visible(label: str) -> bool:
 def is_unicode(text: str) -> bool:
     """Whether a text is valid Unicode: JSON may contain half a surrogate pair, which tokenizers and files reject."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def parse_list(text: str) -> list[Any] | None:
+    r"""Return the list of strings and numbers that pandas wrote into a CSV column; None if the text is not a list.
+
+    >>> [parse_list(text) for text in ("['trade', \"women's work\"]", "[]", "['a' 'b']", "trade")]
+    [['trade', "women's work"], [], None, None]
+    """
+    try:
+        return list(ast.literal_eval(text.strip())) if _LIST.fullmatch(text.strip()) else None
+    except (ValueError, SyntaxError):  # a number such as 01, an incomplete escape
+        return None
+
+
+def to_integer(value: Any, is_column: bool) -> Any:
+    """Return 1.0 as 1 and, in columns of CSV (`is_column`), "1.0" as "1"; return other values unchanged.
+
+    Pandas writes whole numbers as floats if the table has missing labels.
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 10**TOO_MANY_DIGITS:
+        return int(value)
+    return value[:-2] if is_column and isinstance(value, str) and _WHOLE.fullmatch(value) else value
 
 
 def wrong_value(row: Row, key: str, expected: str, option: str = "") -> DomainbertError:

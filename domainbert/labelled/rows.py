@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
+from operator import is_not
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.paths import check_regular
 from domainbert.corpus.file_kind import FileKind, Kind
 from domainbert.corpus.files import read_lines
-from domainbert.corpus.rows import Row, Rows, open_file
+from domainbert.corpus.rows import TYPED_KINDS, Row, Rows, open_file
 from domainbert.labelled.conll import read_words
 from domainbert.labelled.formats import RowFormat, TextFormat
 from domainbert.labelled.items import AnyItem, ReaderCounts, TextFile
-from domainbert.labelled.label_names import LabelReader, label_names, refuse_other_names, to_integer
+from domainbert.labelled.label_names import LabelReader, label_names, refuse_other_names
 from domainbert.labelled.row_values import (
     Parsed,
     is_whole_number,
@@ -24,16 +25,12 @@ from domainbert.labelled.row_values import (
     problem_with_strings,
     problem_with_text,
     raise_problems,
+    to_integer,
     wrong_value,
 )
-from domainbert.labelled.sets import LabelledFile, Readable, path_of
+from domainbert.labelled.sets import LabelledFile, Readable
 
 _ANSWER_KEY, _NOT_ACCEPTED = "answer", ("reject", "ignore")  # Prodigy exports rejected and ignored texts, too
-
-
-def has_json_values(kind: Kind) -> bool:
-    """Whether values have types, as in JSON; columns of CSV are strings."""
-    return kind in ("jsonl", "rows")
 
 
 class TextRows:
@@ -44,36 +41,38 @@ class TextRows:
         format: keys or columns of text and labels.
 
     Attributes:
+        path: path of the texts; the name of rows in memory.
         kind: kind of the file; `lines` if texts and labels are in two files.
+        has_types: whether values have types, as in JSON; columns of CSV are strings.
         rows: iterator over the `(line, row)` pairs, with the slices of the whole file. Texts that an annotator rejected
             in Prodigy are left out. If labels have names, a label such as 1.0 becomes 1.
         problems: invalid rows.
         notes: counts of texts left out and labels changed.
 
     Raises:
-        DomainbertError: the file does not have the `format`. `items` raises one error for all invalid rows: a missing
-            key, a value that is not a string, an empty text; or if no text is left.
+        DomainbertError: the file does not have the `format`.
     """
 
     def __init__(self, file: Readable, format: RowFormat) -> None:
-        self.file, self.format = file, format
+        self.file, self.path, self.format = file, Path(str(file)), format
         self.problems, self.notes = Problems(str(file)), ReaderCounts()
         self.slices = {} if isinstance(file, Path) else file.slices
         self.label_file = file.label if isinstance(file, LabelledFile) else None
         self.kind: Kind = "lines"
         if self.label_file is not None:
-            rows = _rows_of_two_files(path_of(file), self.label_file, format)
+            rows = _rows_of_two_files(self.path, self.label_file, format)
         else:
-            opened = open_file(file if isinstance(file, Rows) else path_of(file), format.kind, ("jsonl", "csv", "tsv"))
+            opened = open_file(file if isinstance(file, Rows) else self.path, format.kind, ("jsonl", "csv", "tsv"))
             keys = [*format.keys, *(key for key in format.slice_keys if key not in self.slices)]
             hint = " (set format.text_key, label_key or slice_keys, or add a header)"
             rows = opened.rows(self.problems, keys, format.quoting == "double", hint)
             self.kind = opened.kind
+        self.has_types = self.kind in TYPED_KINDS
         self.rows = self._accepted(rows)
 
     def _accepted(self, rows: Iterable[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
         """Yield the rows that no annotator has rejected, with the slices of the settings and with names as labels."""
-        format, first_row = self.format, None
+        format, key, first_row = self.format, self.format.label_key, None
         for line, row in without_rejected(rows, self.notes.left_out, keys=(*format.keys, *format.slice_keys)):
             if duplicates := [key for key in self.slices if key in row]:
                 found = f"{duplicates[0]!r} is a key of the row and of `slices` in the settings"
@@ -81,55 +80,51 @@ class TextRows:
             row.update(self.slices)
             with self.problems.collecting(file=self.file, line=line):
                 if isinstance(format, TextFormat):
-                    self._convert_whole_labels(row, format.label_key)
+                    values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
+                    integers = [to_integer(value, is_column=not self.has_types) for value in values]
+                    if num_changed := sum(map(is_not, integers, values)):  # an unchanged value is returned itself
+                        row[key] = integers if isinstance(row[key], list) else integers[0]
+                        self.notes.changed["labels such as 1.0, read as 1"] += num_changed
                     first_row = row if first_row is None else first_row
-                    if has_json_values(self.kind):
+                    if self.has_types:
                         refuse_other_names(row, first_row)
                 yield line, row
-
-    def _convert_whole_labels(self, row: Row, key: str) -> None:
-        values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-        # an unchanged value is returned itself
-        new_values = [to_integer(value, is_column=not has_json_values(self.kind)) for value in values]
-        if num_changed := sum(new is not old for new, old in zip(new_values, values, strict=True)):
-            row[key] = new_values if isinstance(row[key], list) else new_values[0]
-            self.notes.changed["labels such as 1.0, read as 1"] += num_changed
 
     def label_reader(self, format: TextFormat) -> LabelReader:
         """Return the reader of the labels, with their names in the settings or in the first row."""
         names = None
         if first := next(self.rows, None):
             line, row = first
-            first_row = row if has_json_values(self.kind) else {}  # a row of CSV cannot list names
-            names = label_names(format.label_names, format.label_names_file, first_row, f"{self.file}:{line}")
+            first_row = row if self.has_types else {}  # a row of CSV cannot list names
+            names = label_names(format, first_row, f"{self.file}:{line}")
             self.rows = chain([first], self.rows)
         return LabelReader(format.label_key, names)
 
-    def fields(self, row: Row, line: int, label_problem: DomainbertError | None = None) -> dict[str, Any]:
-        """Return the fields of a `TextItem`: text, second text of a pair, slices.
-
-        Raise one `DomainbertError` for all problems of the row, including the `label_problem`, if there is one.
-        """
+    def valid_rows(
+        self, label_problem: Callable[[Row, int], DomainbertError | None]
+    ) -> Iterator[tuple[int, Row, dict[str, Any]]]:
+        """Yield line and content of each valid row, and the fields of a `TextItem`: text, second text of a pair,
+        slices. `label_problem(row, line)` returns the error of an invalid label."""
         text_key, pair_key, slice_keys = self.format.text_key, self.format.text_pair_key, self.format.slice_keys
-        raise_problems(
-            problem_with_text(row, text_key, option="format.text_key"),
-            None if pair_key is None else problem_with_text(row, pair_key, option="format.text_pair_key"),
-            *problems_with_slices(row, slice_keys),
-            self.with_location(label_problem, line),
-        )
-        second = None if pair_key is None else row[pair_key]
-        return {"text": row[text_key], "text_pair": second, "slices": slices_of(row, slice_keys)}
+        for line, row in self.rows:
+            with self.problems.collecting(file=self.file, line=line):
+                error = label_problem(row, line)
+                raise_problems(
+                    problem_with_text(row, text_key, option="format.text_key"),
+                    None if pair_key is None else problem_with_text(row, pair_key, option="format.text_pair_key"),
+                    *problems_with_slices(row, slice_keys),
+                    self.with_location(error, line),
+                )
+                second = None if pair_key is None else row[pair_key]
+                slices = {key: str(row[key]) for key in slice_keys}
+                yield line, row, {"text": row[text_key], "text_pair": second, "slices": slices}
 
     def with_location(self, error: DomainbertError | None, line: int) -> DomainbertError | None:
         """Return an error of a label, if there is one, also with its place in a label file."""
         return error.also_at(f"{self.label_file}:{line}") if error and self.label_file is not None else error
 
-    def items(self, parse: Callable[[Row, int], Parsed]) -> list[Parsed]:
-        """Return the results of `parse(row, line)`; raise one `DomainbertError` for all problems of the file."""
-        return self.require(parse_rows(self.rows, self.problems, parse))
-
     def require(self, items: list[Parsed]) -> list[Parsed]:
-        """Return `items`; raise `DomainbertError` if the file has problems, or no text."""
+        """Return `items`; raise one `DomainbertError` for all problems of the file, or if it has no text."""
         self.problems.raise_if_any()
         if not items:
             expected = f"at least one row with {' and '.join(map(repr, self.format.keys))}"
@@ -142,27 +137,24 @@ def read_texts(
 ) -> TextFile[AnyItem]:
     """Return the items of a file of texts, or pairs of texts, with one label each.
 
-    Args:
-        file: JSONL, CSV or TSV, or rows in memory.
-        format: keys or columns of text and label.
-        item: builds an item from the fields of a `TextItem`, the value of the label and the line. Raises
-            `DomainbertError` for an invalid label.
+    `item` builds an item from the fields of a `TextItem`, the value of the label and the line. It raises
+    `DomainbertError` for an invalid label.
     """
     source, key = TextRows(file, format), format.label_key
 
-    def parse(row: Row, line: int) -> AnyItem:
-        missing = None if key in row else wrong_value(row, key, "", "format.label_key")
-        return item(source.fields(row, line, missing), row[key], line)
+    def missing(row: Row, line: int) -> DomainbertError | None:
+        return None if key in row else wrong_value(row, key, "", "format.label_key")
 
-    return TextFile(path_of(file), source.items(parse), source.kind, notes=source.notes)
+    items = []
+    for line, row, fields in source.valid_rows(missing):
+        with source.problems.collecting(file=file, line=line):
+            items.append(item(fields, row[key], line))
+    return TextFile(source.path, source.require(items), source.kind, notes=source.notes)
 
 
 def read_words_or_texts(path: Path) -> list[str]:
-    """Return the words of a tagged file, or the texts of other labelled files, without the labels.
-
-    Only the default locations are read: the first column of CoNLL, "tokens" or "text" in JSONL, "text" in CSV, and
-    "text_pair" for second texts.
-    """
+    """Return the words of a tagged file, or the texts of other labelled files: the first column of CoNLL, "tokens" or
+    "text" in JSONL, "text" in CSV, and "text_pair" for second texts."""
     file = open_file(path, "auto", ("conll", "jsonl", "csv", "tsv"), setting="")
     print(f"{path}: read as {FileKind(file.kind, file.columns)}")
     if file.kind == "conll":
@@ -193,10 +185,7 @@ def _rows_of_two_files(texts: Path, labels: Path, format: RowFormat) -> Iterator
 
 
 def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> Iterator[tuple[int, Row]]:
-    """Return an iterator over `(line, row)` pairs from the lines of a text file and a label file.
-
-    Raise `DomainbertError` if the files have different numbers of lines.
-    """
+    """Return an iterator over `(line, row)` pairs from the parallel lines of a text file and a label file."""
     files = texts, labels
     check_regular(*files)
     columns = [[line for _, line in read_lines(path)] for path in files]
@@ -213,10 +202,8 @@ def parallel_rows(texts: Path, labels: Path, text_key: str, label_key: str) -> I
 def without_rejected(
     rows: Iterable[tuple[int, Row]], left_out: Counter[str], keys: Collection[str] = ()
 ) -> Iterator[tuple[int, Row]]:
-    """Yield the rows, except texts that an annotator rejected or ignored in Prodigy (`answer`), which are counted.
-
-    All rows are yielded if `answer` is one of the `keys` that the task reads.
-    """
+    """Yield the rows, except texts that an annotator rejected or ignored in Prodigy (`answer`), which are counted; all
+    rows if `answer` is one of the `keys` that the task reads."""
     for line, row in rows:
         if _ANSWER_KEY not in keys and row.get(_ANSWER_KEY) in _NOT_ACCEPTED:
             left_out["texts that were not accepted"] += 1
@@ -234,8 +221,3 @@ def problems_with_slices(row: Row, slice_keys: Sequence[str]) -> list[Domainbert
     option, expected = "format.slice_keys", "a string or whole number"
     text_keys = (key for key in slice_keys if not is_whole_number(row.get(key)))
     return [problem_with_text(row, key, option=option, expected=expected) for key in text_keys]
-
-
-def slices_of(row: Row, slice_keys: Sequence[str]) -> dict[str, str]:
-    """Return the slices of a valid row: value by key."""
-    return {key: str(row[key]) for key in slice_keys}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -12,7 +12,7 @@ from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.base.fields import Items, renamed_from
 from domainbert.base.paths import DataPath, check_hub_name, check_regular, is_on_hub
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.items import Labelled, ReaderCounts, check_labels_known, check_unicode_forms, find_labels
+from domainbert.labelled.items import Labelled, ReaderCounts, check_unicode_forms, find_labels
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict, IterableDataset
@@ -56,7 +56,7 @@ class LabelledFile:
 
     @property
     def texts(self) -> Path:
-        """Return the path of the file with the texts, `path` or `text`, which names the set in messages."""
+        """The path of the file with the texts, which names the set in messages."""
         path = self.path or self.text
         assert path is not None
         return path
@@ -77,13 +77,11 @@ Readable = Single | Rows
 
 def path_of(file: Readable) -> Path:
     """Return the path of the file with the texts; for rows in memory, their name as a path."""
-    if isinstance(file, Rows):
-        return Path(file.name)
-    return file if isinstance(file, Path) else file.texts
+    return Path(str(file))
 
 
 def files_of(labelled_set: LabelledSet) -> list[Single]:
-    """Return the files of a set as a list."""
+    """Return the files of a set."""
     return list(labelled_set) if isinstance(labelled_set, list) else [labelled_set]
 
 
@@ -117,29 +115,25 @@ def set_name(labelled_set: LabelledSet) -> str:
 
 
 class FileTask(Protocol):
-    """Settings of a task for reading files; implemented by `TaskConfig`."""
+    """Settings of a task for reading files; see `TaskConfig`, which implements it."""
 
     @property
     def name(self) -> str:
-        """Return the name of the task, for messages."""
+        """The name of the task, for messages."""
 
     @property
     def slice_keys(self) -> tuple[str, ...]:
-        """Return the keys of rows whose values are slices (subgroups for evaluation)."""
+        """The keys whose values are scored as slices."""
 
     def read(self, path: Any) -> Labelled[Any]:
-        """Return the items of a file, or of a text file and its label file."""
+        """Return the items of a file."""
 
 
 def open_rows(file: Readable) -> Readable:
-    """Return the rows of a data set of Hugging Face; return other files, and rows in memory, unchanged.
-
-    Raise `DomainbertError` if the data set cannot be read, or `hub_split` is set for another file.
-    """
+    """Return the rows of a data set of Hugging Face; return other files, and rows in memory, unchanged."""
     path = file if isinstance(file, Path) else getattr(file, "path", None)
     if path is not None and (is_on_hub(path) or any((path / name).is_file() for name in _SAVED_FILES)):
-        source = file if isinstance(file, LabelledFile) else LabelledFile(path)
-        return open_dataset(path, source.hub_config, source.hub_split, source.slices)
+        return open_dataset(file if isinstance(file, LabelledFile) else LabelledFile(path))
     if isinstance(file, LabelledFile) and file.hub_split is not None:
         expected = "it only for hub:NAME, or a folder written by save_to_disk"
         raise DomainbertError(file=file, where="hub_split", found=f"{file.hub_split!r} for a file", expected=expected)
@@ -147,7 +141,7 @@ def open_rows(file: Readable) -> Readable:
 
 
 def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
-    """Return the items of one file; raise `DomainbertError` if the task does not support its label file or slices."""
+    """Return the items of one file; raise `DomainbertError` if the task does not read its label file or slices."""
     opened = open_rows(file)
     if isinstance(opened, Path):
         return config.read(opened)
@@ -181,29 +175,15 @@ def read_set(
     return parts[0] if len(parts) == 1 else _join_files(parts)
 
 
-def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
-    """Raise `DomainbertError` if a file of a set has labels other than `known`; see `check_labels_known`."""
-    known = list(known)
-    for part in labelled.parts or [labelled]:
-        check_labels_known(find_labels(part.items), known, part.path)
-
-
-def _check_names(files: Sequence[Labelled[Any]]) -> None:
-    nameless = [file for file in files if file.nameless]
-    if not nameless:
-        return
-    for file in files:
-        if names := [label for label in find_labels(file.items) if not label.isdecimal()]:
-            found = f"labels are numbers without names, but {file.path} has {names[0]!r}"
-            raise DomainbertError(found, file=nameless[0].path, expected="names in both (set format.label_names)")
-
-
 def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
-    # the joined files need distinct document indices
-    _check_names(parts)
+    nameless = [part for part in parts if part.nameless]
+    for part in parts if nameless else ():
+        if names := [label for label in find_labels(part.items) if not label.isdecimal()]:
+            found = f"labels are numbers without names, but {part.path} has {names[0]!r}"
+            raise DomainbertError(found, file=nameless[0].path, expected="names in both (set format.label_names)")
     folder = Path(os.path.commonpath([part.path.absolute().parent for part in parts]))
     items: list[Any] = []
-    num_previous = 0  # documents of the previous files
+    num_previous = 0  # documents of the previous files: the joined files need distinct document indices
     for part in parts:
         if not hasattr(part, "num_documents"):  # texts are not parts of documents
             items += part.items
@@ -219,26 +199,18 @@ def _join_files(parts: Sequence[Labelled[Any]]) -> Labelled[Any]:
     return replace(parts[0], path=folder, items=items, parts=tuple(parts), notes=notes)
 
 
-def open_dataset(
-    path: Path, config: str | None = None, split: str | None = None, slices: Mapping[str, str] | None = None
-) -> Rows:
-    """Return the rows of a data set; `datasets` downloads a data set of the hub into its cache.
+def open_dataset(file: LabelledFile) -> Rows:
+    """Return the rows of a data set of the hub, or of a folder written by `save_to_disk`.
 
-    Args:
-        path: `hub:NAME`, `hub:NAME@REVISION`, or a folder written by `save_to_disk`.
-        config: configuration on the hub, if there are several.
-        split: name of the split, if there are several.
-        slices: slices (subgroups for evaluation) of all rows: value by key, such as `{"year": "2020"}`.
-
-    Raises:
-        DomainbertError: the data set cannot be read, or has several splits and `split` names none of them.
+    Raise `DomainbertError` if the data set cannot be read; `datasets` downloads one of the hub into its cache.
     """
     import datasets
 
+    path = file.texts
     try:
         if is_on_hub(path):
             name, revision = check_hub_name(str(path))
-            dataset = datasets.load_dataset(name, config, revision=revision)
+            dataset = datasets.load_dataset(name, file.hub_config, revision=revision)
         else:
             check_regular(*path.rglob("*"))
             dataset = datasets.load_from_disk(str(path))
@@ -247,7 +219,7 @@ def open_dataset(
     except Exception as error:  # the hub's client raises dozens of unrelated types
         reason = " ".join(str(error).split())
         raise DomainbertError(f"the data set cannot be read: {reason}", file=path) from error
-    return dataset_rows(dataset, str(path), split, slices)
+    return dataset_rows(dataset, str(path), file.hub_split, file.slices)
 
 
 def dataset_rows(
@@ -258,8 +230,7 @@ def dataset_rows(
 ) -> Rows:
     """Return the rows of a data set in memory, with `ClassLabel` numbers replaced by their names.
 
-    `name` identifies the data set in messages; for `slices` see `open_dataset`. Raise `DomainbertError` if it has
-    several splits and `split` names none of them.
+    `name` identifies the data set in messages. Raise `DomainbertError` if it has several splits and `split` names none.
     """
     if isinstance(dataset, Mapping):  # a DatasetDict: data set by name of the split
         chosen = next(iter(dataset)) if split is None and len(dataset) == 1 else split
@@ -275,8 +246,6 @@ def dataset_rows(
 
 
 class _NamedRows:
-    """Iterates over rows, with `ClassLabel` numbers replaced by their names."""
-
     def __init__(self, dataset: Dataset | IterableDataset) -> None:
         self.dataset = dataset.with_format(None)
         self.convert = _name_converter(dataset.features or {})
@@ -286,7 +255,6 @@ class _NamedRows:
 
 
 def _name_converter(feature: Any) -> Callable[[Any], Any] | None:
-    """Return a function that replaces class numbers by names, None if the feature has no classes."""
     from datasets import ClassLabel, LargeList, List
 
     if isinstance(feature, ClassLabel):

@@ -41,10 +41,7 @@ class Violation:
 
 @functools.lru_cache(maxsize=4096)
 def split_tag(tag: str) -> tuple[str, str]:
-    """Return the prefix and the type of a tag: `("B", "outcome")` for `B-outcome`, `("O", "")` for `O`.
-
-    Raise `DomainbertError` for other strings.
-    """
+    """Return the prefix and the type of a tag: `("B", "outcome")` for `B-outcome`, `("O", "")` for `O`."""
     if tag == "O":
         return "O", ""
     if len(tag) < 3 or tag[1] != "-" or tag[0] not in _WITH_TYPE:
@@ -63,11 +60,8 @@ def is_without_types(tags: Iterable[str]) -> bool:
 
 
 def spans_from_tags(tags: Sequence[str]) -> list[Span]:
-    """Return the entities of one sentence, in order, read as leniently as by conlleval.
-
-    I-X (E-X, L-X) after O, after another type or after a closed entity starts an entity. All four schemes are
-    supported; valid tags are interpreted exactly.
-    """
+    """Return the entities of one sentence, in order, read as leniently as by conlleval: I-X (E-X, L-X) after O, after
+    another type or after a closed entity starts an entity."""
     spans: list[Span] = []
     start, open_type = -1, ""  # the open entity; start is -1 if there is none
     for index, tag in enumerate(tags):
@@ -179,10 +173,7 @@ def entity_types(labels: Iterable[str]) -> list[str]:
 
 
 def labels_of_types(types: Iterable[str], scheme: ModelScheme = "IOB2") -> list[str]:
-    """Return the labels of a tagging head: `O`, then `B-x` and `I-x` of each type in sorted order.
-
-    BIOES adds `E-x` and `S-x`.
-    """
+    """Return the labels of a tagging head: `O`, then `B-x` and `I-x` (BIOES: also `E-x`, `S-x`) of each sorted type."""
     return ["O"] + [f"{prefix}-{name}" for name in sorted(set(types)) for prefix in PREFIXES[scheme]]
 
 

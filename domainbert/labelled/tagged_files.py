@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import count, groupby
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, format_names
-from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.file_kind import KIND_NAMES
 from domainbert.corpus.rows import OpenFile, Row
 from domainbert.labelled.conll import Mark, TaggedRows, TaggedTable
-from domainbert.labelled.formats import TaggedColumns
+from domainbert.labelled.formats import LabelNames, TaggedColumns
 from domainbert.labelled.items import PlainItem, SentenceFile, Unit, label_set
 from domainbert.labelled.label_names import label_names, refuse_other_names
 from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_strings, raise_problems, shown
@@ -45,12 +45,12 @@ class TaggedSentence:
 
     @property
     def content(self) -> list[str]:
-        """Return the words."""
+        """See `Item.content`."""
         return self.words
 
     @property
     def labels(self) -> list[str]:
-        """Return the tags."""
+        """See `Item.labels`."""
         return self.tags
 
 
@@ -98,21 +98,13 @@ class TaggedFile(SentenceFile[AnySentence]):
         return dict(enumerate(names)) if distinct else {}
 
     @property
-    def size_and_layout(self) -> str:
-        """Return the numbers of sentences, documents and words, and the layout, as text for the terminal."""
-        return f"{self.size_summary}; {self.layout}"
-
-    @property
     def fits_columns(self) -> bool:
-        """Whether `read_columns` reads the same words from the output of `write`: JSONL may have sentences without
-        words, or words with a tab or a line break, which columns cannot represent."""
+        """Whether `read_columns` reads the same words from the output of `write`: JSONL may have empty sentences, or
+        words with a tab or a line break."""
         return all(item.words and not any(map(_NOT_IN_COLUMN.search, item.words)) for item in self.items)
 
     def write(self, path: Path, predicted: Sequence[Sequence[str]]) -> None:
-        """Write the columns that conlleval reads: word, gold tag, predicted tag; and document marks if there are any.
-
-        `predicted` has the tags of each sentence.
-        """
+        """Write the columns that conlleval reads: word, gold tag, predicted tag; and document marks if any."""
         document = -1
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             for sentence, tags in zip(self.items, predicted, strict=True):
@@ -125,11 +117,8 @@ class TaggedFile(SentenceFile[AnySentence]):
 
 
 def sentence_rows(file: OpenFile, problems: Problems, left_out: Counter[str]) -> list[tuple[int, Row]]:
-    """Return the `(line, row)` pairs of JSONL, or of rows in memory.
-
-    Texts that an annotator rejected in Prodigy are left out and counted in `left_out`. Invalid rows are added to
-    `problems`. Raise `DomainbertError` if no row is left.
-    """
+    """Return the `(line, row)` pairs of JSONL, or of rows in memory, at least one; for `left_out` see
+    `without_rejected`."""
     rows = list(without_rejected(file.rows(problems), left_out))
     if not rows:
         problems.raise_if_any()
@@ -151,46 +140,37 @@ def word_and_tag_keys(where: str, first_row: Row, format: TaggedColumns) -> tupl
 
 
 def read_lists(
-    file: OpenFile,
-    rows: Sequence[tuple[int, Row]],
-    problems: Problems,
-    keys: tuple[str, str],
-    format: TaggedColumns,
+    file: OpenFile, rows: Sequence[tuple[int, Row]], problems: Problems, keys: tuple[str, str], format: LabelNames
 ) -> TaggedTable:
     """Return the sentences in rows of JSONL, at least one; each sentence is a document.
 
     A row is `{"tokens": ["A", ...], "tags": ["O", ...]}`, with these or other `keys` of words and tags; tags may be
-    numbers, which index the names in `label_names`. Raise `DomainbertError` with all invalid rows.
+    numbers, which index the names in `label_names`.
     """
     line, first_row = rows[0]
-    names = label_names(format.label_names, format.label_names_file, first_row, f"{file.source}:{line}")
+    names = label_names(format, first_row, f"{file.source}:{line}")
 
-    def parse(row: Row, line: int) -> tuple[int, list[str], list[str]]:
+    words_key, tags_key = keys
+
+    def parse(row: Row, line: int) -> TaggedRows:
         refuse_other_names(row, first_row)
-        return line, *_words_and_tags(row, *keys, names)
+        tags: Any = row.get(tags_key)
+        are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
+        problem = _problem_with_indices(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
+        raise_problems(problem_with_strings(row, words_key), problem)
+        words = row[words_key]
+        if len(words) != len(tags):
+            found = f"{words_key!r} has length {len(words)}, but {tags_key!r} has length {len(tags)}"
+            raise DomainbertError(found, expected="one tag for each word")
+        if are_numbers:
+            tags = [(names or ())[index] for index in tags]
+        return TaggedRows(words, tags, [line] * len(words), line, document=next(documents))
 
-    sentences = [
-        TaggedRows(words, tags, lines=[line] * len(words), line=line, document=document)
-        for document, (line, words, tags) in enumerate(parse_rows(rows, problems, parse))
-    ]
+    documents = count()
+    sentences = parse_rows(rows, problems, parse)
     problems.raise_if_any()
-    return TaggedTable(sentences, [], file.kind, f"{FileKind(file.kind)}, words in {keys[0]!r}, tags in {keys[1]!r}")
-
-
-def _words_and_tags(
-    row: Row, words_key: str, tags_key: str, names: Sequence[str] | None
-) -> tuple[list[str], list[str]]:
-    tags: Any = row.get(tags_key)
-    are_numbers = isinstance(tags, list) and any(map(is_whole_number, tags))
-    problem = _problem_with_indices(tags, tags_key, names) if are_numbers else problem_with_strings(row, tags_key)
-    raise_problems(problem_with_strings(row, words_key), problem)
-    words = row[words_key]
-    if len(words) != len(tags):
-        found = f"{words_key!r} has length {len(words)}, but {tags_key!r} has length {len(tags)}"
-        raise DomainbertError(found, expected="one tag for each word")
-    if are_numbers:
-        tags = [(names or ())[index] for index in tags]
-    return words, tags
+    layout = f"{KIND_NAMES[file.kind]}, words in {words_key!r}, tags in {tags_key!r}"
+    return TaggedTable(sentences, [], file.kind, layout)
 
 
 def _problem_with_indices(tags: Sequence[Any], key: str, names: Sequence[str] | None) -> DomainbertError | None:

@@ -18,9 +18,9 @@ from domainbert.data.batches import GlobalOrder, LabelledBatches, LabelledTrainB
 from domainbert.data.examples import entry_ids
 from domainbert.data.packing import Batch, Example
 from domainbert.labelled.contents import Content, as_contents, located_errors, map_contents
-from domainbert.labelled.items import Labelled
+from domainbert.labelled.items import Labelled, check_set_known
 from domainbert.labelled.read import read_labelled
-from domainbert.labelled.sets import LabelledFile, check_set_known
+from domainbert.labelled.sets import LabelledFile
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.finetuning_config import LabelledDataSettings
 from domainbert.tasks.scoring import Scoring

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import process_rank
 from domainbert.labelled.contents import located_errors, words_of_content
-from domainbert.labelled.items import Labelled
-from domainbert.labelled.sets import check_set_known
+from domainbert.labelled.items import Labelled, check_set_known
 from domainbert.metrics.diagnostics import Pair, accuracy_by_length, confusion, reliability
 from domainbert.metrics.summary import Resampling, Slices, Summary
 from domainbert.tasks.config import TaskConfig

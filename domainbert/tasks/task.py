@@ -22,8 +22,8 @@ from domainbert.data.formatting import INDENT, format_pieces, format_window, wit
 from domainbert.data.packing import Example
 from domainbert.encoders.head_config import HeadConfig
 from domainbert.labelled.contents import Content, located_errors
-from domainbert.labelled.items import Labelled, label_set
-from domainbert.labelled.sets import LabelledSet, check_set_known, read_set
+from domainbert.labelled.items import Labelled, check_set_known, label_set
+from domainbert.labelled.sets import LabelledSet, read_set
 from domainbert.metrics.headline import Headline
 from domainbert.tasks.capabilities import (
     Batch,

@@ -381,4 +381,4 @@ def test_a_pipe_in_a_saved_set_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "saved" / name).unlink()
     os.mkfifo(tmp_path / "saved" / name)
     with refused(file=f"saved/{name}", problem="is a pipe", expected="a regular file"):
-        open_dataset(tmp_path / "saved")
+        open_dataset(LabelledFile(tmp_path / "saved"))

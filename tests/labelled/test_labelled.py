@@ -5,9 +5,9 @@ import pytest
 
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.items import check_labels_known, find_labels, label_set
+from domainbert.labelled.items import check_labels_known, check_set_known, find_labels, label_set
 from domainbert.labelled.rows import read_words_or_texts
-from domainbert.labelled.sets import check_set_known, read_set
+from domainbert.labelled.sets import read_set
 from domainbert.tasks.classification.config import Classification, ClassificationFormat
 from domainbert.tasks.classification.files import LabelledText
 from domainbert.tasks.classification.files import read as read_classification

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
+from domainbert.labelled.items import check_set_known
 from domainbert.labelled.row_values import is_unicode
-from domainbert.labelled.sets import LabelledFile, check_set_known, files_of, paths_of, read_set, set_name
+from domainbert.labelled.sets import LabelledFile, files_of, paths_of, read_set, set_name
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.yaml_files import to_node

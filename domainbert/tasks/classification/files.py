@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from typing_extensions import override
 
-from domainbert.corpus.rows import Row
 from domainbert.labelled.items import TextFile, TextItem, Unit, describe_labels
 from domainbert.labelled.rows import TextRows
-from domainbert.labelled.sets import Readable, path_of
+from domainbert.labelled.sets import Readable
 from domainbert.tasks.classification.config import Classification
 
 
@@ -49,9 +48,6 @@ def read(config: Classification, file: Readable) -> ClassFile:
     source = TextRows(file, config.format)
     labels = source.label_reader(config.format)
 
-    def parse(row: Row, line: int) -> LabelledText:
-        fields = source.fields(row, line, labels.problem_with(row, line))
-        return LabelledText(**fields, label=labels.name(row[labels.key]), line=line)
-
-    texts = source.items(parse)
-    return ClassFile(path_of(file), texts, source.kind, notes=source.notes, nameless=labels.nameless)
+    rows = source.valid_rows(labels.problem_with)
+    texts = [LabelledText(**fields, label=labels.name(row[labels.key]), line=line) for line, row, fields in rows]
+    return ClassFile(source.path, source.require(texts), source.kind, notes=source.notes, nameless=labels.nameless)

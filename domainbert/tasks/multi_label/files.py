@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
 from domainbert.base.errors import DomainbertError, counted
-from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.file_kind import KIND_NAMES
 from domainbert.corpus.rows import Row
 from domainbert.labelled.items import TextFile, TextItem, Unit, describe_labels, label_counts
-from domainbert.labelled.label_names import LabelReader, parse_list, to_integer
-from domainbert.labelled.row_values import is_whole_number, parse_rows, problem_with_list, raise_problems, shown
-from domainbert.labelled.rows import TextRows, has_json_values
-from domainbert.labelled.sets import Readable, path_of
+from domainbert.labelled.label_names import LabelReader
+from domainbert.labelled.row_values import (
+    is_whole_number,
+    parse_list,
+    parse_rows,
+    problem_with_list,
+    raise_problems,
+    shown,
+    to_integer,
+)
+from domainbert.labelled.rows import TextRows
+from domainbert.labelled.sets import Readable
 from domainbert.tasks.multi_label.config import MultiLabel, MultiLabelFormat
 
-TextFields = dict[str, Any]
-"""Fields of a `TextItem` by name."""
+FieldsAndLabels = tuple[dict[str, Any], list[Any]]
+"""Fields of a `TextItem` by name, and the labels as in the file."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,7 @@ class MultiLabelFile(TextFile[LabelledText]):
         """Return a line with the numbers of texts, of texts without labels, and of each label."""
         unlabelled = sum(not text.labels for text in self.items)
         texts = f"{self.path}: {counted(len(self.items), self.unit)}, {unlabelled:,} of them without labels"
-        return f"{texts}; {FileKind(self.kind)}; {describe_labels(self.items, 'labels', self.nameless)}"
+        return f"{texts}; {KIND_NAMES[self.kind]}; {describe_labels(self.items, 'labels', self.nameless)}"
 
     def units(self) -> list[Unit]:
         """Return the texts as units of folds, stratified by the rarest label of each text."""
@@ -57,15 +65,15 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     source = TextRows(file, format)
     labels = source.label_reader(format)
 
-    def split(row: Row, line: int) -> tuple[int, tuple[TextFields, list[Any]]]:
-        """Return the line, the fields of a `TextItem` and the list of labels."""
-        if not has_json_values(source.kind):
+    def problem_with(row: Row, line: int) -> DomainbertError | None:
+        if not source.has_types:
             row[labels.key] = _labels_of_column(row[labels.key], format, source.notes.changed)
-        fields = source.fields(row, line, problem_with_list(row, labels.key, "format.label_key"))
-        return line, (fields, row[labels.key])
+        return problem_with_list(row, labels.key, "format.label_key")
 
-    texts = source.require(_name_labels(parse_rows(source.rows, source.problems, split), source, labels))
-    return MultiLabelFile(path_of(file), texts, source.kind, notes=source.notes, nameless=labels.nameless)
+    rows = [(line, (fields, row[labels.key])) for line, row, fields in source.valid_rows(problem_with)]
+    name_labels = _label_namer([values for _, (_, values) in rows], source, labels)
+    texts = source.require(parse_rows(rows, source.problems, name_labels))
+    return MultiLabelFile(source.path, texts, source.kind, notes=source.notes, nameless=labels.nameless)
 
 
 def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
@@ -83,16 +91,13 @@ def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[st
     return parts
 
 
-def _name_labels(
-    rows: Sequence[tuple[int, tuple[TextFields, list[Any]]]], source: TextRows, reader: LabelReader
-) -> list[LabelledText]:
-    # labels given as 0/1 indicators or numbers become names
+def _label_namer(
+    label_lists: Sequence[list[Any]], source: TextRows, reader: LabelReader
+) -> Callable[[FieldsAndLabels, int], LabelledText]:
+    """Return the function that makes the text of a row: labels given as 0/1 indicators or numbers become names."""
     names = reader.names  # None if the file and its settings have no names
-    label_lists = [values for _, (_, values) in rows]
     if names is not None and all(_are_indicators(values, len(names)) for values in label_lists):
-        return [
-            LabelledText(**fields, labels=tuple(compress(names, values)), line=line) for line, (fields, values) in rows
-        ]
+        return lambda row, line: LabelledText(**row[0], labels=tuple(compress(names, row[1])), line=line)
 
     # as numbers of labels, both [0, 1] and [1, 0] would mean the labels 0 and 1
     has_both_orders = [0, 1] in label_lists and [1, 0] in label_lists
@@ -101,8 +106,7 @@ def _name_labels(
         source.problems.add(found, file=source.file, expected="the names of the two labels in format.label_names")
         source.problems.raise_if_any()
 
-    def parse(row: tuple[TextFields, list[Any]], line: int) -> LabelledText:
-        """Return the text of a row whose labels are numbers or names."""
+    def parse(row: FieldsAndLabels, line: int) -> LabelledText:
         fields, values = row
         label_problems = [reader.problem_with({reader.key: value}, line) for value in values]
         raise_problems(*(source.with_location(problem, line) for problem in label_problems))
@@ -113,7 +117,7 @@ def _name_labels(
         raise_problems(*(DomainbertError(repeat, expected=expected) for repeat in repeats))
         return LabelledText(**fields, labels=labels, line=line)
 
-    return parse_rows(rows, source.problems, parse)
+    return parse
 
 
 def _are_indicators(values: Sequence[Any], count: int) -> bool:

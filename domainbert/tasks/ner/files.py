@@ -4,7 +4,7 @@ Free of torch."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from domainbert.base.errors import DomainbertError, Problems
-from domainbert.corpus.file_kind import FileKind, Kind
+from domainbert.corpus.file_kind import KIND_NAMES, Kind
 from domainbert.corpus.rows import Row, Rows, open_file
 from domainbert.labelled.annotation_tools import ToolRows, read_brat, read_json_export
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, strip_span, words_inside
@@ -22,7 +22,6 @@ from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
 from domainbert.labelled.row_values import problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
-from domainbert.labelled.sets import path_of
 from domainbert.labelled.tag_schemes import tags_from_spans
 from domainbert.labelled.tagged_files import read_lists, sentence_rows, word_and_tag_keys
 from domainbert.tasks.ner.config import Ner
@@ -47,13 +46,14 @@ class _Entity(NamedTuple):
     """Index in the list of entities."""
 
 
-def read(config: Ner, path: Path | Rows) -> NerFile:
-    """Return the sentences of a file, for `TaskConfig.read`."""
-    return read_ner(path, config.format)
+def read_ner(file: Path | Rows, format: NerFormat | None = None) -> NerFile:
+    """Return the sentences of a file; see `read`."""
+    return read(Ner(format=format or NerFormat()), file)
 
 
-def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
-    """Return tagged sentences from CoNLL, JSONL, an export of an annotation tool or rows in memory.
+def read(config: Ner, file: Path | Rows) -> NerFile:
+    """Return tagged sentences from CoNLL, JSONL, an export of an annotation tool or rows in memory, for
+    `TaskConfig.read`.
 
     `format.kind` or the first lines of the file decide which. Each row of JSONL, and each text of an export, is a
     separate document. A row has one of these forms:
@@ -68,24 +68,24 @@ def read_ner(path: Path | Rows, format: NerFormat | None = None) -> NerFile:
         DomainbertError: as `read_columns`, `read_lists`, `annotation_tools` and `tagged_file`; an entity outside its
             text, not aligned with words, or overlapping another entity; no text.
     """
-    format = format or NerFormat()
-    problems, notes = Problems(str(path)), ReaderCounts()
-    if isinstance(path, Path) and (format.kind == "brat" or (format.kind == "auto" and path.is_dir())):
+    format, path = config.format, Path(str(file))
+    problems, notes = Problems(str(file)), ReaderCounts()
+    if isinstance(file, Path) and (format.kind == "brat" or (format.kind == "auto" and path.is_dir())):
         return _read_export(path, read_brat(path, format, problems), format, problems)
     kind = "json" if format.kind == "label_studio" else format.kind
-    file = open_file(path, kind, ("conll", "jsonl"), reads_exports=True)
-    if file.kind == "conll":
-        return tagged_file(path_of(path), read_columns(path_of(path), file.lines, format), format, notes)
-    if file.kind == "json":
-        return _read_export(path_of(path), read_json_export(path_of(path), format, problems), format, problems)
-    rows = sentence_rows(file, problems, notes.left_out)
+    opened = open_file(file, kind, ("conll", "jsonl"), reads_exports=True)
+    if opened.kind == "conll":
+        return tagged_file(path, read_columns(path, opened.lines, format), format, notes)
+    if opened.kind == "json":
+        return _read_export(path, read_json_export(path, format, problems), format, problems)
+    rows = sentence_rows(opened, problems, notes.left_out)
     line, first_row = rows[0]
-    keys = _detect_keys(f"{path}:{line}", first_row, format)
+    keys = _detect_keys(f"{file}:{line}", first_row, format)
     if keys.is_text:
-        texts = ToolRows(str(FileKind(file.kind)), rows, notes.left_out)
-        return _read_entities(path, texts, keys, format, problems)
-    table = read_lists(file, rows, problems, (keys.content, keys.labels), format)
-    return tagged_file(path_of(path), table, format, notes)
+        texts = ToolRows(KIND_NAMES[opened.kind], rows, notes.left_out)
+        return _read_entities(file, texts, keys, format, problems)
+    table = read_lists(opened, rows, problems, (keys.content, keys.labels), format)
+    return tagged_file(path, table, format, notes)
 
 
 def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Problems) -> NerFile:
@@ -102,7 +102,7 @@ def _read_export(path: Path, export: ToolRows, format: NerFormat, problems: Prob
     return _read_entities(path, export, keys, format, problems)
 
 
-def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
+def _read_entities(file: Path | Rows, table: ToolRows, keys: _Keys, format: NerFormat, problems: Problems) -> NerFile:
     from domainbert.tokenization.align import basic_words  # imports tokenizers, which --help does not need
 
     notes = ReaderCounts(table.left_out)
@@ -112,7 +112,7 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
     tagged = []
 
     def locate_in_list(line: int, index: int) -> str:
-        return f"{path}:{line}: {keys.labels}[{index}]"
+        return f"{file}:{line}: {keys.labels}[{index}]"
 
     for document, (line, row) in enumerate(rows):
         locate = partial(table.locate_entity or locate_in_list, line)  # from the index of an entity
@@ -121,13 +121,13 @@ def _read_entities(path: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
             tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
         except DomainbertError as error:
             for part in error.errors:  # a problem of an entity has its own place
-                problems.add(part if part.file else part.within(file=path, line=line))
+                problems.add(part if part.file else part.within(file=file, line=line))
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
-    kind: Kind = "rows" if isinstance(path, Rows) else "jsonl"
-    export = "" if table.layout == str(FileKind(kind)) else table.layout
+    kind: Kind = "rows" if isinstance(file, Rows) else "jsonl"
+    export = "" if table.layout == KIND_NAMES[kind] else table.layout
     tagged_table = TaggedTable(tagged, [], kind, f"{table.layout}, {where}", scheme="IOB2")
-    return tagged_file(path_of(path), tagged_table, format, notes, export)
+    return tagged_file(Path(str(file)), tagged_table, format, notes, export)
 
 
 def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
@@ -153,17 +153,12 @@ def _detect_keys(where: str, first_row: Row, format: NerFormat) -> _Keys:
 def _words_of_text(
     row: Row,
     keys: _Keys,
-    words_of: dict[str, list[Stretch]],
+    words_of: Mapping[str, list[Stretch]],
     format: NerFormat,
     notes: ReaderCounts,
     locate: Callable[[int], str],
 ) -> tuple[list[str], list[str]]:
-    """Return the words of a text and their IOB2 tags.
-
-    Args:
-        words_of: character ranges of the words, by text.
-        locate: function that maps the index of an entity to its path and line.
-    """
+    """Return the words of a text and their IOB2 tags; `locate` maps the index of an entity to its path and line."""
     list_problem = problem_with_list(row, keys.labels)
     if keys.labels not in row:
         other_key = "set format.entity_key, for older exports of doccano to 'label'"

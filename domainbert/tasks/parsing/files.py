@@ -32,6 +32,7 @@ PUNCTUATION_TAGS = frozenset(["`", "``", "''", ":", ",", ".", "PU", "PUNCT", "SY
 """Tags that AllenNLP, and therefore SciBERT, excludes from scores; its versions differ in the first two."""
 
 _UNDEFINED = "_"  # an empty field
+_BLANK = re.compile(r"\s*\Z")
 _NEW_DOCUMENT = re.compile(r"#\s*newdoc\b")
 _SKIPPED = {"multiword tokens": re.compile(r"\d+-\d+\t"), "empty nodes": re.compile(r"\d+\.\d+\t")}
 _MAX_DIGITS = 9  # of a head; int() rejects thousands of digits
@@ -118,7 +119,7 @@ def read(config: Parsing, path: Path | Rows) -> Treebank:
         raise DomainbertError(file=path, found="rows", expected="the path of a treebank in CoNLL-U or CoNLL-X")
     check_regular(path)
     problems = Problems(str(path))
-    groups = split_blocks(path, read_lines(path), is_row=lambda line: bool(line[1].strip()))
+    groups = split_blocks(path, read_lines(path), between=_BLANK)
     blocks = [list(lines) for is_sentence, lines in groups if is_sentence]
     begins_document = [any(_NEW_DOCUMENT.match(text) for _, text in block) for block in blocks]
     # the number of document marks up to each sentence, which is the index of its document if documents are marked

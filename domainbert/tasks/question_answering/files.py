@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.paths import check_regular
-from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.file_kind import KIND_NAMES
 from domainbert.corpus.files import open_bytes, read_text, unreadable
 from domainbert.corpus.rows import Row, Rows, object_with_unique_keys, open_file
 from domainbert.labelled.contents import TextPair
@@ -32,7 +32,6 @@ from domainbert.labelled.row_values import (
     shown,
 )
 from domainbert.labelled.rows import without_rejected
-from domainbert.labelled.sets import path_of
 from domainbert.tasks.output import json_line
 from domainbert.tasks.question_answering.config import QuestionAnswering
 
@@ -108,7 +107,7 @@ class QuestionFile(Labelled[Question]):
         """Return a line with the numbers of questions, of questions without an answer, and of contexts."""
         unanswerable = sum(not item.answers for item in self.items)
         questions = f"{self.path}: {counted(len(self.items), 'questions')}, {unanswerable:,} of them without an answer"
-        return f"{questions}, on {counted(max(self.unit_ids) + 1, 'contexts')}; {FileKind(self.kind)}"
+        return f"{questions}, on {counted(max(self.unit_ids) + 1, 'contexts')}; {KIND_NAMES[self.kind]}"
 
     @override
     def plain_item(self, item: Question) -> PlainItem:
@@ -151,7 +150,7 @@ def _squad_question(item: Question) -> Row:
     return {"id": item.id, "question": item.question, "answers": answers, "is_impossible": not answers}
 
 
-def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
+def read(config: QuestionAnswering, file: Path | Rows) -> QuestionFile:
     """Return the questions of SQuAD's JSON (1.1 or 2.0), or of JSONL with the columns of SQuAD in `datasets`.
 
     In JSONL empty lists mean no answer; the id of a question without `id` is its line number. Rows that an annotator
@@ -161,19 +160,20 @@ def read(config: QuestionAnswering, path: Path | Rows) -> QuestionFile:
         DomainbertError: an invalid row; an answer that is not at its offset in the context; in JSON a question without
             an answer and without `is_impossible`, or with both; a duplicate id; no question.
     """
-    kind, problems, notes = config.format.kind, Problems(str(path)), ReaderCounts()
-    if kind == "auto" and isinstance(path, Path):
+    kind, path = config.format.kind, Path(str(file))
+    problems, notes = Problems(str(file)), ReaderCounts()
+    if kind == "auto" and isinstance(file, Path):
         kind = _detect_kind(path)
-    file = open_file(path, kind, ("json", "jsonl"))
-    if file.kind == "json":
-        questions = parse_rows(_squad_rows(path_of(path), problems), problems, _parse_squad)
+    opened = open_file(file, kind, ("json", "jsonl"))
+    if opened.kind == "json":
+        questions = parse_rows(_squad_rows(path, problems), problems, _parse_squad)
     else:
-        questions = parse_rows(without_rejected(file.rows(problems), notes.left_out), problems, _parse_jsonl)
+        questions = parse_rows(without_rejected(opened.rows(problems), notes.left_out), problems, _parse_jsonl)
     _check_ids(questions, problems)
     problems.raise_if_any()
     if not questions:
-        raise DomainbertError("no questions", file=path, expected="at least one with its context")
-    return QuestionFile(path_of(path), questions, file.kind, notes=notes)
+        raise DomainbertError("no questions", file=file, expected="at least one with its context")
+    return QuestionFile(path, questions, opened.kind, notes=notes)
 
 
 def _detect_kind(path: Path) -> Literal["json", "jsonl"]:

@@ -12,8 +12,8 @@ from domainbert.corpus.rows import Row
 from domainbert.labelled.infer_columns import DECIMAL
 from domainbert.labelled.items import PlainItem, TextFile, TextItem
 from domainbert.labelled.row_values import wrong_value
-from domainbert.labelled.rows import TextRows, has_json_values
-from domainbert.labelled.sets import Readable, path_of
+from domainbert.labelled.rows import TextRows
+from domainbert.labelled.sets import Readable
 from domainbert.tasks.regression.config import Regression
 
 _MAX_NUMBER = 1e30  # the maximum of float32 is 3.4e38
@@ -50,13 +50,14 @@ def read(config: Regression, file: Readable) -> NumberFile:
     """
     source, key = TextRows(file, config.format), config.format.label_key
 
-    def parse(row: Row, line: int) -> NumberedText:
-        if not has_json_values(source.kind) and DECIMAL.fullmatch(row[key].strip()):
+    def problem_with(row: Row, line: int) -> DomainbertError | None:
+        if not source.has_types and DECIMAL.fullmatch(row[key].strip()):
             row[key] = float(row[key])
-        fields = source.fields(row, line, _problem_with_number(row, key))
-        return NumberedText(**fields, number=float(row[key]), line=line)
+        return _problem_with_number(row, key)
 
-    return NumberFile(path_of(file), source.items(parse), source.kind, notes=source.notes)
+    rows = source.valid_rows(problem_with)
+    texts = [NumberedText(**fields, number=float(row[key]), line=line) for line, row, fields in rows]
+    return NumberFile(source.path, source.require(texts), source.kind, notes=source.notes)
 
 
 def _problem_with_number(row: Row, key: str) -> DomainbertError | None:

@@ -10,12 +10,12 @@ from itertools import groupby
 from typing_extensions import override
 
 from domainbert.base.errors import counted
-from domainbert.corpus.file_kind import FileKind
+from domainbert.corpus.file_kind import KIND_NAMES
 from domainbert.corpus.rows import Row
 from domainbert.labelled.items import Labelled, PlainItem, Unit, describe_labels, distinct_indices, label_set
-from domainbert.labelled.row_values import raise_problems
-from domainbert.labelled.rows import TextRows, problems_with_slices, slices_of
-from domainbert.labelled.sets import Readable, path_of
+from domainbert.labelled.row_values import parse_rows, raise_problems
+from domainbert.labelled.rows import TextRows, problems_with_slices
+from domainbert.labelled.sets import Readable
 from domainbert.tasks.relations.config import Relations
 from domainbert.tasks.relations.marked import NO_MARKERS, MarkedText, marked_text
 
@@ -54,7 +54,7 @@ class RelationFile(Labelled[RelatedEntities]):
     @property
     def summary(self) -> str:
         """Return a line with the file format and the numbers of texts and of each relation."""
-        texts = f"{self.path}: {counted(len(self.items), 'texts')}; {FileKind(self.kind)}"
+        texts = f"{self.path}: {counted(len(self.items), 'texts')}; {KIND_NAMES[self.kind]}"
         return f"{texts}; {describe_labels(self.items, 'relations', self.nameless)}"
 
     @override
@@ -87,7 +87,8 @@ def read(config: Relations, file: Readable) -> RelationFile:
         content = marked_text(row, format.text_key, format)
         label_problem = source.with_location(labels.problem_with(row, line), line)
         raise_problems(label_problem, *problems_with_slices(row, format.slice_keys))
-        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices_of(row, format.slice_keys))
+        slices = {key: str(row[key]) for key in format.slice_keys}
+        return RelatedEntities(content, labels.name(row[format.label_key]), line, slices)
 
-    items = source.items(parse)
-    return RelationFile(path_of(file), items, source.kind, notes=source.notes, nameless=labels.nameless)
+    items = source.require(parse_rows(source.rows, source.problems, parse))
+    return RelationFile(source.path, items, source.kind, notes=source.notes, nameless=labels.nameless)
