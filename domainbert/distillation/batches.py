@@ -57,12 +57,13 @@ class CountedRows(Dataset[Batch]):
 
     def __getitem__(self, index: int) -> Batch:
         """Return micro-batch `index` with the indices of its tokens and the counts of its global batch."""
-        batch, plan = self.batches[index], self.batches.reader.plan
+        batch = self.batches[index]
         has_target = batch["targets"] != IGNORE_INDEX
         batch |= {name: batch[name][has_target] for name in ("positions", "targets")}
-        _, global_rows = self.batches.order.batch(batch["step"])
-        segments = plan.pieces_of(global_rows)
-        return batch | find_token_positions(batch) | segment_counts(plan.lengths[segments] + plan.extra)
+        # a segment is a piece of a document, with its special tokens
+        plan, (_, global_rows) = self.batches.reader.plan, self.batches.order.batch(batch["step"])
+        lengths = plan.lengths[plan.pieces_of(global_rows)] + plan.extra
+        return batch | find_token_positions(batch) | segment_counts(lengths)
 
 
 class DistillationBatches(LabelledTrainBatches):
@@ -94,16 +95,17 @@ class DistillationBatches(LabelledTrainBatches):
         output_example: (outputs,) example of each output, or -1 if no position decides the output.
         teacher_logits: (outputs, labels), if `logits` is given.
         """
-        step, micro_batch = self.steps[index // self.share.accumulation], index % self.share.accumulation
-        # examples of the micro-batch; examples of the global batch by order
-        example_ids, global_examples = list[int](), []
-        order_start = 0  # first example of an order in all examples
-        for order in self.orders:  # of the labelled, then of the unlabelled examples
+        step = self.steps[index // self.share.accumulation]
+        micro_batch = index % self.share.accumulation
+        example_ids: list[int] = []  # of the micro-batch
+        global_examples: list[list[Example]] = []  # of the global batch: the labelled, then the unlabelled examples
+        num_before = 0  # examples of earlier orders, which come first in `self.examples`
+        for order in self.orders:
             _, numbers = order.batch(step)
-            global_ids = order_start + numbers
+            global_ids = num_before + numbers
             example_ids += self.share.select(global_ids, micro_batch).tolist()
             global_examples.append([self.examples[number] for number in global_ids.tolist()])
-            order_start += order.size
+            num_before += order.size
 
         examples = [self.examples[number] for number in example_ids]
         sizes = [example.num_outputs for example in examples]

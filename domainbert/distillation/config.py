@@ -112,10 +112,8 @@ def check_equal(name: str, student: int, teacher: int, expected: str) -> None:
 
 
 def _layer_index(name: str, layer: int, sizes: Sizes, lowest: int) -> int:
-    """Return 0 for the embeddings, 1 for the first layer; a negative `layer` counts from the end.
-
-    `name` is its setting, for the message.
-    """
+    """Return 0 for the embeddings, 1 for the first layer; a negative `layer` counts from the end. `name` is its
+    setting, for the message."""
     index = layer + sizes.num_layers + 1 if layer < 0 else layer
     if not 0 <= index <= sizes.num_layers:
         raise DomainbertError(found=f"{layer} in {name}", expected=f"0 to {sizes.num_layers}, or -1 for the last layer")

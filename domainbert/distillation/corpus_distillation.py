@@ -287,9 +287,10 @@ class Distillation(DistillationModule, RowsModule):
         return model_card(title, "An encoder distilled with domainbert.", rows, load_code(), head)
 
     def _loss_sums(self, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        positions, reads = batch["positions"], self.losses.reads
-        student_positions = positions if reads & {"predicted", "hard"} else None
-        tokens = TokenPositions.of(batch)
+        positions, tokens = batch["positions"], TokenPositions.of(batch)
+        # None computes no logits: no loss reads them
+        reads = self.losses.reads
+        student_positions = positions if "predicted" in reads or "hard" in reads else None
         all_positions = tokens.token_positions if "all" in reads else None
         layers = self.losses.attention_layers(side="student")
         student = compute_outputs(self.model, batch, layers, student_positions, all_positions)

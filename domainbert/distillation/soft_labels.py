@@ -131,9 +131,9 @@ def _write_blocks(folder: Path, num_outputs: int, num_labels: int, kept: int, bl
     num_written = 0
     for outputs, values in blocks:
         num_written += len(outputs)
-        columns = _largest_log_probabilities(values, kept) if is_cut else (values,)  # one for each array
-        for array, column in zip(arrays, columns, strict=True):
-            array[outputs] = column
+        values_by_array = _largest_log_probabilities(values, kept) if is_cut else (values,)
+        for array, array_values in zip(arrays, values_by_array, strict=True):
+            array[outputs] = array_values
     assert num_written == num_outputs, f"{num_written} of {num_outputs} outputs"
     for array in arrays:
         array.flush()

@@ -69,12 +69,12 @@ class StudentConfig:
         """
         if self.every_nth_layer is not None:
             return tuple(range(0, num_layers, self.every_nth_layer))
-        chosen = tuple(range(self.first_layers)) if self.first_layers is not None else self.layers
-        if chosen is not None and max(chosen) >= num_layers:
-            if self.first_layers is not None:
+        if self.first_layers is not None:
+            if self.first_layers > num_layers:
                 expected = f"at most {num_layers}, the layers of the teacher"
                 raise DomainbertError(where="student.first_layers", found=self.first_layers, expected=expected)
-            raise DomainbertError(
-                where="student.layers", found=max(chosen), expected=f"layers from 0 to {num_layers - 1}"
-            )
-        return chosen
+            return tuple(range(self.first_layers))
+        if self.layers is not None and max(self.layers) >= num_layers:
+            expected = f"layers from 0 to {num_layers - 1}"
+            raise DomainbertError(where="student.layers", found=max(self.layers), expected=expected)
+        return self.layers

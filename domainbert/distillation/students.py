@@ -159,6 +159,7 @@ def _copy_embeddings(encoder: Encoder, teacher: Encoder, same_vocabulary_size: b
 
 
 def _copy_other_parameters(encoder: Encoder, teacher: Encoder) -> None:
+    # outside of embeddings and layers, such as a final norm
     if type(encoder) is not type(teacher):
         return
     tables = [module for module in encoder.modules() if isinstance(module, Embeddings)]
@@ -202,10 +203,8 @@ def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
 
 
 def _copy_head(head: nn.Module, teacher: nn.Module, same_vocabulary_size: bool) -> list[str]:
-    """Return ["head"], or [] if shapes do not match.
-
-    A CRF may be missing on one side: its emissions then match the logits of a linear head.
-    """
+    """Return ["head"], or [] if shapes do not match. A CRF may be missing on one side: its emissions then match the
+    logits of a linear head."""
     weights, source = head.state_dict(), teacher.state_dict()
     fits = {name for name in weights if name in source and weights[name].shape == source[name].shape}
     is_complete = fits >= {name for name in (*weights, *source) if not name.startswith("crf.")}

@@ -85,10 +85,10 @@ class TaskDistillation(DistillationModule, FineTuning):
         settings = TaskDistillationSettings.of(settings, **changes)
         student, max_length = settings.student, settings.max_length
         TrainedModule.__init__(self, settings.optim, settings.schedule, seed)
-        paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
-        is_saved = isinstance(model, Mapping)  # the plain values of a checkpoint
-        self.set_loss_configs(losses, 1 if is_saved else len(paths))
         self.unfreeze_every = settings.unfreeze_every
+        paths = [Path(path) for path in (teachers.paths if isinstance(teachers, Teachers) else teachers)]
+        is_saved = isinstance(model, Mapping)  # the plain values of a checkpoint, which needs no teachers
+        self.set_loss_configs(losses, num_teachers=1 if is_saved else len(paths))
         task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
         if not is_saved:
             config = task.config if isinstance(task, Task) else task
@@ -99,7 +99,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         with SeededDraws(seed):
             if model is None:
                 assert self.ensemble is not None
-                initial = _initial_student(self.ensemble, student, _task_of(task, self.ensemble), settings.dropout)
+                task = _task_with_labels(task, self.ensemble.paths[0])
+                initial = _initial_student(self.ensemble, student, task, settings.dropout)
             else:
                 initial = initial_model(model, task, dropout=settings.dropout)
             if self.ensemble is None:
@@ -117,8 +118,8 @@ class TaskDistillation(DistillationModule, FineTuning):
         self.set_losses(weighted)
         if self.ensemble is not None:
             check_losses(weighted, self, self.ensemble, self.max_length, has_model=model is not None)
-            runs = weighted.needs_hidden or (weighted.needs_teacher and self.ensemble.cache is None)  # in each step
-            self.set_teachers([teacher.model for teacher in self.ensemble.predictors] if runs else [])
+            if _run_in_each_step(self.ensemble, weighted):
+                self.set_teachers([teacher.model for teacher in self.ensemble.predictors])
         self.start_facts = {"teachers": ", ".join(self.initial.teachers), "seed": seed}
         self._record_arguments(
             teachers=paths,
@@ -164,34 +165,34 @@ class TaskDistillation(DistillationModule, FineTuning):
         return self.record_loss(self.losses.total(means), means)
 
     def _student_outputs(self, batch: dict[str, Any]) -> Outputs:
-        """Return the outputs of the student that the losses read: as `logits`, logits of words or texts, if a loss
-        compares them with a teacher; as `hard_loss`, the loss of the task."""
-        ids = batch["input_ids"]
+        """Return the outputs of the student. Of `logits` (of words or texts), their `example` and `hard_loss` (the loss
+        of the task), those that no loss reads are None."""
+        inputs, reads = batch, self.losses.reads
         if self.entries is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
-            ids = self.entries.rows_of(ids)
-        positions = batch["positions"] if self.losses.reads else None  # None: no loss reads logits
-        layers = self.losses.attention_layers(side="student")
-        outputs = compute_outputs(self.model, {**batch, "input_ids": ids}, layers, positions)
+            inputs = {**batch, "input_ids": self.entries.rows_of(batch["input_ids"])}
+        positions = batch["positions"] if reads else None  # None computes no logits
+        outputs = compute_outputs(self.model, inputs, self.losses.attention_layers(side="student"), positions)
         if outputs.logits is None:
             return outputs
-        hard_loss = self.task.loss(outputs.logits, batch) if "hard" in self.losses.reads else None
-        if "predicted" not in self.losses.reads:
-            return replace(outputs, logits=None, hard_loss=hard_loss)
-        targets = require_distillation_targets(self.task)
-        logits = targets.teacher_logits(self.task, self.model.head, outputs.logits, batch)  # for students too
-        return replace(outputs, logits=logits, hard_loss=hard_loss, example=batch["output_example"])
+        hard_loss = logits = example = None
+        if "hard" in reads:
+            hard_loss = self.task.loss(outputs.logits, batch)
+        if "predicted" in reads:  # a loss compares the logits with a teacher's: convert both in the same way
+            targets = require_distillation_targets(self.task)
+            logits = targets.teacher_logits(self.task, self.model.head, outputs.logits, batch)
+            example = batch["output_example"]
+        return replace(outputs, logits=logits, hard_loss=hard_loss, example=example)
 
     def _mean_teacher_outputs(self, batch: dict[str, Any]) -> Outputs:
-        # the teachers run only if their logits are not in the batch, or if a loss reads their layers
         cached_logits = batch.get("teacher_logits")
         if cached_logits is not None and not self.losses.needs_hidden:
-            return Outputs(hidden=[], projections={}, logits=cached_logits)
-        needs_logits = "predicted" in self.losses.reads and cached_logits is None
+            return Outputs(hidden=[], projections={}, logits=cached_logits)  # no teacher has to run
         self._check_teachers_can_run()
-        positions = batch["positions"] if needs_logits else None
+        computes_logits = "predicted" in self.losses.reads and cached_logits is None
+        positions = batch["positions"] if computes_logits else None
         with torch.no_grad():
             outputs = mean_outputs([self._teacher_outputs(teacher, batch, positions) for teacher in self.teachers])
-        return replace(outputs, logits=cached_logits) if outputs.logits is None else outputs
+        return outputs if computes_logits else replace(outputs, logits=cached_logits)
 
     def _check_teachers_can_run(self) -> None:
         if self.teachers:
@@ -214,17 +215,21 @@ class TaskDistillation(DistillationModule, FineTuning):
 
 
 def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, Any] | TaskConfig) -> Teachers:
+    """Return the teachers. If they are paths, load them without a cache: then they run in each step."""
     if isinstance(teachers, Teachers):
         return teachers
     paths = [Path(path) for path in teachers]
-    if not paths:
-        raise DomainbertError(where="teachers", found="none", expected="at least one fine-tuned model folder")
-    resolved = task if isinstance(task, Task) else task_of_settings(task, open_model(paths[0]))
-    return load_teachers(paths, resolved, "auto", cache=None, top_k=1)
+    return load_teachers(paths, _task_with_labels(task, paths[0]), "auto", cache=None, top_k=1)
 
 
-def _task_of(task: Task[Any, Any] | TaskConfig, teachers: Teachers) -> Task[Any, Any]:
-    return task if isinstance(task, Task) else task_of_settings(task, open_model(teachers.paths[0]))
+def _task_with_labels(task: Task[Any, Any] | TaskConfig, teacher: Path) -> Task[Any, Any]:
+    """Return the task; settings without labels get the labels of the folder of a teacher."""
+    return task if isinstance(task, Task) else task_of_settings(task, open_model(teacher))
+
+
+def _run_in_each_step(teachers: Teachers, losses: WeightedLosses) -> bool:
+    # otherwise no loss compares with a teacher, or only with logits in a cache
+    return losses.needs_hidden or (losses.needs_teacher and teachers.cache is None)
 
 
 def _initial_student(
@@ -253,17 +258,16 @@ def check_losses(
     `window` is the length of a training window in tokens. A student without a given model (`has_model`) has the
     vocabulary of the first teacher.
     """
-    config = module.task.config
-    assert config is not None
-    # logits of all labels
     task, has_cache = module.task, teachers.cache is not None
-    heads = [module.model.head, *(teacher.model.head for teacher in teachers.predictors)]
-    have_crf = any(crf_of(head) is not None for head in heads)  # the logits of a CRF are log-marginals
-    drops_logits = has_cache and teachers.drops_logits(task)
+    assert task.config is not None
+    # LogitMSE needs the logits of all labels
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         require_distillation_targets(task)
-    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (have_crf or drops_logits):
-        reason = "a CRF has no such logits" if have_crf else "the cache holds only the top_k highest"
+    heads = [module.model.head, *(teacher.model.head for teacher in teachers.predictors)]
+    has_crf = any(crf_of(head) is not None for head in heads)  # its logits are log-marginals
+    drops_logits = has_cache and teachers.drops_logits(task)
+    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (has_crf or drops_logits):
+        reason = "a CRF has no such logits" if has_crf else "the cache holds only the top_k highest"
         raise DomainbertError(
             f"LogitMSE compares the logits of all labels, but {reason}", where="losses", expected="SoftTargets"
         )
@@ -271,7 +275,7 @@ def check_losses(
     # vocabularies
     fingerprints = [module.tokenizer.fingerprint] if has_model else []
     fingerprints += [teacher.tokenizer.fingerprint for teacher in teachers.predictors]
-    check_one_vocabulary(config, module.loss_configs, has_model, fingerprints)
+    check_one_vocabulary(task.config, module.loss_configs, has_model, fingerprints)
     if any(fingerprint != module.tokenizer.fingerprint for fingerprint in fingerprints):
         if weighted.needs_hidden:
             raise DomainbertError(
@@ -287,8 +291,7 @@ def check_losses(
             )
 
     # window
-    runs_teachers = weighted.needs_hidden or (weighted.needs_teacher and not has_cache)  # in each training step
     longest = min(teacher.config.max_length for teacher in teachers.predictors)
-    if runs_teachers and window > longest:
+    if _run_in_each_step(teachers, weighted) and window > longest:
         hint = "for a longer window, set cache and use only losses on predictions"
         raise max_length_error(window, longest, "a teacher", hint)

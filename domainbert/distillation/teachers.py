@@ -146,9 +146,6 @@ class Teachers:
             text: texts, which each teacher encodes with its own vocabulary.
             task: its labels are the columns of the logits.
             sizes: number of outputs of each text, as the student encodes it.
-
-        Raises:
-            DomainbertError: a teacher's vocabulary splits a text into other words than the student's.
         """
         assert self.cache is not None
         targets = require_distillation_targets(task)
@@ -213,24 +210,22 @@ def _text_logits(
     teacher: FineTuned, path: Path, text: TransferText, task: Task[Any, Any], sizes: Sequence[int], title: str
 ) -> Iterator[Block]:
     """Yield the output numbers (n,) of each batch, counted over all texts, and their logits (n, labels) by one teacher.
-
-    `sizes` has the number of outputs of each text; `title` names the progress bar.
-    """
+    `sizes` has the number of outputs of each text; `title` names the progress bar."""
     examples = text.encode(task, teacher.tokenizer, teacher.max_length)
     _check_sizes(examples, sizes, path, text)
-    first_outputs = np.concatenate([[0], np.cumsum(sizes)])  # of each text, and the end
-    texts = [number for number, size in enumerate(sizes) if size]  # with outputs
+    bounds = np.concatenate([[0], np.cumsum(sizes)])  # text t has the outputs `bounds[t]:bounds[t + 1]`
+    with_outputs = [number for number, size in enumerate(sizes) if size]  # numbers of texts
     teacher_logits = require_distillation_targets(task).teacher_logits
     # counts tokens because the longest texts come first: counting texts would overestimate the remaining time
-    with Progress(title, sum(examples[number].num_tokens for number in texts), "tokens") as progress:
-        for batch, logits in teacher.logits([examples[number] for number in texts]):
-            batch_texts = [texts[item] for item in batch["items"].tolist()]
+    with Progress(title, sum(examples[number].num_tokens for number in with_outputs), "tokens") as progress:
+        for batch, logits in teacher.logits([examples[number] for number in with_outputs]):
+            batch_texts = [with_outputs[item] for item in batch["items"].tolist()]
             batch_sizes = [sizes[number] for number in batch_texts]
             index = output_index(batch["example"].cpu().numpy(), batch["outputs"].cpu().numpy(), batch_sizes)
             fields = {"output_index": torch.from_numpy(index).to(logits.device), "num_outputs_here": sum(batch_sizes)}
             with torch.no_grad():
                 values = teacher_logits(task, teacher.model.head, logits, batch | fields)
-            outputs = [np.arange(first_outputs[number], first_outputs[number + 1]) for number in batch_texts]
+            outputs = [np.arange(bounds[number], bounds[number + 1]) for number in batch_texts]
             yield np.concatenate(outputs), values.float().cpu().numpy()
             progress.advance(sum(examples[number].num_tokens for number in batch_texts))
 

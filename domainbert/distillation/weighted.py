@@ -62,8 +62,8 @@ class WeightedLosses(nn.Module):
 
     def attention_layers(self, side: Literal["student", "teacher"]) -> set[int]:
         """Return the layers of the student or of the teacher whose projections are compared."""
-        pairs = [pair for loss in self.terms if loss.needs_attention for pair in loss.pairs]
-        return {student_layer if side == "student" else teacher_layer for student_layer, teacher_layer in pairs}
+        index = ("student", "teacher").index(side)  # in a pair of layers
+        return {pair[index] for loss in self.terms if loss.needs_attention for pair in loss.pairs}
 
     def sums(self, student: Outputs, teacher: Outputs | None, tokens: TokenPositions) -> dict[str, Tensor]:
         """Return each loss summed over a micro-batch, computed without autocast."""
