@@ -38,7 +38,7 @@ class Share:
 
     def select(self, items: NDArray[Any], micro_batch: int) -> NDArray[Any]:
         """Return the items of micro-batch number `micro_batch` (from 0 to `accumulation` - 1) of this rank; `items` are
-        all items of a global batch."""
+        all items of a global batch. With 2 ranks and 2 micro-batches, rank 1 has items 1, 5, ... and 3, 7, ..."""
         num_shares = self.world_size * self.accumulation
         return items[self.rank + self.world_size * micro_batch :: num_shares]
 
@@ -123,8 +123,9 @@ class GlobalOrder:
 
     def batch(self, step: int) -> tuple[Ints, Ints]:
         """Return the pass number and the index of each item of global batch `step`; both (batch_size,)."""
-        first = self.first_pass * self.size + (step - self.first_step) * self.batch_size
-        epochs, positions = np.divmod(np.arange(first, first + self.batch_size, dtype=np.int64), self.size)
+        # the passes are one endless sequence, in which this batch begins at `start`
+        start = self.first_pass * self.size + (step - self.first_step) * self.batch_size
+        epochs, positions = np.divmod(np.arange(start, start + self.batch_size, dtype=np.int64), self.size)
         items = np.empty_like(positions)
         for epoch in np.unique(epochs).tolist():
             selected = epochs == epoch
@@ -160,15 +161,16 @@ class WindowedOrder(GlobalOrder):
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
         shuffled_parts, window_starts = self._windows(epoch)
-        windows = np.searchsorted(window_starts, positions, side="right") - 1  # window of each position
+        window_of = np.searchsorted(window_starts, positions, side="right") - 1  # number of each position's window
         items = np.empty_like(positions)
-        for window in np.unique(windows).tolist():
-            selected = windows == window
-            parts = shuffled_parts[self.window * window : self.window * (window + 1)]
+        for number in np.unique(window_of).tolist():
+            selected = window_of == number
+            parts = shuffled_parts[self.window * number : self.window * (number + 1)]
             size = int(self.sizes[parts].sum())
-            counters = self.seed, _WINDOWS, epoch, window + 1  # 0 in place of window + 1 orders the parts
-            places = permute_indices(positions[selected] - window_starts[window], size, *counters)
-            items[selected] = self._items_of_parts(parts, places)
+            stream = number + 1  # of random numbers; stream 0 orders the parts
+            index_in_window = positions[selected] - window_starts[number]
+            shuffled = permute_indices(index_in_window, size, self.seed, _WINDOWS, epoch, stream)
+            items[selected] = self._items_of_parts(parts, shuffled)
         return items
 
     def _items_of_parts(self, parts: Ints, places: Ints) -> Ints:
@@ -184,8 +186,8 @@ class WindowedOrder(GlobalOrder):
         if epoch not in self._cache:
             parts = permutation(len(self.sizes), self.seed, _WINDOWS, epoch, 0)
             totals = np.add.reduceat(self.sizes[parts], np.arange(0, len(parts), self.window))  # items of each window
-            newest = dict(list(self._cache.items())[-1:])
-            self._cache = {**newest, epoch: (parts, np.cumsum(totals) - totals)}
+            latest = dict(list(self._cache.items())[-1:])  # the pass that was added last; older ones are dropped
+            self._cache = {**latest, epoch: (parts, np.cumsum(totals) - totals)}
         return self._cache[epoch]
 
 
@@ -222,14 +224,14 @@ class SharesOrder(GlobalOrder):
         So an item that is drawn twice in a pass has two pass numbers, and is masked differently.
         """
         _, draws = super().batch(step)
-        class_epochs, items = np.divmod(draws, self.size)  # see `_draw`
+        class_epochs, items = np.divmod(draws, self.size)  # inverts the code of `_draw`
         return class_epochs, items
 
     @override
     def _items(self, epoch: int, positions: Ints) -> Ints:
         if epoch not in self._cache:
-            newest = dict(list(self._cache.items())[-1:])
-            self._cache = {**newest, epoch: self._draw(epoch)}
+            latest = dict(list(self._cache.items())[-1:])  # the pass that was added last; older ones are dropped
+            self._cache = {**latest, epoch: self._draw(epoch)}
         return self._cache[epoch][positions]
 
     def _draw(self, epoch: int) -> Ints:
@@ -237,9 +239,9 @@ class SharesOrder(GlobalOrder):
         item + `size` x (number of the pass over its class)."""
         draws_by_class = []
         for number, (members, num_draws) in enumerate(zip(self.members, self.draws.tolist(), strict=True)):
-            seed = int(random_bits(self.seed, _CLASSES, number))
-            # the draws of the class in this pass are a batch of an order over only this class
-            class_epochs, indices = GlobalOrder(len(members), num_draws, seed).batch(epoch)
+            class_seed = int(random_bits(self.seed, _CLASSES, number))
+            # pass `epoch` takes batch `epoch` of an order over the members of the class, with batches of `num_draws`
+            class_epochs, indices = GlobalOrder(len(members), num_draws, class_seed).batch(epoch)
             draws_by_class.append(class_epochs * self.size + members[indices])
         order = _shuffled_items(self.size, self.seed, epoch)
         return np.concatenate(draws_by_class)[order]

@@ -21,16 +21,20 @@ def window_bounds(word_starts: Sequence[int], num_pieces: int, room: int) -> lis
     A window has at most `room` pieces, and begins about half of `room` after the previous window, at a word if possible
     (`word_starts`, ascending from 0). Each piece is owned, and so predicted, by one window: the window that maximises
     the smaller of its left and right context.
+
+    >>> window_bounds(word_starts=[0, 2, 4, 6, 8], num_pieces=9, room=6)
+    [(0, 6, 0, 5), (4, 9, 5, 9)]
     """
     if num_pieces <= room:
         return [(0, num_pieces, 0, num_pieces)]
     words = np.asarray(word_starts)
     window_starts = [0]
     while window_starts[-1] + room < num_pieces:
-        target = min(window_starts[-1] + max(room // 2, 1), num_pieces - room)
-        index = min(int(np.searchsorted(words, target)), len(words) - 1)
-        next_word = int(words[index])
-        window_starts.append(next_word if target <= next_word < window_starts[-1] + room else target)
+        earliest = min(window_starts[-1] + max(room // 2, 1), num_pieces - room)
+        index = min(int(np.searchsorted(words, earliest)), len(words) - 1)
+        next_word = int(words[index])  # the first word from `earliest` on, if there is one
+        has_overlap = earliest <= next_word < window_starts[-1] + room  # with the window before
+        window_starts.append(next_word if has_overlap else earliest)
     stops = [min(start + room, num_pieces) for start in window_starts]
     # The middle of an overlap has equal context in both windows.
     middles = [(stop + start + 1) // 2 for stop, start in zip(stops[:-1], window_starts[1:], strict=True)]
@@ -58,7 +62,8 @@ def word_example(words: AlignedWords, labels: Sequence[int] | None, inside: Ints
     windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
     for start, stop, owned_start, owned_end in bounds:
-        owned_positions = read_positions[slice(*np.searchsorted(read_positions, (owned_start, owned_end)))]
+        first, end = np.searchsorted(read_positions, (owned_start, owned_end))
+        owned_positions = read_positions[first:end]
         outputs = np.where(is_first[owned_positions], word_of[owned_positions], -1)
         targets = np.full(len(owned_positions), IGNORE_INDEX, dtype=np.int64)
         if labels is not None:
@@ -76,9 +81,9 @@ def encode_words(
     `tags` are the label ids of the words of each sentence (None for prediction), and `labels` the names of the ids. B-X
     is continued by I-X, or by itself if there is no such label, as in some models of other libraries.
     """
-    index = {label: number for number, label in enumerate(labels)}
-    continued = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
-    inside = np.asarray([index.get(label, number) for number, label in enumerate(continued)], dtype=np.int64)
+    id_of = {label: label_id for label_id, label in enumerate(labels)}
+    names_inside = ["I-" + label[2:] if label.startswith("B-") else label for label in labels]
+    inside = np.asarray([id_of.get(name, label_id) for label_id, name in enumerate(names_inside)], dtype=np.int64)
     sentence_tags = tags if tags is not None else [None] * len(aligned)
     return [word_example(words, ids, inside, max_length) for words, ids in zip(aligned, sentence_tags, strict=True)]
 

@@ -96,11 +96,12 @@ class RowPlan:
         return concatenated_ranges(firsts, ends - firsts)
 
     def most_pieces(self, num_rows: int) -> int:
-        """Return the number of pieces in the `num_rows` rows with the most; rows occur twice if there are fewer."""
-        per_row = np.diff(self.row_offsets)
-        if len(per_row) > num_rows:
-            return int(np.partition(per_row, -num_rows)[-num_rows:].sum())
-        return int(per_row.max()) * num_rows
+        """Return the largest number of pieces that a batch of `num_rows` rows can have. A batch that is larger than the
+        plan can have the same row several times."""
+        pieces_per_row = np.diff(self.row_offsets)
+        if len(pieces_per_row) > num_rows:
+            return int(np.partition(pieces_per_row, -num_rows)[-num_rows:].sum())  # of the rows with the most pieces
+        return int(pieces_per_row.max()) * num_rows
 
     @property
     def fullness(self) -> float:
@@ -175,35 +176,36 @@ class PackedRows:
 def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, pad_id: int) -> PackedRows:
     """Return rows of `length` tokens, filled with texts or pairs of texts and their special tokens.
 
-    Each part of the template is written for all texts at once: a loop over texts takes three times as long.
+    A template is a list of parts, each with its token type: the id of a special token, or "A" or "B" in place of the
+    first or second text. A part is written for all texts at once: a loop over texts takes three times as long.
     """
     # sizes of the texts
     texts = [text for row in rows for text in row]
     is_pair = np.asarray([isinstance(text, tuple) for text in texts], dtype=np.bool_)
     # a tokenizer without a template of pairs is an error when a pair is encoded (`Template.num_special_tokens`)
-    parts_of = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
+    templates = {pair: template.pair if pair else template.single for pair in np.unique(is_pair).tolist()}
     # all texts as pairs: the second text of a single text is empty
     pairs = [text if isinstance(text, tuple) else (text, text[:0]) for text in texts]
     sizes = {"A": _lengths_of([first for first, _ in pairs]), "B": _lengths_of([second for _, second in pairs])}
-    num_special = {pair: len(parts) - 1 - pair for pair, parts in parts_of.items()}  # without the placeholders
+    num_special = {pair: len(parts) - (2 if pair else 1) for pair, parts in templates.items()}  # without "A" and "B"
     totals = sizes["A"] + sizes["B"] + np.asarray([num_special[pair] for pair in is_pair.tolist()], dtype=np.int64)
 
     # positions of the texts
     texts_per_row = np.asarray([len(row) for row in rows], dtype=np.int64)
     row_of = np.repeat(np.arange(len(rows)), texts_per_row)  # (texts,)
     first_texts = np.cumsum(texts_per_row) - texts_per_row  # (rows,)
-    before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
-    # (texts,) position of the first token of each text in the flattened rows
-    firsts = row_of * length + before - before[first_texts[row_of]]
+    num_before = np.cumsum(totals) - totals  # (texts,) tokens of all previous texts
+    num_before_in_row = num_before - num_before[first_texts[row_of]]
+    firsts = row_of * length + num_before_in_row  # (texts,) first token of each text in the flattened rows
 
     # tokens: for single texts and for pairs, part by part of the template
     input_ids = np.full(len(rows) * length, pad_id, dtype=np.int64)
     position_ids, segment_ids, token_type_ids = (np.zeros(len(rows) * length, dtype=np.int64) for _ in range(3))
-    for pair, parts in parts_of.items():
+    for pair, parts in templates.items():
         selected = np.flatnonzero(is_pair == pair)
         starts = firsts[selected]  # of the current part, in each text
         for token, token_type in parts:
-            if isinstance(token, str):
+            if isinstance(token, str):  # "A" or "B"
                 counts = sizes[token][selected]
                 places = concatenated_ranges(starts, counts)
                 side = ("A", "B").index(token)
@@ -226,9 +228,13 @@ def fill_rows(rows: Sequence[Sequence[Text]], length: int, template: Template, p
 
 
 def concatenated_ranges(starts: Ints, counts: Ints) -> Ints:
-    """Return `start`, `start` + 1, ..., `start` + `count` - 1 for each start and count, concatenated: (sum of
-    counts,)."""
-    return np.repeat(starts - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    """Return `start`, `start` + 1, ..., `start` + `count` - 1 for each start and count, concatenated.
+
+    >>> concatenated_ranges(np.array([5, 0]), np.array([2, 3])).tolist()
+    [5, 6, 0, 1, 2]
+    """
+    positions = np.cumsum(counts) - counts  # of each range in the result
+    return np.repeat(starts - positions, counts) + np.arange(counts.sum())
 
 
 def _lengths_of(texts: Sequence[NDArray[np.integer]]) -> Ints:

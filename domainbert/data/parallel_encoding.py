@@ -132,18 +132,18 @@ def _block_ctrl_c() -> Iterator[None]:
 def _encode_sides(tokenizer: DomainTokenizer, documents: Sequence[tuple[str, ...]]) -> Encoded:
     """Encode documents, each a text or a pair of texts. Between the texts of a pair, special tokens are inserted, each
     of which counts as the beginning of a word."""
-    lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
+    text_lengths, input_ids, starts_word = _encode(tokenizer, [text for texts in documents for text in texts])
     num_texts = np.array([len(texts) for texts in documents])
     if (num_texts == 1).all():
-        return lengths, input_ids, starts_word
+        return text_lengths, input_ids, starts_word
 
-    # insert the separators into the pairs
-    separators = tokenizer.template.separators
+    # insert the separators into the pairs, where their first texts end
+    separators = np.asarray(tokenizer.template.separators, input_ids.dtype)
     first_texts = np.cumsum(num_texts) - num_texts  # index of the first text of each document
-    first_text_ends = np.cumsum(lengths)[first_texts[num_texts == 2]]  # of pairs, in the tokens
-    insert_at = np.repeat(first_text_ends, len(separators))
-    input_ids = np.insert(input_ids, insert_at, np.tile(np.asarray(separators, input_ids.dtype), len(first_text_ends)))
-    lengths = np.add.reduceat(lengths, first_texts) + (num_texts - 1) * len(separators)
+    borders = np.cumsum(text_lengths)[first_texts[num_texts == 2]]  # (pairs,) in the tokens
+    insert_at = np.repeat(borders, len(separators))
+    input_ids = np.insert(input_ids, insert_at, np.tile(separators, len(borders)))
+    lengths = np.add.reduceat(text_lengths, first_texts) + (num_texts - 1) * len(separators)
     return lengths, input_ids, np.insert(starts_word, insert_at, True)
 
 

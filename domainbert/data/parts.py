@@ -140,7 +140,7 @@ class PartedSplit(PreparedSplit):
         """Iterate over the tokens of each document. If the split has more than `enough` tokens, iterate over a sample
         of about `enough` tokens, from at most 32 evenly spaced parts."""
         sizes = np.diff(self._stops, prepend=0)
-        step = -(-len(sizes) // _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1
+        step = math.ceil(len(sizes) / _MAX_SAMPLED_PARTS) if self.num_tokens > enough else 1
         sampled_parts = [number for number in range(0, len(sizes), step) if sizes[number]]
         share = min(1.0, enough / max(1, sum(sizes[number] for number in sampled_parts)))
         for number in sampled_parts:
@@ -178,12 +178,13 @@ class PartedSplit(PreparedSplit):
         """Concatenate the results of `take(split, start, stop)`, an array of the tokens of a part, over the parts."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"found tokens {start} to {stop}; expected a range from 0 to {self.num_tokens}")
-        first, last = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
+        first_part, last_part = self._parts_of(np.array([start, max(stop - 1, start)])).tolist()
         pieces = []
-        for number in range(first, last + 1):
-            begin, end = int(self._firsts[number]), int(self._stops[number])
-            if begin < end:  # the part is not empty
-                pieces.append(take(self.parts.tokens(number), max(start, begin) - begin, min(stop, end) - begin))
+        for number in range(first_part, last_part + 1):
+            part_start, part_stop = int(self._firsts[number]), int(self._stops[number])
+            if part_start < part_stop:  # the part is not empty
+                begin, end = max(start, part_start) - part_start, min(stop, part_stop) - part_start
+                pieces.append(take(self.parts.tokens(number), begin, end))
         return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def _parts_of(self, positions: Ints) -> Ints:

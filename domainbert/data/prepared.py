@@ -80,15 +80,18 @@ def open_prepared(
 
 def _whole_splits(folders: Sequence[Path], facts: Sequence[dict[str, Any]]) -> Sequence[PreparedSplit]:
     """Return the splits of corpora that were not prepared in parts, each split joined over the folders."""
+    sampling = None
     alpha = _language_alpha(facts[0])
-    names = [] if alpha is None else sorted({name for content in facts for name in content["languages"]["tokens"]})
-    sampling = None if alpha is None else LanguageSampling(names, Languages(alpha))
-    contents = list(zip(folders, facts, strict=True))
-    files = [
-        [folder / split / file["name"] for folder, content in contents for file in content["splits"][split]["files"]]
-        for split in SPLITS
-    ]
-    return [PreparedSplit(paths, sampling) for paths in files]
+    if alpha is not None:
+        languages = {name for content in facts for name in content["languages"]["tokens"]}
+        sampling = LanguageSampling(sorted(languages), Languages(alpha))
+    splits = []
+    for split in SPLITS:
+        paths: list[Path] = []
+        for folder, content in zip(folders, facts, strict=True):
+            paths += [folder / split / file["name"] for file in content["splits"][split]["files"]]
+        splits.append(PreparedSplit(paths, sampling))
+    return splits
 
 
 def _parted_splits(folder: Path, facts: Mapping[str, Any], cache: CacheConfig | None) -> Sequence[PreparedSplit]:

@@ -43,8 +43,10 @@ def check_files(folder: Path, facts: dict[str, Any], problems: Problems) -> None
     """Add a problem for each file of a prepared folder that is missing, or whose size or SHA-256 differs from `facts`,
     the content of `prepared.json`."""
     splits = facts.get("splits", {})  # a corpus in parts has its files in the parts
-    outputs = {f"{split}/{file['name']}": file for split in splits for file in splits[split]["files"]}
-    plans = [plan["file"] for split in splits.values() for plan in split.get("plans", {}).values()]
+    outputs: dict[str, Any] = {}
+    for split, content in splits.items():
+        outputs |= {f"{split}/{file['name']}": file for file in content["files"]}
+    plans = [plan["file"] for content in splits.values() for plan in content.get("plans", {}).values()]
     outputs |= {file["name"]: file for file in [*plans, *facts["other_files"]]}
     for damage in damaged_files(folder, outputs, FileHashes()):
         problems.add(f"{folder}/{damage}", expected="the file that `prepare` wrote: run `prepare` again")

@@ -66,9 +66,7 @@ class PreparedWriter:
 
     def close(self, report: CorpusReport) -> dict[str, Any]:
         """Write the last batch, the tokenizer and finally `prepared.json`; return the content of `prepared.json`.
-
-        Raise `DomainbertError` if a split has no document; `report` has the counts for the message.
-        """
+        `report` has counts for the error that a split has no document."""
         self._check_splits_not_empty(report)
         splits = self._close_splits()
         self.tokenizer.save(self.out / TOKENIZER_FOLDER)

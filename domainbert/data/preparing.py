@@ -195,5 +195,8 @@ def _with_progress(batches: Iterator[EncodedBatch], progress: Progress, note: st
         yield batch
 
 
-def _sum_splits(counts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    return {split: {name: sum(part[split][name] for part in counts) for name in _COUNTS} for split in counts[0]}
+def _sum_splits(parts: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    totals = {}
+    for split in parts[0]:
+        totals[split] = {name: sum(part[split][name] for part in parts) for name in _COUNTS}
+    return totals

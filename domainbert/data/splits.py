@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -137,7 +138,7 @@ class PreparedSplit:
     def documents(self, enough: int) -> Iterator[np.ndarray]:
         """Iterate over the tokens of each document. If the split has more than `enough` tokens, take only every second
         document, or every third, and so on, so that there are about `enough` tokens."""
-        step = max(1, -(-self.num_tokens // enough))
+        step = max(1, math.ceil(self.num_tokens / enough))
         return map(self.document, range(0, self.num_documents, step))
 
     def document(self, number: int) -> np.ndarray:
@@ -180,13 +181,15 @@ def _bits(column: pa.ListArray) -> np.ndarray:
     """Return the bytes of a column of lists of booleans, lowest bit first, as a view of the file."""
     values = column.flatten()
     _, bits = values.buffers()  # the first buffer marks missing values
-    return np.frombuffer(bits, np.uint8, count=-(-len(values) // 8))  # rounded up to whole bytes
+    return np.frombuffer(bits, np.uint8, count=math.ceil(len(values) / 8))
 
 
 def _unpack_bits(bits: np.ndarray, start: int, stop: int) -> np.ndarray:
-    first_byte, end_byte = start // 8, -(-stop // 8)
+    """Return bits `start` to `stop` (exclusive) of bytes from `_bits`, as booleans: (stop - start,)."""
+    first_byte, end_byte = start // 8, math.ceil(stop / 8)
     unpacked = np.unpackbits(bits[first_byte:end_byte], bitorder="little")
-    return unpacked[start - 8 * first_byte : stop - 8 * first_byte].view(np.bool_)
+    num_skipped = start - 8 * first_byte
+    return unpacked[num_skipped : num_skipped + stop - start].view(np.bool_)
 
 
 def plan_rows(
@@ -237,7 +240,7 @@ def plan_rows(
 
 
 def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
-    rows, num_rows = np.empty_like(lengths), 0
+    rows, num_rows = np.empty_like(lengths), 0  # rows of earlier groups
     for group in np.unique(groups):
         selected = groups == group
         rows[selected] = num_rows + best_fit_decreasing(lengths[selected], capacity)
@@ -246,16 +249,14 @@ def _pack_groups(lengths: Ints, capacity: int, groups: Ints) -> Ints:
 
 
 def _cut_positions(starts_word: NDArray[np.bool_], room: int) -> list[int]:
-    """Return the positions at which to cut a document, with its begin and end.
-
-    The positions are at most `room` tokens apart. They are word boundaries, except in a word of more than `room`
-    tokens. `starts_word` is (tokens,).
-    """
+    """Return the positions at which to cut a document, with its begin and end. The positions are at most `room` tokens
+    apart. They are word boundaries, except in a word of more than `room` tokens. `starts_word` is (tokens,)."""
     size = len(starts_word)
     last_start = np.maximum.accumulate(np.where(starts_word, np.arange(size), 0))  # last word start up to each token
     cuts = [0]
     while size - cuts[-1] > room:
         limit = cuts[-1] + room
-        start = int(last_start[limit])
-        cuts.append(start if start > cuts[-1] else limit)
+        word_start = int(last_start[limit])
+        is_in_reach = word_start > cuts[-1]  # False within a word of more than `room` tokens
+        cuts.append(word_start if is_in_reach else limit)
     return [*cuts, size]
