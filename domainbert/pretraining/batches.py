@@ -41,12 +41,12 @@ class PackedRowsReader:
         A corpus in parts is shuffled in windows of several parts. A corpus with languages is sampled, so that each
         language gets its share of the tokens. `first_pass` is the number of passes before `first_step`.
         """
-        batches = (batch_size, seed, first_step, first_pass)
+        arguments = (batch_size, seed, first_step, first_pass)
         if isinstance(self.plan, PartedPlan):
-            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *batches)
+            return WindowedOrder(self.plan.rows_of_parts, self.plan.window, *arguments)
         if self.languages is None:
-            return GlobalOrder(self.plan.num_rows, *batches)
-        return SharesOrder(self.languages.row_languages, self.languages.row_shares, *batches)
+            return GlobalOrder(self.plan.num_rows, *arguments)
+        return SharesOrder(self.languages.row_languages, self.languages.row_shares, *arguments)
 
     @property
     def tokens_per_pass(self) -> float:
@@ -112,11 +112,10 @@ class TrainRows(Dataset[Batch]):
         `num_tokens` refer to the *global* batch."""
         step = self.steps[index // self.share.accumulation]
         micro_batch = index % self.share.accumulation
-        # rows of the global batch, and of this micro-batch
-        epochs, rows = self.order.batch(step)
+        epochs, rows = self.order.batch(step)  # of the global batch
         global_key = Key(self.order.seed, step, epochs, rows, progress=step / self.steps.stop)
-        local_rows = self.share.select(rows, micro_batch)
-        batch = self.reader.batch(global_key._replace(epochs=self.share.select(epochs, micro_batch), rows=local_rows))
+        local_epochs, local_rows = (self.share.select(values, micro_batch) for values in (epochs, rows))
+        batch = self.reader.batch(global_key._replace(epochs=local_epochs, rows=local_rows))
         plan = self.reader.plan
         return batch | {
             "step": step,

@@ -215,8 +215,11 @@ class PretrainingData(TrainingData):
     def validation_batches(self, share: Share) -> Sequence[Dataset[Batch]]:
         """Return the batches of a rank for each of the `validation_readers`."""
         readers, texts = self.validation_readers
-        sources = [RowSources([texts[index] for index in indices]) for indices in texts_of_loaders(texts)]
-        return [self._validation_rows(*pair, share) for pair in zip(readers, sources, strict=True)]
+        batches = []
+        for reader, indices in zip(readers, texts_of_loaders(texts), strict=True):
+            sources = RowSources([texts[index] for index in indices])
+            batches.append(self._validation_rows(reader, sources, share))
+        return batches
 
     def test_dataloader(self) -> Batches:
         """Return the batches of the test set. Raises `DomainbertError` if a device has no row."""
@@ -254,10 +257,12 @@ class PretrainingData(TrainingData):
 def texts_of_loaders(texts: Sequence[ValidationText]) -> list[list[int]]:
     """Return, for each validation loader, the indices of the texts whose metrics include its batches.
 
-    The loader of a language counts for the whole validation split (text 0) and for the language.
+    Text 0 is the whole validation split. It has a loader, unless the corpus has languages: then each language has one,
+    which counts for text 0 too. With the split, two languages and a held-out text: [[0, 1], [0, 2], [3]].
     """
     indices = [[0, index] if text.is_language else [index] for index, text in enumerate(texts)]
-    return indices[1:] if any(text.is_language for text in texts) else indices
+    has_languages = any(text.is_language for text in texts)
+    return indices[1:] if has_languages else indices
 
 
 def check_names(objective: Objective[Any], texts: Sequence[ValidationText]) -> None:

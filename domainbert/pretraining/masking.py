@@ -69,9 +69,8 @@ class Masker:
             starts_word: (R, S) whether each token begins a word; ignored for special tokens.
             key: key of these rows.
         """
-        rows, columns = input_ids.shape
-        columns_of_row = np.arange(columns)[None, :]
-        counters = (key.seed, key.epochs[:, None], key.rows[:, None], columns_of_row)
+        num_rows, row_length = input_ids.shape
+        counters = (key.seed, key.epochs[:, None], key.rows[:, None], np.arange(row_length)[None, :])
         maskable = self._is_ordinary[input_ids]
         num_masked = self.num_masked(maskable.sum(axis=1), key.progress)
         if self.config.whole_word:
@@ -80,13 +79,13 @@ class Masker:
             chosen = _choose_words(starts, maskable, num_masked, counters)
         else:
             chosen = _choose_pieces(maskable, num_masked, counters)
-        num_slots = self.num_slots(columns)
-        positions = np.zeros((rows, num_slots), dtype=np.int64)
-        labels = np.full((rows, num_slots), IGNORE_INDEX, dtype=np.int64)
+        num_slots = self.num_slots(row_length)
+        positions = np.zeros((num_rows, num_slots), dtype=np.int64)
+        labels = np.full((num_rows, num_slots), IGNORE_INDEX, dtype=np.int64)
         # the chosen tokens of a row fill its first slots
-        row, column = np.nonzero(chosen)  # (N,) each, row by row
-        first_of_row = np.concatenate([[0], np.cumsum(num_masked)])[row]
-        slot = np.arange(len(row)) - first_of_row
+        row, column = np.nonzero(chosen)  # (N,) each, of the N chosen tokens, row by row
+        num_in_rows_before = np.cumsum(num_masked) - num_masked
+        slot = np.arange(len(row)) - num_in_rows_before[row]
         positions[row, slot] = column
         labels[row, slot] = input_ids[row, column]
         return MaskedRows(self._hide(input_ids, row, column, counters), positions, labels)
@@ -105,9 +104,9 @@ class Masker:
     def _hide(self, input_ids: Ints, row: Ints, column: Ints, counters: Counters) -> Ints:
         """Return the ids (R, S) after hiding, replacing or keeping the chosen tokens, at `row` and `column` (N,)."""
         seed, epochs, rows, _ = counters
-        key = seed, epochs[row, 0], rows[row, 0]
-        action = uniform(random_bits(_ACTION, *key, column))
-        random_index = random_bits(_REPLACE, *key, column) % np.uint64(len(self._ordinary_ids))
+        counters_of_token = seed, epochs[row, 0], rows[row, 0], column
+        action = uniform(random_bits(_ACTION, *counters_of_token))  # in [0, 1)
+        random_index = random_bits(_REPLACE, *counters_of_token) % np.uint64(len(self._ordinary_ids))
         random_ids = self._ordinary_ids[random_index.astype(np.int64)]
         is_hidden = action < self.config.mask_share
         is_replaced = ~is_hidden & (action < self.config.mask_share + self.config.random_share)
@@ -128,15 +127,13 @@ def _random_order(candidates: Bools, counters: Counters) -> Ints:
 
 
 def _choose_pieces(maskable: Bools, num_masked: Ints, counters: Counters) -> Bools:
-    """Choose `num_masked[r]` maskable positions of each row r at random: (R, S).
-
-    These positions have the smallest sort keys. Sorting keys is several times as fast as `argsort`, which is only
-    needed for rows with equal keys.
-    """
+    """Choose `num_masked[r]` maskable positions of each row r at random: (R, S). These positions have the smallest sort
+    keys. Sorting keys is several times as fast as `argsort`, which is only needed for rows with equal keys."""
     keys = _sort_keys(maskable, counters)
-    largest = np.take_along_axis(np.sort(keys, axis=1), np.maximum(num_masked - 1, 0)[:, None], axis=1)
-    chosen = (keys <= largest) & (num_masked > 0)[:, None]
-    for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():  # equal keys
+    last_index = np.maximum(num_masked - 1, 0)[:, None]  # of the chosen keys, in the sorted keys of a row
+    largest_chosen = np.take_along_axis(np.sort(keys, axis=1), last_index, axis=1)
+    chosen = (keys <= largest_chosen) & (num_masked > 0)[:, None]
+    for row in np.flatnonzero(chosen.sum(axis=1) != num_masked).tolist():  # equal keys: too many are chosen
         chosen[row] = False
         chosen[row, np.argsort(keys[row], kind="stable")[: num_masked[row]]] = True
     return chosen
@@ -152,15 +149,15 @@ def _choose_words(starts: Bools, maskable: Bools, num_masked: Ints, counters: Co
     rows, num_words = np.arange(num_rows), starts.sum(axis=1)
     # (R, S) index of the word in the row, from 1; padding and special tokens have the index of the word before them
     word = np.cumsum(starts, axis=1)
-    sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # by word index; 0 stands for no word
+    sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # maskable tokens by word index; 0 stands for no word
     np.add.at(sizes, (rows[:, None], word), maskable)
-    column_order = _random_order(starts, counters)  # (R, S) columns: word starts in random order, then the others
-    remaining = num_masked.copy()
+    shuffled_starts = _random_order(starts, counters)  # (R, S) columns: word starts in random order, then the others
+    remaining = num_masked.copy()  # tokens still to choose
     chosen_words = np.zeros((num_rows, columns + 1), dtype=bool)
-    for rank in range(int(num_words.max(initial=0))):
+    for rank in range(int(num_words.max(initial=0))):  # all rows together try their next word
         if not remaining.any():
             break
-        candidate = np.where(rank < num_words, word[rows, column_order[:, rank]], 0)
+        candidate = np.where(rank < num_words, word[rows, shuffled_starts[:, rank]], 0)
         fits = (candidate > 0) & (sizes[rows, candidate] <= remaining)
         chosen_words[rows[fits], candidate[fits]] = True
         remaining -= np.where(fits, sizes[rows, candidate], 0)

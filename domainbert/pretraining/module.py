@@ -182,12 +182,13 @@ class Pretraining(RowsModule):
         names = self.objective.measured
         for text in batch["sources"].texts:
             if text.name not in self.sums:
-                sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
-                self.sums[text.name] = text, sums.to(self.device)
+                new_sums = MetricCollection({name: SumMetric(nan_strategy="disable") for name in names})
+                self.sums[text.name] = text, new_sums.to(self.device)
             if SPARE in batch:  # it only keeps this process in step with the others
                 continue
+            _, sums = self.sums[text.name]
             for name in names:
-                self.sums[text.name][1][name].update(measured[name])
+                sums[name].update(measured[name])
 
     @override
     def report(self, stage: str) -> None:

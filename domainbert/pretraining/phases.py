@@ -114,12 +114,12 @@ class PhasedRows(Dataset[Batch]):
 def format_rows(phases: Sequence[RowPhase], count: int) -> list[str]:
     """Return lines that show the first `count` rows of a training: the texts as the model reads them, and a table of
     the objective's notes on tokens."""
-    positions = ((phase, step, i) for phase in phases for step in phase.steps for i in range(phase.order.batch_size))
+    # all rows of the training, in order: row `i` of the batch of a step
+    batch_rows = ((phase, step, i) for phase in phases for step in phase.steps for i in range(phase.order.batch_size))
     num_steps = phases[-1].steps.stop
     lines: list[str] = []
-    for number, (phase, step, i) in enumerate(islice(positions, count), start=1):
+    for number, (phase, step, i) in enumerate(islice(batch_rows, count), start=1):
         epochs, rows = phase.order.batch(step)
-        # of row i of the batch
         key = Key(phase.order.seed, step, epochs[i : i + 1], rows[i : i + 1], progress=step / num_steps)
         lines += _format_row(phase.reader, key, number)
     return lines

@@ -99,16 +99,20 @@ def loss_without_context(corpus: PreparedCorpus, masking: MaskingConfig, special
 
 def _context_free_loss(train: FloatArray, validation: FloatArray, masking: MaskingConfig) -> float:
     """Return the cross-entropy of the best prediction without context, in nats: from the token frequencies `train` (V,)
-    of training, for tokens with the frequencies `validation` (V,)."""
+    of training, for tokens with the frequencies `validation` (V,).
+
+    If token v is visible, Bayes' rule gives the probability that the original token is t:
+    P(v | t) train[t] / visible[v], where P(v | t) is `each_share`, and for v = t `kept_share` + `each_share`.
+    """
     each_share = masking.random_share / len(train)  # probability that a token is replaced by a given token
     kept_share = 1 - masking.mask_share - masking.random_share
     entropy = -(validation * np.log(train)).sum()
-    visible = kept_share * train + each_share  # (V,) probability of an unmasked token
+    visible = kept_share * train + each_share  # (V,) probability that an unmasked token is v
     hidden_loss, kept_loss, replaced_loss = masking.mask_share * entropy, 0.0, 0.0
     if kept_share > 0:
         kept_loss = -kept_share * (validation * np.log((kept_share + each_share) * train / visible)).sum()
     if each_share > 0:
-        # the mean over all replacements, which are equally probable; one of them is the token itself
+        # the mean over all replacements, which are equally probable; the bonus is for the token itself as replacement
         bonus = each_share * np.log((kept_share + each_share) / each_share)
         replaced_loss = masking.random_share * (entropy + np.log(visible / each_share).mean()) - bonus
     return min(float(hidden_loss + kept_loss + replaced_loss), float(entropy) - _MARGIN)  # see `_MARGIN`

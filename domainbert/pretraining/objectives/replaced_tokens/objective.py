@@ -263,7 +263,8 @@ def replace_tokens(input_ids: Tensor, masked: Tensor, targets: Tensor, sampled_i
     Positions whose target is `IGNORE_INDEX` are unchanged.
     """
     flat = input_ids.flatten()
-    return flat.scatter(0, masked, torch.where(targets == IGNORE_INDEX, flat[masked], sampled_ids)).view_as(input_ids)
+    new_ids = torch.where(targets == IGNORE_INDEX, flat[masked], sampled_ids)
+    return flat.scatter(0, masked, new_ids).view_as(input_ids)
 
 
 def replaced_logits(logits: Tensor) -> Tensor:

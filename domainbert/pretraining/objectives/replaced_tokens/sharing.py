@@ -47,9 +47,6 @@ def share_embeddings(model: BuiltModel, generator: BuiltModel, sharing: str, new
 
     With `es`, models of one family share all `Encoder.embedding_parts` of the same shape; with `gdes`, only word and
     position embeddings, as in the authors' code. Models of two families share only word embeddings.
-
-    Raises:
-        DomainbertError: the shapes of word embeddings differ; with `es`, embeddings loaded from folders differ.
     """
     for name, (part, generator_part) in _shared_parts(model, generator).items():
         if new:
@@ -80,12 +77,10 @@ def _shared_parts(model: BuiltModel, generator: BuiltModel) -> dict[str, tuple[n
             found=f"word embeddings of shape {generator_shapes[0]} in the generator and {shapes[0]} in the encoder",
             expected="equal shapes",
         )
-    names = parts.keys() if model.config.model_type == generator.config.model_type else {"word"}
-    return {
-        name: (part, generator_parts[name])
-        for name, part in parts.items()
-        if name in names and name in generator_parts and _shapes(part) == _shapes(generator_parts[name])
-    }
+    if model.config.model_type != generator.config.model_type:
+        return {"word": (parts["word"], generator_parts["word"])}
+    pairs = {name: (part, generator_parts[name]) for name, part in parts.items() if name in generator_parts}
+    return {name: pair for name, pair in pairs.items() if _shapes(pair[0]) == _shapes(pair[1])}
 
 
 def _shapes(part: nn.Module) -> list[tuple[int, ...]]:

@@ -108,16 +108,17 @@ class SentencePairsObjective(MaskedLMObjective):
         paired = cast(PairPlan, plan)
         texts = paired.texts(key)
         segments = list(zip(texts.first.tolist(), texts.second.tolist(), strict=True))  # (start, end) each
+        # token ids
         rows: list[list[Any]] = [[] for _ in key.rows]
         for row, label, (first, second) in zip(texts.rows.tolist(), texts.labels.tolist(), segments, strict=True):
             is_pair = label != IGNORE_INDEX
             rows[row].append((split.take(*first), split.take(*second)) if is_pair else split.take(*first))
         template = self.tokenizer.template
         packed = fill_rows(rows, plan.row_length, template, self.tokenizer.pad_id)
+        # word starts, in the flattened rows; texts are ordered by row, like `first_positions`
         starts_word = np.zeros(packed.input_ids.size, dtype=np.bool_)
-        # texts are ordered by row, like the positions in `packed`; the second segment of a single piece is empty
-        for both, position in zip(segments, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
-            for start, stop in both:
+        for pair, position in zip(segments, packed.first_positions + 1, strict=True):  # + 1: after [CLS]
+            for start, stop in pair:  # the second segment of a single piece is empty
                 starts_word[position : position + stop - start] = split.take_starts(start, stop)
                 position += stop - start + len(template.separators)
         pairs, labels = _pair_slots(texts, packed, paired.max_pairs)

@@ -85,7 +85,8 @@ class PairPlan(RowPlan):
     def halves(self, seed: int, epoch: int) -> Halves:
         """Return the segments of an epoch; the epochs of a batch are cached."""
         if (seed, epoch) not in self.cached_halves:
-            for oldest in list(self.cached_halves)[: 1 - self.epochs_at_once]:  # all but the last `epochs_at_once` - 1
+            while len(self.cached_halves) >= self.epochs_at_once:
+                oldest = next(iter(self.cached_halves))
                 del self.cached_halves[oldest]
             self.cached_halves[seed, epoch] = self._draw(seed, epoch)
         return self.cached_halves[seed, epoch]
@@ -95,7 +96,7 @@ class PairPlan(RowPlan):
         is_pair = self.num_cuts > 0
         pairs = np.flatnonzero(is_pair)
         shuffled_pairs = pairs[np.argsort(random_bits(_LABEL, seed, epoch, pairs), kind="stable")]
-        half = shuffled_pairs[: len(pairs) // 2]
+        half = shuffled_pairs[: len(pairs) // 2]  # the pairs to swap or to exchange
         labels = np.where(is_pair, 0, IGNORE_INDEX)
         if self.relation == "order":
             labels[half] = 1
@@ -106,10 +107,11 @@ class PairPlan(RowPlan):
 
     def _draw_cuts(self, seed: int, epoch: int) -> Ints:
         """Draw where the second segment of each piece begins, or its end if it is too short to be cut: (pieces,)."""
-        bits, is_pair = random_bits(_CUT, seed, epoch, np.arange(len(self.lengths))), self.num_cuts > 0
-        cut_numbers = bits % np.maximum(self.num_cuts, 1).astype(np.uint64)
-        cuts = self.starts + self.lengths
-        cuts[is_pair] = self.cuts[(self.first_cut + cut_numbers.astype(np.int64))[is_pair]]
+        cuts = self.starts + self.lengths  # the ends
+        pairs = np.flatnonzero(self.num_cuts)
+        bits = random_bits(_CUT, seed, epoch, pairs)
+        cut_numbers = (bits % self.num_cuts[pairs].astype(np.uint64)).astype(np.int64)
+        cuts[pairs] = self.cuts[self.first_cut[pairs] + cut_numbers]
         return cuts
 
     def _exchange_partners(self, half: Ints, cuts: Ints, bits: NDArray[np.uint64]) -> Ints:
@@ -119,19 +121,23 @@ class PairPlan(RowPlan):
         Two neighbours exchange their second segments, unless they are from the same document. Other pieces keep theirs.
         """
         second_lengths = (self.starts + self.lengths - cuts)[half]
-        ordered = half[np.lexsort((bits, second_lengths))]
-        left, right = ordered[: len(ordered) // 2 * 2].reshape(-1, 2).T  # neighbours; without the last of an odd number
-        exchanged = self.documents[left] != self.documents[right]
+        ordered = half[np.lexsort((bits, second_lengths))]  # the last key is the primary one
+        even_number = len(ordered) // 2 * 2
+        neighbours = ordered[:even_number].reshape(-1, 2)
+        documents = self.documents[neighbours]
+        left, right = neighbours[documents[:, 0] != documents[:, 1]].T
         partners = np.arange(len(self.lengths))
-        partners[left[exchanged]], partners[right[exchanged]] = right[exchanged], left[exchanged]
+        partners[left], partners[right] = right, left
         return partners
 
     def pieces_read(self, key: Key) -> Ints:
         """Return the indices of the pieces in the rows of a key, and of their partners: (pieces + partners,)."""
         pieces = self.pieces_of(key.rows)
-        epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])
-        partners = {epoch: self.halves(key.seed, epoch).partners for epoch in np.unique(epochs).tolist()}
-        return np.concatenate([pieces, *(partners[epoch][pieces[epochs == epoch]] for epoch in partners)])
+        epochs = np.repeat(key.epochs, self.row_offsets[key.rows + 1] - self.row_offsets[key.rows])  # of each piece
+        partners = []
+        for epoch in np.unique(epochs).tolist():
+            partners.append(self.halves(key.seed, epoch).partners[pieces[epochs == epoch]])
+        return np.concatenate([pieces, *partners])
 
     def texts(self, key: Key) -> Texts:
         """Return the texts in the rows of a key, with the cuts of their epoch."""
@@ -141,8 +147,8 @@ class PairPlan(RowPlan):
         second, labels = np.empty_like(first), np.empty(len(pieces), dtype=np.int64)
         for epoch in np.unique(key.epochs).tolist():
             selected = key.epochs[rows] == epoch
-            segments = self._segments(pieces[selected], self.halves(key.seed, epoch))
-            first[selected], second[selected], labels[selected] = segments
+            halves = self.halves(key.seed, epoch)
+            first[selected], second[selected], labels[selected] = self._segments(pieces[selected], halves)
         return Texts(rows, first, second, labels)
 
     def _segments(self, pieces: Ints, halves: Halves) -> tuple[Ints, Ints, Ints]:

@@ -36,7 +36,9 @@ class SentenceMarks(NamedTuple):
     def of(cls, tokenizer: DomainTokenizer) -> SentenceMarks:
         """Return the properties of a vocabulary. Special tokens have none; the unknown token may start a sentence."""
         surfaces = [tokenizer.pieces.surface(token) for token in tokenizer.tokens]
-        texts = ["" if n in tokenizer.special_ids or s is None else s.text for n, s in enumerate(surfaces)]
+        texts = ["" if surface is None else surface.text for surface in surfaces]
+        for special_id in tokenizer.special_ids:
+            texts[special_id] = ""
         bare = [text.rstrip(_CLOSES) for text in texts]  # without closing quotes and brackets
         is_cased = tokenizer.pieces.fold("A") == "A"
         marks = (*_ENDS, *_CLOSES, ",", ";", ":")
@@ -48,7 +50,7 @@ class SentenceMarks(NamedTuple):
             wide_ends=np.asarray([text.endswith(_WIDE_ENDS) for text in bare]),
             closes=np.asarray([text != "" and bare_text == "" for text, bare_text in zip(texts, bare, strict=True)]),
             may_begin=may_begin,
-            begins_word=np.asarray([s is not None and s.starts_word for s in surfaces]),
+            begins_word=np.asarray([surface is not None and surface.starts_word for surface in surfaces]),
             digits=np.asarray([text.isdigit() for text in texts]),
             first_digit=np.asarray([text[:1].isdigit() for text in texts]),
         )
