@@ -99,8 +99,11 @@ class Encoder(nn.Module, ABC):
         Weights that blocks share have the depth of the last one.
         """
         target = self.get_parameter(parameter)
-        numbered_blocks = enumerate(self.blocks(), start=1)
-        return max((n for n, block in numbered_blocks if any(p is target for p in block.parameters())), default=0)
+        depth = 0
+        for number, block in enumerate(self.blocks(), start=1):
+            if any(weight is target for weight in block.parameters()):
+                depth = number
+        return depth
 
     def parameters_up_to(self, depth: int) -> list[nn.Parameter]:
         """Return the parameters of the embeddings and the first `depth` blocks."""
@@ -150,8 +153,9 @@ class Encoder(nn.Module, ABC):
             tokens = tokens._replace(token_type_ids=None)
         context = self.context(tokens)
         hidden = self.embed(tokens)
-        # the compiler does not accept these contexts; it skips the dropout of a CPU, and so this function if it has any
-        again: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": checkpoint_contexts}
+        # The contexts repeat the dropout of a CPU. The compiler does not accept them, and does not need them: it skips
+        # this function if a CPU has dropout.
+        contexts: dict[str, Any] = {} if torch.compiler.is_compiling() else {"context_fn": checkpoint_contexts}
         blocks = self.blocks()
         for number, block in enumerate(blocks, start=1):
             if block_inputs is not None:
@@ -159,7 +163,7 @@ class Encoder(nn.Module, ABC):
             is_last = number == len(blocks)
             inputs = hidden, context, (positions if is_last else None)
             if self.activation_checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(block, *inputs, use_reentrant=False, **again)
+                hidden = checkpoint(block, *inputs, use_reentrant=False, **contexts)
             else:
                 hidden = block(*inputs)
         return self.finish(hidden, tokens)

@@ -56,8 +56,9 @@ class Biaffine(nn.Module):
         dependents, _ = self._dependents(words)
         heads, _ = self._heads(words)
         scores = _append_one(dependents) @ self.arc @ heads.transpose(1, 2)
-        index = torch.arange(heads.shape[1], device=words.device)
-        impossible = (index > lengths.view(-1, 1, 1)) | (index == index[1:].unsqueeze(1))  # (E, W, 1 + W)
+        head = torch.arange(heads.shape[1], device=words.device)  # numbers of heads; 0 is the root
+        word = head[1:].unsqueeze(1)
+        impossible = (head > lengths.view(-1, 1, 1)) | (head == word)  # (E, W, 1 + W)
         return scores.masked_fill(impossible, -torch.inf)
 
     def label_scores(self, words: Tensor, heads: Tensor, selected: Tensor) -> Tensor:

@@ -101,26 +101,30 @@ class Crf(nn.Module):
         """Return the score of one label sequence per sentence: (E, L, C), (E, L), (E,) -> (E,)."""
         start, moves, end = self.scores(emissions)
         inside = _word_mask(lengths, emissions.shape[1])
-        summed = (emissions.gather(2, labels.unsqueeze(2)).squeeze(2) * inside).sum(dim=1)
-        summed = summed + (moves[labels[:, :-1], labels[:, 1:]] * inside[:, 1:]).sum(dim=1)
+        scores_of_words = emissions.gather(2, labels.unsqueeze(2)).squeeze(2)
+        scores_of_steps = moves[labels[:, :-1], labels[:, 1:]]
+        summed = (scores_of_words * inside).sum(dim=1) + (scores_of_steps * inside[:, 1:]).sum(dim=1)
         return summed + start[labels[:, 0]] + end[_last_labels(labels, lengths)]
 
     def decode(self, emissions: Tensor, lengths: Tensor) -> Tensor:
         """Return the best label sequence of each sentence (Viterbi): (E, L, C), (E,) -> (E, L), padded with 0."""
         # in NumPy: a text may have a million words, and a step of one sentence takes four times as long in torch
         start, moves, end = (scores.detach().cpu().numpy() for scores in self.scores(emissions))
-        local = emissions.detach().transpose(0, 1).cpu().numpy()  # (L, E, C)
-        inside = _word_mask(lengths, len(local)).T.cpu().numpy()  # (L, E)
+        scores_of_words = emissions.detach().transpose(0, 1).cpu().numpy()  # (L, E, C)
+        inside = _word_mask(lengths, len(scores_of_words)).T.cpu().numpy()  # (L, E)
 
-        def best_scores(before: NDArray[Any], scores: NDArray[Any]) -> NDArray[Any]:
+        def next_scores(before: NDArray[Any], scores: NDArray[Any]) -> NDArray[Any]:
             best = (before[:, :, np.newaxis] + moves).max(axis=1) + scores
             return best - best.max(axis=1, keepdims=True)  # sums over a long text would lose digits
 
+        def previous_labels(labels: NDArray[Any], scores_before: NDArray[Any]) -> NDArray[Any]:
+            return (scores_before + moves.T[labels]).argmax(axis=1)
+
         # (L, E, C) score of the best label sequence that ends at a word with a label, relative to the best label
-        best = scan(best_scores, start + local[0], inside[1:, :, np.newaxis], local[1:])
-        # the labels of the best sequence, from the last word back to the first
-        last = (best[-1] + end).argmax(axis=1)
-        path = scan(lambda label, best: (best + moves.T[label]).argmax(axis=1), last, inside[:0:-1], best[-2::-1])[::-1]
+        best = scan(next_scores, start + scores_of_words[0], inside[1:, :, np.newaxis], scores_of_words[1:])
+        # the labels of the best sequence, from word L back to word 1: [:0:-1] are L to 2, [-2::-1] are L - 1 to 1
+        last_labels = (best[-1] + end).argmax(axis=1)
+        path = scan(previous_labels, last_labels, inside[:0:-1], best[-2::-1])[::-1]
         return torch.from_numpy((path * inside).T).to(emissions.device)
 
     def log_marginals(self, emissions: Tensor, lengths: Tensor) -> Tensor:
@@ -163,21 +167,24 @@ def scan(step: Callable[..., Any], first: NDArray[Any], inside: NDArray[np.bool_
     """
     states = np.full((len(inside) + 1, *first.shape), -1, first.dtype)  # -1: no state
     states[0] = first
-    number = len(inside) // _BLOCK if len(first) == 1 else 0
-    arrays = (array[: number * _BLOCK] for array in (states[1:], inside, *inputs))
-    blocks, *given = (array.reshape(number, _BLOCK, *array.shape[2:]) for array in arrays)
-    rows, state = np.arange(number), first.repeat(number, axis=0)
-    while len(rows):
+    num_blocks = len(inside) // _BLOCK if len(first) == 1 else 0
+    in_blocks = (array[: num_blocks * _BLOCK] for array in (states[1:], inside, *inputs))  # the rest follows below
+    # (blocks, places of a block, ...) each, as views, so that `states` is filled
+    block_states, *given = (array.reshape(num_blocks, _BLOCK, *array.shape[2:]) for array in in_blocks)
+    active, state = np.arange(num_blocks), first.repeat(num_blocks, axis=0)  # blocks to compute; the guess is `first`
+    while len(active):
         for place in range(_BLOCK):
-            is_inside, *values = (array[rows, place] for array in given)
+            is_inside, *values = (array[active, place] for array in given)
             state = np.where(is_inside, step(state, *values), state)
-            changed = (state != blocks[rows, place]).any(axis=tuple(range(1, state.ndim)))
-            rows, state = rows[changed], state[changed]
-            blocks[rows, place] = state
-        rows = rows[rows + 1 < number] + 1
-        state = blocks[rows - 1, -1]
-    for place in range(number * _BLOCK, len(inside)):
-        states[place + 1] = np.where(inside[place], step(states[place], *(x[place] for x in inputs)), states[place])
+            changed = (state != block_states[active, place]).any(axis=tuple(range(1, state.ndim)))
+            active, state = active[changed], state[changed]
+            block_states[active, place] = state
+        # blocks that changed up to their last place: the blocks after them began with another state
+        active = active[active + 1 < num_blocks] + 1
+        state = block_states[active - 1, -1]
+    for place in range(num_blocks * _BLOCK, len(inside)):
+        values = [array[place] for array in inputs]
+        states[place + 1] = np.where(inside[place], step(states[place], *values), states[place])
     return states
 
 

@@ -114,15 +114,14 @@ def _bits_of_float(value: float, dtype: torch.dtype) -> int:
 
 
 def _keep_mask(shape: torch.Size, rate: float) -> Tensor:
-    """Return 1 for each element that dropout keeps and 0 for each that it drops, as int16.
-
-    A random int16 is an element to drop if it is among the lowest `rate` * 65536 of the 65536 values.
-    """
+    """Return 1 for each element that dropout keeps and 0 for each that it drops, as int16. A random int16 is drawn for
+    each element, and the element is dropped if this number is among the lowest `rate` * 65536 of the 65536 values."""
     num_dropped = min(round(rate * 2**16), 2**16 - 1)
     if not num_dropped:
         return torch.ones(shape, dtype=torch.int16)
     last_dropped = num_dropped - 1 - 2**15  # int16 values start at -2**15
-    # clamping instead of a comparison, because booleans are slow to convert
+    # min(max(x, last_dropped), last_dropped + 1) - last_dropped is 0 up to `last_dropped`, else 1; a comparison would
+    # give booleans, which are slow to convert
     return _random_int16(shape).clamp_(last_dropped, last_dropped + 1).sub_(last_dropped)
 
 

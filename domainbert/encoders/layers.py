@@ -207,7 +207,7 @@ def segment_boundaries(segment_ids: Tensor, min_segments: int = 0) -> Tensor:
     a batch is on the CPU, because on a GPU it would synchronise. The result is int32.
     """
     starts = segment_starts(segment_ids)
-    size = 1 << (max(len(starts), min_segments) - 1).bit_length()
+    size = 1 << (max(len(starts), min_segments) - 1).bit_length()  # the next power of two
     boundaries = torch.full((size + 1,), segment_ids.numel(), dtype=torch.int32, device=segment_ids.device)
     boundaries[: len(starts)] = starts.int()
     return boundaries
@@ -297,10 +297,8 @@ def attend(
 
 
 def _is_short(query: Tensor, has_bias: bool) -> bool:
-    """Return whether rows are short enough for explicit attention on a CPU.
-
-    In training: rows up to a limit, or with a bias all rows. In prediction: several rows of 16 bits with few scores.
-    """
+    """Return whether rows are short enough for explicit attention on a CPU. In training: rows up to a limit, or with a
+    bias all rows. In prediction: several rows of 16 bits with few scores."""
     rows, heads, length, _ = query.shape
     if torch.is_grad_enabled():
         return has_bias or length <= _EXPLICIT_LENGTH[query.itemsize]

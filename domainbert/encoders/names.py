@@ -25,13 +25,14 @@ def with_weight_and_bias(modules: Mapping[str, str | tuple[str, ...]]) -> NameMa
 def map_layers(hf_layers: Sequence[str], parts: Mapping[str, tuple[str, ...]]) -> dict[str, str | tuple[str, ...]]:
     """Return the Hugging Face names of the modules of all layers, by name, for `with_weight_and_bias`.
 
-    Module `encoder.layers.{index}.{part}` has the names `{hf_layers[index]}.{name}`, for each name in `parts[part]`.
+    >>> map_layers(["bert.encoder.layer.0"], {"attention.output": ("attention.output.dense",)})
+    {'encoder.layers.0.attention.output': ('bert.encoder.layer.0.attention.output.dense',)}
     """
-    return {
-        f"encoder.layers.{index}.{part}": tuple(f"{layer}.{name}" for name in names)
-        for index, layer in enumerate(hf_layers)
-        for part, names in parts.items()
-    }
+    names: dict[str, str | tuple[str, ...]] = {}
+    for index, hf_layer in enumerate(hf_layers):
+        for part, hf_parts in parts.items():
+            names[f"encoder.layers.{index}.{part}"] = tuple(f"{hf_layer}.{hf_part}" for hf_part in hf_parts)
+    return names
 
 
 def to_hugging_face(state: Mapping[str, Tensor], names: NameMap) -> dict[str, Tensor]:

@@ -70,12 +70,13 @@ def record(encoder: Encoder, tokens: Packed, layers: Collection[int] = ()) -> Re
 
     def record_projections(module: Attention, inputs: tuple[Any, ...]) -> None:
         """Record the inputs of an attention: query, key, value, segments and, in some families, a bias."""
-        if (number := next(block_numbers)) in layers:
+        number = next(block_numbers)
+        if number in layers:
             queries, keys, values, segments, *biases = inputs
             bias = biases[0] if biases else segments.bias  # of this layer, or shared by all layers
             projections[number] = Projections(queries, keys, values, bias, module.scale, module.window)
 
-    with ExitStack() as hooks:
+    with ExitStack() as hooks:  # removes the hooks
         for module in encoder.modules() if layers else ():
             if isinstance(module, Attention):
                 hooks.enter_context(module.register_forward_pre_hook(record_projections))

@@ -40,11 +40,14 @@ class SeededDraws(TorchDispatchMode):
     ) -> Any:
         """Call an operator; with `generator` if it draws random numbers."""
         options = dict(kwargs or {})
-        device = options.get("device") or getattr(args[0] if args else None, "device", None) or "cpu"
+        first_tensor = args[0] if args else None  # a factory, such as `randn`, has the option `device` instead
+        device = options.get("device") or getattr(first_tensor, "device", None) or "cpu"
         if torch.Tag.nondeterministic_seeded in func.tags and torch.device(device).type == "cpu":
-            overload = str(func).rpartition(".")[2]  # factories have a second one: `randn.generator`
+            overload = str(func).rpartition(".")[2]
+            # a factory accepts a generator only in a second overload, such as `randn.generator`
             with_generator = "generator" if overload == "default" else f"{overload}_generator"
-            func, options["generator"] = getattr(func.overloadpacket, with_generator, func), self.generator
+            func = getattr(func.overloadpacket, with_generator, func)
+            options["generator"] = self.generator
         return func(*args, **options)
 
 

@@ -89,12 +89,11 @@ class UsedEntries:
 def embedding_positions(model: EncoderWithHead, optimizers: Sequence[Optimizer]) -> list[Position]:
     """Return the positions of the word embeddings of a model in its optimizers."""
     weight = model.encoder.input_embeddings.weight
-    return [
-        (number, index)
-        for number, optimizer in enumerate(_parts(optimizers))
-        for index, parameter in enumerate(p for group in optimizer.param_groups for p in group["params"])
-        if parameter is weight
-    ]
+    positions = []
+    for number, optimizer in enumerate(_parts(optimizers)):
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        positions += [(number, index) for index, parameter in enumerate(parameters) if parameter is weight]
+    return positions
 
 
 def expand_saved_embeddings(module: nn.Module, state: dict[str, Any], prefix: str, _: Any) -> None:
@@ -119,10 +118,11 @@ def _replace_moments(
 ) -> None:
     parts = [*_parts(states)]
     for number, index in positions:
-        states_of_part = parts[number]["state"]
-        if index in states_of_part:  # a new dictionary: the optimizer itself refers to the old one
-            state = states_of_part[index].items()
-            states_of_part[index] = {name: replaced(value) if value.ndim > 1 else value for name, value in state}
+        states_by_parameter = parts[number]["state"]
+        if index in states_by_parameter:
+            state = states_by_parameter[index].items()  # moments are matrices; the number of steps stays
+            new_state = {name: replaced(value) if value.ndim > 1 else value for name, value in state}
+            states_by_parameter[index] = new_state  # the optimizer itself refers to the old dictionary
 
 
 def _parts(combined: Sequence[Any]) -> Iterator[Any]:

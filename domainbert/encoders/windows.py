@@ -33,10 +33,10 @@ def block_mask(segment_ids: Tensor, window: int) -> Tensor:
     The B * S tokens are split into n blocks of b tokens; each block has k = b + 2 * window keys. Padding sees padding,
     and tokens appended to fill the last block see themselves.
     """
-    rows, length = segment_ids.shape
     size = _block_size(window)
-    texts = functional.pad(text_ids(segment_ids).flatten(), (0, -rows * length % size), value=-1)
-    # (n, k); -2 is the id of no token (-1: tokens appended), so nothing sees keys before the first or after the last
+    num_appended = -segment_ids.numel() % size
+    texts = functional.pad(text_ids(segment_ids).flatten(), (0, num_appended), value=-1)  # appended tokens are text -1
+    # (n, k) texts of the keys; -2 is no text, so nothing sees keys before the first token or after the last
     keys = functional.pad(texts, (window, window), value=-2).unfold(0, size + 2 * window, size)
     # places in the stream, relative to the first query of the block
     key_places = torch.arange(-window, size + window, device=segment_ids.device)
@@ -56,8 +56,9 @@ def attend_in_blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, sc
     keys, values = (_BlocksWithWindows.apply(part, size, window) for part in (key, value))  # (heads * n, D, k) each
     scores = (query.reshape(-1, size, width) @ keys).unflatten(0, (heads, num_blocks))  # (heads, n, b, k)
     scores += mask.to(scores.dtype)
-    mixed = scores.softmax(dim=-1).flatten(0, 1) @ values.transpose(-1, -2)
-    return mixed.view(heads, -1, width)[:, : rows * length].unflatten(1, (rows, length)).transpose(0, 1)
+    mixed = scores.softmax(dim=-1).flatten(0, 1) @ values.transpose(-1, -2)  # (heads * n, b, D)
+    of_tokens = mixed.view(heads, -1, width)[:, : rows * length]  # without those appended to fill the last block
+    return of_tokens.unflatten(1, (rows, length)).transpose(0, 1)
 
 
 def _concatenate_rows(rows: Tensor, length: int) -> Tensor:

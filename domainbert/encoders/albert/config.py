@@ -76,10 +76,12 @@ class AlbertConfig(PostNormConfig):
     @property
     @override
     def layer_weights(self) -> tuple[int, ...]:
-        """Index of the weights of each layer, group by group."""
-        inner, per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
-        # transformers divides the index by this rounded quotient, so the same is done here
-        return tuple(int(n / per_group) * inner + i for n in range(self.num_hidden_layers) for i in range(inner))
+        """Index of the weights of each layer, group by group: with 4 layers in 2 groups (0, 0, 1, 1), and with an
+        `inner_group_num` of 2 (0, 1, 0, 1, 2, 3, 2, 3)."""
+        inner, layers_per_group = self.inner_group_num, self.num_hidden_layers / self.num_hidden_groups
+        # transformers divides by this rounded quotient, so the same is done here
+        groups = [int(layer / layers_per_group) for layer in range(self.num_hidden_layers)]
+        return tuple(group * inner + index for group in groups for index in range(inner))
 
     @property
     @override

@@ -70,7 +70,7 @@ class DistanceEmbeddings(nn.Module):
 
         Packed rows may be longer than the longest text: tokens at larger distances are in different texts.
         """
-        limit = self.rows.shape[1] // 2  # of the distances; its column is in the middle between -limit and limit
+        limit = self.rows.shape[1] // 2  # the largest distance; column d + limit of `rows` is for distance d
         distances = torch.arange(1 - length, length + 1, device=self.rows.device).clamp(-limit, limit)
         return self.norm(self.embeddings.weight), self.rows[:, distances + limit]
 
@@ -90,7 +90,8 @@ def bucket(distance: int, num_buckets: int, max_distance: int) -> int:
     middle = num_buckets // 2
     if abs(distance) <= middle:
         return distance
-    index = math.ceil(math.log(abs(distance) / middle) / math.log((max_distance - 1) / middle) * (middle - 1)) + middle
+    share = math.log(abs(distance) / middle) / math.log((max_distance - 1) / middle)  # of the logarithmic scale
+    index = math.ceil(share * (middle - 1)) + middle
     return index if distance > 0 else -index
 
 
@@ -135,7 +136,7 @@ class DisentangledSelfAttention(MultiHead):
             projected = self.distances(embeddings)
         else:  # `share_att_key`: c2p projects like the keys, p2c like the queries
             shared, width = self.query_key_value, embeddings.shape[-1]
-            starts = [width if term == "c2p" else 0 for term in self.terms]  # first row of this projection
+            starts = [width if term == "c2p" else 0 for term in self.terms]  # rows: queries, then keys, then values
             weight, bias = (torch.cat([part[n : n + width] for n in starts]) for part in (shared.weight, shared.bias))
             projected = functional.linear(embeddings, weight, bias)
         heads = projected.unflatten(-1, (len(self.terms), self.num_heads, -1)).permute(1, 2, 0, 3)
@@ -163,9 +164,10 @@ def distance_scores(states: Tensor, table: Tensor) -> Tensor:
 def _align_rows(products: Tensor) -> Tensor:
     """Return S entries of each row i, from n - 1 - i on, as a view: (..., n, S + n) -> (..., n, S).
 
-    In the flattened products the selections begin S + n - 1 entries apart, so they are rows of that width.
+    With n = 2 and S = 3, the rows a0 to a4 and b0 to b4 become a1 a2 a3 and b0 b1 b2. In the flattened products these
+    selections begin S + n - 1 entries apart, so they are the beginnings of rows of that width.
     """
-    count, width = products.shape[-2:]
+    count, width = products.shape[-2:]  # n and S + n
     rows = products.flatten(-2)[..., count - 1 : -1].unflatten(-1, (count, width - 1))
     return rows[..., : width - count]
 

@@ -202,8 +202,10 @@ def _exists(parameter: str, config: ModernBertConfig) -> bool:
     module, _, name = parameter.rpartition(".")
     if module == "encoder.layers.0.attention_norm":
         return False
-    setting = _BIASES.get(module.rpartition(".")[2])
-    return name != "bias" or setting is None or bool(getattr(config, setting))
+    if name != "bias":
+        return True
+    setting = _BIASES.get(module.rpartition(".")[2])  # None: a bias that always exists
+    return setting is None or bool(getattr(config, setting))
 
 
 FAMILY = ModernBertFamily()

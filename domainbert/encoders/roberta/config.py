@@ -44,8 +44,9 @@ class RobertaConfig(PostNormConfig):
         """Return the configuration in a `config.json`. Positions are counted from the padding's id on: raises
         `DomainbertError` if fewer than three positions would be left after this id."""
         pad, positions = fields.get("pad_token_id", 1), fields.get("max_position_embeddings", 512)
+        is_id = type(pad) is int and pad >= 0
         require(
-            type(pad) is int and pad >= 0 and (type(positions) is not int or pad + 3 < positions),
+            is_id and (type(positions) is not int or pad + 3 < positions),  # another type is rejected later
             where="pad_token_id",
             found=f"{pad!r:.80}",
             expected="an integer below max_position_embeddings - 3, because positions are counted from this "
