@@ -59,7 +59,7 @@ class ProgressLines(Callback):
         if headline is not None and headline != LOSS:
             self._formats[headline.monitor] = f"validation {headline.name} {{:.4f}}"
         self._progress: Progress | None = None  # None in all processes but the first
-        self._steps, self._description = 0, ""
+        self._steps, self._description = 0, ""  # counted steps, and the last result of `_describe`
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         """Start the clock."""
@@ -68,13 +68,14 @@ class ProgressLines(Callback):
             self._progress = Progress(self.label, self.num_steps, "steps", start=self._steps)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
-        """Advance by the completed optimiser steps."""
-        if self._progress is None or trainer.global_step == self._steps:
+        """Count an optimiser step if one has ended, and print a line if it is time for one."""
+        step = trainer.global_step
+        if self._progress is None or step == self._steps:
             return
-        if is_logged_step(trainer):  # update the description: the next line may be due where reading would wait
+        if is_logged_step(trainer):  # read the metrics now: when the next line is due, it would wait for a GPU
             self._describe(trainer, pl_module)
-        self._progress.advance(trainer.global_step - self._steps, lambda: self._describe(trainer, pl_module))
-        self._steps = trainer.global_step
+        self._progress.advance(step - self._steps, lambda: self._describe(trainer, pl_module))
+        self._steps = step
 
     def on_train_end(self, *_: Any) -> None:
         """Print the closing line."""
@@ -87,6 +88,7 @@ class ProgressLines(Callback):
             self._progress.abandon()
 
     def _describe(self, trainer: Trainer, module: Any) -> str:
+        """Return phase and metrics: of this step if no GPU has to be waited for, else of the last call."""
         if can_read_without_waiting(trainer, module.step_loss.total):
             metrics = {**trainer.callback_metrics, "train/loss": module.step_loss.total}
             phase = bisect(self.starts, trainer.global_step - 1)  # number, from 1, of the phase of the last step

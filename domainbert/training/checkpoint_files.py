@@ -87,19 +87,21 @@ def newest_checkpoint(folder: Path, warn: Callable[[str], None], deletes: bool =
     checkpoints that are newer than the returned one, and calls `warn` for each of these. Raises `DomainbertError` if
     all checkpoints are damaged.
     """
-    for path in folder.glob(".step-*") if deletes else ():
-        shutil.rmtree(path)
+    if deletes:
+        for path in folder.glob(".step-*"):
+            shutil.rmtree(path)
     damages: dict[Path, str] = {}
     for path in sorted(folder.glob("step-*"), reverse=True):
         damage = _describe_damage(path)
-        if not damage:
-            for other, reason in damages.items() if deletes else ():
-                warn(f"warning: {other} is damaged ({reason}) and is deleted; resuming from {path.name}")
-                _delete(other)
-            if deletes:
-                _delete_old_checkpoints(folder)  # a process was killed before it deleted them
-            return _read_checkpoint(path)
-        damages[path] = damage
+        if damage:
+            damages[path] = damage
+            continue
+        if deletes:
+            for damaged, reason in damages.items():
+                warn(f"warning: {damaged} is damaged ({reason}) and is deleted; resuming from {path.name}")
+                _delete(damaged)
+            _delete_old_checkpoints(folder)  # a process was killed before it deleted them
+        return _read_checkpoint(path)
     if damages:
         reasons = "; ".join(f"{path.name}: {damage}" for path, damage in damages.items())
         raise DomainbertError(
@@ -175,17 +177,18 @@ def _delete_old_checkpoints(folder: Path) -> None:
     paths = sorted(folder.glob("step-*"))
     scores = {path: _read_checkpoint(path).score for path in paths}
     scored = [(score, path) for path, score in scores.items() if score is not None and not math.isnan(score)]
-    best = [path for _, path in sorted(scored)[:1]]  # [] if no checkpoint has a score
+    kept = paths[-_NUM_KEPT:]
+    if scored:
+        _, best = min(scored)
+        kept.append(best)
     for path in paths:
-        if path not in (*paths[-_NUM_KEPT:], *best):
+        if path not in kept:
             _delete(path)
 
 
 def _delete(path: Path) -> None:
     """Rename a checkpoint, then delete it, so that an interrupted deletion does not look like a damaged checkpoint.
-
-    Files that cannot be deleted now (on NFS, while a process maps them) are deleted at the next start.
-    """
+    Files that cannot be deleted now (on NFS, while a process maps them) are deleted at the next start."""
     if path.exists():
         hidden = path.with_name(f".{path.name}.removed")
         shutil.rmtree(hidden, ignore_errors=True)

@@ -65,7 +65,8 @@ class Checkpoints(Checkpoint):
         """Delete the metrics logged after the first step. Replace Lightning's signal handlers, which would exit with
         code 0 without saving. Raise `DomainbertError` if the processes resume from different checkpoints."""
         step = trainer.global_step
-        if all_reduce_max(step) != -all_reduce_max(-step):
+        newest, oldest = all_reduce_max(step), -all_reduce_max(-step)
+        if newest != oldest:
             found = "the processes found different checkpoints"
             raise DomainbertError(found, file=self.folder, expected="a folder that all nodes share")
         for logger in trainer.loggers:
@@ -112,10 +113,8 @@ class Checkpoints(Checkpoint):
         self._signals.clear()
 
     def _save_or_stop_request(self, trainer: Trainer) -> int:
-        """Return the request of this process: `_STOP` plus a signal number, `_SAVE`, or 0.
-
-        `_SAVE`: after a validation with a score, after a validation if saving is cheap, or if the interval is over.
-        """
+        """Return the request of this process: `_STOP` plus a signal number, `_SAVE`, or 0. `_SAVE`: after a validation
+        with a score, after a validation if saving is cheap, or if the interval is over."""
         if stop := self._stop_request():
             return stop
         # only the first process measures time: the clocks of the processes differ
@@ -176,5 +175,7 @@ def can_be_saved(trainer: Trainer) -> bool:
     """
     if trainer.global_step == 0:
         return False
-    sharded = isinstance(trainer.strategy, ModelParallelStrategy)
-    return not sharded or all(part.state for one in trainer.optimizers for part in optimizer_parts(one))
+    if not isinstance(trainer.strategy, ModelParallelStrategy):
+        return True
+    parts = [part for optimizer in trainer.optimizers for part in optimizer_parts(optimizer)]
+    return all(part.state for part in parts)

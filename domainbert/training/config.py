@@ -294,16 +294,17 @@ class CorpusTraining(CorpusDataSettings, ModuleSettings, Training):
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # `passes` of a phase: its share of the steps x size / rows, relative to batch_size / num_rows[-1]. Sums are
-        # relative to the last phase, so that a single phase is not rounded.
-        sum_passes = start = extra_tokens = 0.0
+        # Passes are relative to those of a training with only the last phase. A pass has the mean number of tokens over
+        # all passes: tokens are counted as differences from the last phase, so that a single phase is not rounded.
+        total_passes = start = extra_tokens = 0.0
         batch_sizes = rows_per_step(self.phases, self.batch_size)
         for phase, size, rows, tokens in zip(self.phases, batch_sizes, num_rows, num_tokens, strict=True):
             end = phase.until or 1.0
-            passes = (end - start) * (size * num_rows[-1]) / (self.batch_size * rows)
-            sum_passes += passes
+            share_of_steps = end - start
+            passes = share_of_steps * (size * num_rows[-1]) / (self.batch_size * rows)
+            total_passes += passes
             extra_tokens += passes * (tokens - num_tokens[-1])
             start = end
-        rows_per_pass = num_rows[-1] / sum_passes
-        tokens_per_pass = num_tokens[-1] + extra_tokens / sum_passes
+        rows_per_pass = num_rows[-1] / total_passes
+        tokens_per_pass = num_tokens[-1] + extra_tokens / total_passes
         return self.budget.num_steps(rows_per_pass, tokens_per_pass, self.batch_size)

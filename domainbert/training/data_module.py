@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -66,7 +67,7 @@ class TrainingData(lightning.LightningDataModule):
 
     @property
     def _steps_of_epoch(self) -> int:
-        return -(-self.num_items // self.batch_size)  # rounded up
+        return math.ceil(self.num_items / self.batch_size)
 
     @property
     def _share(self) -> Share:
@@ -98,9 +99,9 @@ class TrainingData(lightning.LightningDataModule):
         Raises `DomainbertError` if a device has no item of the only set; of several sets, some may be that small.
         """
         share = self._share
-        of_this_rank, of_first_rank, of_last_rank = (
-            self.validation_batches(replace(share, rank=rank)) for rank in (share.rank, 0, share.world_size - 1)
-        )
+        of_this_rank = self.validation_batches(share)
+        of_first_rank = self.validation_batches(replace(share, rank=0))
+        of_last_rank = self.validation_batches(replace(share, rank=share.world_size - 1))
         # the last rank has the fewest items; all processes raise, so none waits for another
         if len(of_last_rank) == 1 and not len(of_last_rank[0]):  # type: ignore[arg-type]
             raise DomainbertError(
@@ -118,7 +119,7 @@ class TrainingData(lightning.LightningDataModule):
         return WithBoundaries(batches) if self._on_gpu() else batches
 
     def _last_batches(self, num_batches: int) -> DataLoader[Batch]:
-        """Return a loader of the last `num_batches` micro-batches of an epoch, from the position of the Trainer on."""
+        """Return a loader of an epoch of `num_batches` micro-batches, from the position of the Trainer on."""
         share = self._share
         # position: optimizer step, and micro-batches fetched in this epoch, which are whole steps
         fetched_in_epoch = step = 0
@@ -126,11 +127,13 @@ class TrainingData(lightning.LightningDataModule):
             fetched_in_epoch, step = batches_of_epoch(self.trainer), self.trainer.global_step
             if self.trainer.overfit_batches:  # type: ignore[attr-defined]  # repeat the same batches in each epoch
                 step = fetched_in_epoch // share.accumulation
-        end = num_batches - fetched_in_epoch  # of the epoch, in micro-batches from this step
-        # Lightning may ask for an epoch after the last step of the training
-        stop = self.num_steps if step < self.num_steps else step + -(-end // share.accumulation)  # rounded up
+        left_in_epoch = num_batches - fetched_in_epoch
+        stop = self.num_steps
+        if step >= stop:  # Lightning may ask for an epoch after the last step of the training
+            stop = step + math.ceil(left_in_epoch / share.accumulation)
+        left_in_training = (stop - step) * share.accumulation
         batches = self.train_batches(share, range(step, stop))
-        return self._loader(batches, range(min(end, (stop - step) * share.accumulation)))
+        return self._loader(batches, range(min(left_in_epoch, left_in_training)))
 
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"

@@ -90,7 +90,8 @@ def fit(
     except SystemExit as error:
         if not isinstance(error.__context__, KeyboardInterrupt):
             raise
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Lightning ignores further Ctrl-C, and exits with 1
+        # after Ctrl-C, Lightning ignores further ones and exits with 1: undo both
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         raise error.__context__ from None
     # metrics of the weights to keep
     kept_metrics = history.last

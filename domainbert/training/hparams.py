@@ -22,7 +22,8 @@ def read_argument(name: str, hint: Any, value: Any) -> Any:
     value = from_plain(hint, value)
     members = get_args(hint) if is_union(hint) else (hint,)
     base = next((member for member in members if is_choice(member) or is_dataclass(member)), None)
-    if base is not None and not isinstance(value, base) and (value is not None or hint is base):
+    is_null_of_union = value is None and hint is not base
+    if base is not None and not isinstance(value, base) and not is_null_of_union:
         choices = f": {', '.join(choices_of(base))}" if is_choice(base) else ""
         raise DomainbertError(where=name, found=f"{value!r:.80}", expected=f"an instance of {base.__name__}{choices}")
     return value
@@ -38,9 +39,10 @@ class Arguments:
         plain values."""
         hints = field_types(cls)  # type: ignore[arg-type]
         given = cls() if settings is None else read_argument("settings", cls, settings)
-        changes = {name: read_argument(name, hints.get(name, Any), value) for name, value in changes.items()}
-        changes = {**{name: getattr(given, name) for name in hints}, **changes}
-        instance = cls(**changes)
+        values = {name: getattr(given, name) for name in hints}
+        for name, value in changes.items():
+            values[name] = read_argument(name, hints.get(name, Any), value)
+        instance = cls(**values)
         check_fields(instance)
         return instance
 
@@ -49,9 +51,6 @@ def from_plain(hint: Any, value: Any) -> Any:
     """Convert a result of `as_plain` back to the type `hint`; return any other value unchanged.
 
     A class is looked up among the registered subclasses of the abstract class in `hint`, never imported.
-
-    Raises:
-        DomainbertError: unknown class or invalid arguments.
     """
     hint = strip_ranges(hint)
     if is_union(hint):  # convert only if exactly one member of the union can be the type of the value

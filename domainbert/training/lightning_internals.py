@@ -54,11 +54,13 @@ def batch_indices(indices: Sequence[list[int]]) -> Any:
 def update_epoch_length(trainer: lightning.Trainer) -> None:
     """Set the number of batches of the epoch that begins: Lightning computes it only once, but a
     `GradientAccumulationScheduler` changes the number of micro-batches."""
-    loop, interval, loaders = trainer.fit_loop, trainer.val_check_interval, trainer.fit_loop._combined_loader
-    lengths = [None] if loaders is None else [sized_len(loader) for loader in loaders.flattened]
-    if loaders is None or None in lengths or loaders.limits is None:
+    loop, interval, limit = trainer.fit_loop, trainer.val_check_interval, trainer.limit_train_batches
+    loaders = loop._combined_loader
+    if loaders is None or loaders.limits is None:
         return
-    limit = trainer.limit_train_batches
+    lengths = [sized_len(loader) for loader in loaders.flattened]
+    if None in lengths:  # a loader of unknown length
+        return
     loaders.limits = [_parse_num_batches(RunningStage.TRAINING, cast(int, length), limit) for length in lengths]
     loop.max_batches = max(loaders.limits)
     if isinstance(interval, float):
@@ -78,21 +80,25 @@ def convert_progress(trainer: lightning.Trainer, loops: dict[str, Any], saved: i
     """
     loop, accumulation = loops["fit_loop"], trainer.accumulate_grad_batches
     progress, epochs = loop["epoch_loop.batch_progress"], loop["epoch_progress"]
-    has_next = progress["current"]["ready"] > progress["current"]["started"]  # written when the next batch had arrived
-    progress["is_last_batch"] &= not has_next
-    within_step = 0 if progress["is_last_batch"] else progress["current"]["processed"] % saved
+    current, optimizer_steps = progress["current"], loop["epoch_loop.state_dict"]
+    has_next = current["ready"] > current["started"]  # written when the next batch had arrived, which is fetched again
+    is_last = progress["is_last_batch"] and not has_next
+    progress["is_last_batch"] = is_last
+    within_step = 0 if is_last else current["processed"] % saved  # micro-batches of a step that has not ended
     # 1 if the checkpoint was written at the end of a batch, before the batch counts as completed
-    uncompleted = 0 if within_step else progress["current"]["processed"] - progress["current"]["completed"]
+    uncompleted = 0 if within_step else current["processed"] - current["completed"]
     if has_next and not within_step:  # resume as from the end of the batch before
         uncompleted = 1
-        loop["epoch_loop.state_dict"]["_batches_that_stepped"] -= 1
+        optimizer_steps["_batches_that_stepped"] -= 1
     # False in the validation after the last batch, which Lightning continues correctly
     ends_epoch = uncompleted or epochs["total"]["processed"] == epochs["total"]["started"]
-    if (progress["is_last_batch"] and ends_epoch) or 0 < within_step == progress["current"]["processed"]:
+    is_in_first_step = 0 < within_step == current["processed"]  # of the epoch, with which training resumes
+    if (is_last and ends_epoch) or is_in_first_step:  # resume between two epochs
         for counts in epochs.values():
-            counts.update(dict.fromkeys(counts, counts["started" if progress["is_last_batch"] else "processed"]))
+            num_epochs = counts["started" if is_last else "processed"]
+            counts.update(dict.fromkeys(counts, num_epochs))
         resumes_within = int(trainer.max_steps != -1)  # then Lightning resumes as within an epoch: completes a batch
-        loop["epoch_loop.state_dict"]["_batches_that_stepped"] += uncompleted - resumes_within
+        optimizer_steps["_batches_that_stepped"] += uncompleted - resumes_within
         progress["is_last_batch"], uncompleted = False, resumes_within
     for counts in (progress["total"], progress["current"]):
         ready = (counts["processed"] - within_step) * accumulation // saved

@@ -114,10 +114,8 @@ class EqualLengthBatches(Dataset[Batch]):
 
 @atexit.register
 def _kill_workers() -> None:
-    """End the worker processes of loaders that still exist when this process exits.
-
-    Workers ignore the SIGTERM that multiprocessing sends them, so multiprocessing would wait for them forever.
-    """
+    """End the worker processes of loaders that still exist when this process exits. Workers ignore the SIGTERM that
+    multiprocessing sends them, so multiprocessing would wait for them forever."""
     workers = _WORKERS.intersection(multiprocessing.active_children())
     if workers:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker

@@ -69,10 +69,8 @@ def divisors_descending(number: int) -> list[int]:
 
 
 def _largest_fitting_size(trainer: Trainer, module: TrainedModule, share: int, steps: Sequence[int]) -> int:
-    """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits.
-
-    Memory for the optimiser's moments and a reserve is allocated during each trial.
-    """
+    """Return the largest divisor of `share` whose micro-batches fit in all `steps`; 0 if none fits. Memory for the
+    optimiser's moments and a reserve is allocated during each trial."""
     device = trainer.strategy.root_device
     weight_bytes = sum(parameter.numel() * 4 for parameter in module.parameters() if parameter.requires_grad)
     reserve = int(_RESERVED_SHARE * torch.cuda.get_device_properties(device).total_memory)

@@ -113,15 +113,17 @@ class NumberWatch(StatefulCallback):
 
     def _record_loss(self, step: int, loss: float, terms: str = "") -> None:
         """Record the step if its loss is a spike, and update the `averages` of steps with the same `terms`."""
-        count, mean, square = self.averages.get(terms, (0, 0.0, 0.0))
-        deviation = math.sqrt(max(square - mean**2, 0.0))
+        count, mean, mean_square = self.averages.get(terms, (0, 0.0, 0.0))
+        deviation = math.sqrt(max(mean_square - mean**2, 0.0))
         if count >= _AVERAGED_STEPS and loss > mean + _DEVIATIONS * deviation:
             self.loss_spikes.append(step)
             if self._prints_warnings:
                 before = f"{mean:.3f} +- {deviation:.3f} before"
                 print(f"warning: step {step:,}: the loss jumped to {loss:.3f} ({before})", flush=True)
         coefficient = 1 / min(count + 1, _AVERAGED_STEPS)
-        self.averages[terms] = count + 1, mean + coefficient * (loss - mean), square + coefficient * (loss**2 - square)
+        mean += coefficient * (loss - mean)
+        mean_square += coefficient * (loss**2 - mean_square)
+        self.averages[terms] = count + 1, mean, mean_square
 
 
 def _non_finite_names(loss: float, terms: Mapping[str, float]) -> list[str]:

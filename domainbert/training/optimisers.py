@@ -129,8 +129,9 @@ def build_optimizer(
     for model in models:
         for name, parameter in model.named_parameters():
             if parameter.requires_grad and owners[parameter] is model:
-                use_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
-                (hidden if use_muon else others).append((model, name, parameter))
+                uses_muon = config.name == "muon" and parameter.ndim == 2 and _depth(model, name) > 0
+                group = hidden if uses_muon else others
+                group.append((model, name, parameter))
     # a name that begins with "head." selects the rate of heads
     others += [(models[0], f"head.extra.{number}", parameter) for number, parameter in enumerate(extra)]
     adamw = AdamW(_parameter_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
@@ -142,7 +143,8 @@ def build_optimizer(
 
 def _parameter_groups(named: Sequence[NamedParameter], config: OptimConfig) -> list[ParameterGroup]:
     groups: dict[tuple[float, float], ParameterGroup] = {}
-    submodules = [module for model in {model for model, _, _ in named} for module in model.modules()]
+    models = {model for model, _, _ in named}
+    submodules = [module for model in models for module in model.modules()]
     embedding_weights = {module.weight for module in submodules if isinstance(module, nn.Embedding)}
     for model, name, parameter in named:
         decay = config.weight_decay if parameter.ndim >= 2 and parameter not in embedding_weights else 0.0
@@ -190,8 +192,9 @@ def lr_factor(step: int, num_steps: int, config: ScheduleConfig) -> float:
     elif config.name == "cosine":
         shape = 0.5 * (1 + math.cos(math.pi * progress))
     elif config.name == "wsd":
-        decay = min(max(round(config.decay_fraction * num_steps), 1), num_steps - warmup)
-        shape = 1 - math.sqrt(max(0, step - (num_steps - decay)) / decay)
+        decay_steps = min(max(round(config.decay_fraction * num_steps), 1), num_steps - warmup)
+        decay_start = num_steps - decay_steps
+        shape = 1 - math.sqrt(max(0, step - decay_start) / decay_steps)
     else:
         shape = 1.0
     return config.min_lr_ratio + (1 - config.min_lr_ratio) * shape

@@ -85,10 +85,11 @@ def agree_on_prefix(store: Any, rank: int, size: int, seconds: float = _MEETING_
                 return name
             names = [name, *(_stored_text(store, f"domainbert/name/{other}") for other in others)]
             store.set("domainbert/names", " ".join(names))
-        elif name in (published := _stored_text(store, "domainbert/names").split()):
-            prefix = published[0]
-            store.set(f"domainbert/{prefix}/{rank}", "confirmed")
-            return prefix
+        else:
+            published = _stored_text(store, "domainbert/names").split()
+            if name in published:
+                store.set(f"domainbert/{published[0]}/{rank}", "confirmed")
+                return published[0]
         time.sleep(_POLL_SECONDS)
     raise TrainingFailed(
         f"rank {rank} of {size} processes has waited {seconds:,.0f} s for others", hint="read their output, restart all"
@@ -101,11 +102,8 @@ def _stored_text(store: Any, key: str) -> str:
 
 @lru_cache(maxsize=1)
 def _group_on_cpu(world: int) -> Any:
-    """Return a gloo group for values on the CPU, so that no operation waits for a GPU.
-
-    None, which stands for the default group, if that is a gloo group. `world`, the id of the default group, is only the
-    key of the cache.
-    """
+    """Return a gloo group for values on the CPU, so that no operation waits for a GPU. None, which stands for the
+    default group, if that is a gloo group. `world`, the id of the default group, is only the key of the cache."""
     from torch import distributed
 
     return None if distributed.get_backend() == "gloo" else distributed.new_group(backend="gloo")

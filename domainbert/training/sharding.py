@@ -135,11 +135,12 @@ def load_whole_optimizer_state(module: nn.Module, optimizer: Any, saved: Mapping
     options = StateDictOptions(full_state_dict=True, strict=False)  # accepts parameters without a state
     parts = optimizer_parts(optimizer)
     for part, state in zip(parts, saved.get("optimizers", [saved]), strict=True):
-        ordered = [names[parameter] for group in part.param_groups for parameter in group["params"]]
-        by_name = _renamed(state, dict(enumerate(ordered)))
+        names_in_order = [names[parameter] for group in part.param_groups for parameter in group["params"]]
+        by_name = _renamed(state, dict(enumerate(names_in_order)))
         set_optimizer_state_dict(module, part, by_name, options=options)
-        for parameter in [one for one in part.state if names[one] not in by_name["state"]]:
-            del part.state[parameter]  # torch invents a state for unstepped parameters, with a step count
+        for parameter in list(part.state):
+            if names[parameter] not in by_name["state"]:
+                del part.state[parameter]  # torch invents a state for unstepped parameters, with a step count
     combined = getattr(optimizer, "optimizer", optimizer)
     if isinstance(combined, CombinedOptimizer):
         combined.share_groups()  # loading replaced the groups
@@ -152,5 +153,7 @@ def _by_position(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _renamed(state: Mapping[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:
+    # `names` has the new key of each parameter
+    states = {names[key]: value for key, value in state["state"].items()}
     groups = [{**group, "params": [names[key] for key in group["params"]]} for group in state["param_groups"]]
-    return {"state": {names[key]: value for key, value in state["state"].items()}, "param_groups": groups}
+    return {"state": states, "param_groups": groups}

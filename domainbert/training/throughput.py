@@ -78,10 +78,8 @@ def measured_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
 
 
 def _fastest_product(size: int, device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
-    """Return the seconds of the fastest matrix product of those made within `seconds`.
-
-    All products use the same output memory, so that page faults do not count.
-    """
+    """Return the seconds of the fastest matrix product of those made within `seconds`. All products use the same output
+    memory, so that page faults do not count."""
     generator = torch.Generator(device).manual_seed(0)  # the global generator draws the weights of models
     left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
     product = left @ right

@@ -92,11 +92,8 @@ def build_trainer(
 
 
 def _keep_freed_memory() -> None:
-    """Make glibc keep freed memory instead of returning it to the system.
-
-    Each training step on a CPU allocates and frees the same large tensors. Page faults would take about 15 % of the
-    step.
-    """
+    """Make glibc keep freed memory instead of returning it to the system. Each training step on a CPU allocates and
+    frees the same large tensors. Page faults would take about 15 % of the step."""
     call_glibc("mallopt", _M_MMAP_MAX, 0)
     call_glibc("mallopt", _M_TRIM_THRESHOLD, _NO_LIMIT)
 
@@ -176,10 +173,8 @@ class MetricsFile(Logger):
 
 
 def _step_of(line: str) -> float:
-    """Return the step of a line; infinity for a damaged line, so that it is deleted.
-
-    Damaged is half a line after a kill, or a line of zeros after a power failure.
-    """
+    """Return the step of a line; infinity for a damaged line, so that it is deleted. Damaged is half a line after a
+    kill, or a line of zeros after a power failure."""
     try:
         return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
     except (ValueError, KeyError, TypeError):
