@@ -53,24 +53,32 @@ def measure_costs(models: Sequence[tuple[Predictor[Any], Path | ModelFolder]], c
     predicts = [predictor.predict for predictor, _ in models]
     for predict in predicts:
         predict(texts[:1])  # warm up: allocations at the first call are not measured
-    batch = _round_seconds(predicts, _slices(texts, 32))
-    # so many texts that the slowest model needs about `_SECONDS` for them
-    many = texts[: max(32, int(32 * _SECONDS / max(map(median, batch))))]
+    # seconds of each round, by model: for 32 texts, for many texts, for one text
+    rounds_32 = _round_seconds(predicts, _slices(texts, 32))
+    seconds_of_slowest = max(map(median, rounds_32))
+    many = texts[: max(32, int(32 * _SECONDS / seconds_of_slowest))]  # which take the slowest model about `_SECONDS`
+    rounds_many = _round_seconds(predicts, [many])
+    rounds_1 = _round_seconds(predicts, _slices(texts, 1))
     num_words = sum(len(words_of_content(content)) for content in many)
-    rounds = zip(_round_seconds(predicts, [many]), _round_seconds(predicts, _slices(texts, 1)), batch, strict=True)
-    words = count_words_of_texts(chain.from_iterable(map(words_of_content, contents)))
+    word_counts = count_words_of_texts(chain.from_iterable(map(words_of_content, contents)))
     return [
         Cost(
             parameters=sum(parameter.numel() for parameter in predictor.model.parameters()),
             folder_bytes=_folder_bytes(folder),
-            pieces_per_word=word_statistics(predictor.tokenizer, words).pieces_per_word,
-            words_per_second=num_words / median(all_seconds),
+            pieces_per_word=word_statistics(predictor.tokenizer, word_counts).pieces_per_word,
+            words_per_second=num_words / median(seconds_many),
             latency_1=median(seconds_1),
             latency_32=median(seconds_32),
-            spread=max(abs(one / median(each) - 1) for each in (all_seconds, seconds_1, seconds_32) for one in each),
+            spread=max(map(_spread, (seconds_many, seconds_1, seconds_32))),
         )
-        for (predictor, folder), (all_seconds, seconds_1, seconds_32) in zip(models, rounds, strict=True)
+        for (predictor, folder), seconds_many, seconds_1, seconds_32 in zip(
+            models, rounds_many, rounds_1, rounds_32, strict=True
+        )
     ]
+
+
+def _spread(seconds: Sequence[float]) -> float:
+    return max(abs(value / median(seconds) - 1) for value in seconds)
 
 
 def _folder_bytes(folder: Path | ModelFolder) -> int:
@@ -90,10 +98,8 @@ def _slices(texts: Contents, size: int) -> list[Contents]:
 
 
 def _round_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequence[Contents]) -> list[list[float]]:
-    """Return the seconds per prediction of each model in each round, the median over `inputs`.
-
-    Stop after an input if a model has taken `_SECONDS` in total, so that each model predicts at least one input.
-    """
+    """Return the seconds per prediction of each model in each round, the median over `inputs`. Stop after an input if a
+    model has taken `_SECONDS` in total, so that each model predicts at least one input."""
     seconds_by_model: list[list[float]] = [[] for _ in predicts]
     for texts in [*inputs] * _ROUNDS:
         for seconds, predict in zip(seconds_by_model, predicts, strict=True):
@@ -102,5 +108,5 @@ def _round_seconds(predicts: Sequence[Callable[[Contents], Any]], inputs: Sequen
             seconds.append(time.perf_counter() - start)
         if max(map(sum, seconds_by_model)) >= _SECONDS:
             break
-    size = len(inputs)
-    return [[median(taken[i : i + size]) for i in range(0, len(taken), size)] for taken in seconds_by_model]
+    size = len(inputs)  # predictions of a round
+    return [[median(seconds[i : i + size]) for i in range(0, len(seconds), size)] for seconds in seconds_by_model]

@@ -64,7 +64,7 @@ class FineTuned:
             )
         if folder.onnx is None:
             self.model, _, new_weights = load_model(folder, task.head)
-            has_head = not new_weights
+            has_head = not new_weights  # weights that the folder lacks are those of the head
         else:
             self.model = _model_without_weights(folder, task.head)
             has_head = folder.head == task.head
@@ -112,10 +112,8 @@ class FineTuned:
 
 
 def _device_of_process() -> torch.device:
-    """Return the device for models of this process: the CPU if there is no GPU, otherwise torch's current GPU.
-
-    In the further processes of a distributed training (which load teachers), return the GPU of the process.
-    """
+    """Return the device for models of this process: the CPU if there is no GPU, otherwise torch's current GPU. In the
+    further processes of a distributed training (which load teachers), return the GPU of the process."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     rank = local_rank()
@@ -123,10 +121,8 @@ def _device_of_process() -> torch.device:
 
 
 def _model_without_weights(folder: ModelFolder, head: str) -> EncoderWithHead:
-    """Return the torch model of an exported folder without weights, except the weights of the decoder.
-
-    `head` is built if config.json does not describe a head.
-    """
+    """Return the torch model of an exported folder without weights, except the weights of the decoder. `head` is built
+    if config.json does not describe a head."""
     with shapes_only():
         model = build_model(folder.config, folder.vocabulary, folder.head_config or head, len(folder.labels))
     decoder = find_decoder(model.head, folder.labels)

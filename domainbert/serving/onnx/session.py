@@ -74,9 +74,10 @@ def batches_by_length(examples: Sequence[Example], max_tokens: int) -> list[list
     """Return the indices of the examples in batches of at most `max_tokens` padded tokens, longest first to reduce
     padding; a longer example forms a batch alone."""
     lengths = [max(window.num_tokens for window in example.windows) for example in examples]
+    longest_first = sorted(range(len(examples)), key=lambda index: (-lengths[index], index))
     batches: list[list[int]] = []
-    num_rows = row_length = 0  # of the last batch
-    for item in sorted(range(len(examples)), key=lambda index: (-lengths[index], index)):
+    num_rows = row_length = 0  # of the last batch; a row is a window, padded to the longest, which comes first
+    for item in longest_first:
         num_rows += len(examples[item].windows)
         if not batches or num_rows * row_length > max_tokens:
             batches.append([])
