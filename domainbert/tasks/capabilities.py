@@ -53,10 +53,8 @@ class ExampleFormatter(Generic[AnyTask]):
 
 
 def _divergence_of_outputs(teacher: Tensor, student: Tensor, example: Tensor) -> Tensor:
-    """Return the Kullback-Leibler divergence (N,) of each output, whose logits have a softmax.
-
-    `example` is unused: other tasks need it to compare all outputs of an example together.
-    """
+    """Return the Kullback-Leibler divergence (N,) of each output, whose logits have a softmax. `example` is unused:
+    other tasks need it to compare all outputs of an example together."""
     return softmax_divergence(teacher, student)
 
 

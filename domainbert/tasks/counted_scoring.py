@@ -84,12 +84,15 @@ class CountedScoring(Scoring):
         headline = self.headline
         others = {name: name for name in self.statistics if name != headline.key and name not in self.further}
         titles = {headline.key: headline.name, **others, **self.titles}  # `titles` overrides others
-        names = {name: title for name, title in titles.items() if title}
+        shown = {name: title for name, title in titles.items() if title}
+        lines = score_lines(summary, shown, headline.percent, self.further)
         systems, paired = summary["systems"], summary["paired"]
-        tables = slice_tables(systems, headline.percent, paired)
-        tables += [table for table in (breakdown.table(systems) for breakdown in self.breakdowns) if table.rows]
-        lines = score_lines(summary, names, headline.percent, self.further)
-        return lines + [line for table in tables for line in ("", *table.lines())]
+        breakdowns = [breakdown.table(systems) for breakdown in self.breakdowns]
+        tables = [*slice_tables(systems, headline.percent, paired), *breakdowns]
+        for table in tables:
+            if table.rows:
+                lines += ["", *table.lines()]
+        return lines
 
 
 def mean_value(counts: NDArray[Any]) -> NDArray[Any]:

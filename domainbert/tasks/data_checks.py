@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from lightning.pytorch.trainer.states import TrainerFn
 
@@ -40,11 +40,12 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
 
 
 def _check_same_settings(ours: TaskConfig, theirs: TaskConfig, module: str) -> None:
-    names = [field.name for field in fields(ours) if field.name not in ("format", "labels")]
+    def raise_difference(key: str, value: str, other: str) -> NoReturn:
+        raise DomainbertError(where=key, found=f"{value} in the data and {other} in {module}", expected="the same")
+
     if type(ours) is not type(theirs):
-        key, values = "task", [type(task).__name__ for task in (ours, theirs)]
-    elif different := [name for name in names if getattr(ours, name) != getattr(theirs, name)]:
-        key, values = f"task.{different[0]}", [repr(getattr(task, different[0])) for task in (ours, theirs)]
-    else:
-        return
-    raise DomainbertError(where=key, found=f"{values[0]} in the data and {values[1]} in {module}", expected="the same")
+        raise_difference("task", type(ours).__name__, type(theirs).__name__)
+    for name in (field.name for field in fields(ours)):
+        value, other = getattr(ours, name), getattr(theirs, name)
+        if name not in ("format", "labels") and value != other:
+            raise_difference(f"task.{name}", repr(value), repr(other))

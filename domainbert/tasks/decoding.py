@@ -30,9 +30,11 @@ def output_logits(logits: Tensor, index: Tensor, num_outputs: int) -> Tensor:
     `num_outputs` is M, the number of outputs of all examples.
     """
     row = index.where(index >= 0, num_outputs)  # an extra row collects the rest: a mask would synchronise the GPU
-    summed = torch.zeros(num_outputs + 1, logits.shape[-1], dtype=torch.float32, device=logits.device)
-    counts = torch.zeros_like(summed[:, :1]).index_add(0, row, torch.ones_like(logits[:, :1], dtype=torch.float32))
-    return (summed.index_add(0, row, logits.float()) / counts.clamp(min=1))[:num_outputs]
+    zeros = torch.zeros(num_outputs + 1, logits.shape[-1], dtype=torch.float32, device=logits.device)
+    sums = zeros.index_add(0, row, logits.float())
+    ones = torch.ones_like(logits[:, :1], dtype=torch.float32)
+    num_windows = torch.zeros_like(zeros[:, :1]).index_add(0, row, ones)  # of each output
+    return (sums / num_windows.clamp(min=1))[:num_outputs]
 
 
 def uniform_crf(labels: Sequence[str]) -> Crf:
@@ -108,10 +110,8 @@ def _best_labels(logits: Tensor, batch: Mapping[str, Any], crf: Crf | None, vali
 
 
 def _decode_invalid(logits: Tensor, best: Tensor, sentences: WordGrid, valid: Crf) -> Tensor:
-    """Return the labels `best` (N,), with each invalid sequence replaced by the sentence's best valid sequence.
-
-    Best labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi.
-    """
+    """Return the labels `best` (N,), with each invalid sequence replaced by the sentence's best valid sequence. Best
+    labels that form a valid sequence are the best valid sequence, so only few sentences need Viterbi."""
     labels = sentences.fill(best)  # (E, L)
     invalid = ~valid.allows(labels, sentences.lengths)
     if not bool(invalid.any()):

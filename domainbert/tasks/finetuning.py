@@ -234,11 +234,13 @@ class FineTuning(TrainedModule):
         Raises:
             DomainbertError: a weight is not finite.
         """
-        fields = self.task_fields if scores is None else task_fields(self.task, scores)
-        if scores is None and weights_differ(self.model, self.validated_weights):
+        if scores is None and not weights_differ(self.model, self.validated_weights):
+            save_folder(self, Path(folder), card, self.scores, self.task_fields)
+            return
+        if scores is None:
             print("save_pretrained: no scores, because the weights have changed since the last validation; validate")
-            scores, fields = {}, task_fields(self.task, {})
-        save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
+            scores = {}
+        save_folder(self, Path(folder), card, scores, task_fields(self.task, scores))
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""

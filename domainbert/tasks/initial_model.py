@@ -61,29 +61,28 @@ def initial_model(
         init: `random` draws all weights.
         encoder: architecture for `init="random"`; None takes the architecture of the folder.
         dropout: overrides the dropout of the configuration in training.
-
-    Raises:
-        DomainbertError: no model folder; no labels.
     """
     if isinstance(source, Mapping):
         return _from_checkpoint(source, task, dropout)
     if encoder is not None:
         folder = None
-        tokenizer = source if isinstance(source, DomainTokenizer) else load_tokenizer(resolve_path(_path_of(source)))
+        assert isinstance(source, (DomainTokenizer, str, Path))
+        tokenizer = source if isinstance(source, DomainTokenizer) else load_tokenizer(resolve_path(source))
     else:
         assert not isinstance(source, DomainTokenizer)
         folder = open_model(Path(source) if isinstance(source, str) else source)
         tokenizer = folder.tokenizer()
     task = task if isinstance(task, Task) else task_of_settings(task, folder)
+    fields: dict[str, Any] = {}
     if folder is not None and init == "pretrained":
         model, _, new_weights = load_model(folder, task.head_config, task.labels, dropout)
-        config, fields, card = folder.config, _trained_fields(task, folder, new_weights), inherited_values(folder.path)
-        teachers = folder.teachers
+        config, card, teachers = folder.config, inherited_values(folder.path), folder.teachers
+        if not new_weights:  # the folder has a trained head for the task
+            fields = _fields_of_task(task, folder)
+            task.scaling.init_head(task, model.head)  # from the units of the folder to those of the training
     else:
-        config, fields, card, teachers = encoder or folder.config, {}, {}, ()  # type: ignore[union-attr]
+        config, card, teachers = encoder or folder.config, {}, ()  # type: ignore[union-attr]
         model = _new_model(config, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), task, dropout)
-    if fields:  # the outputs of a trained head are in the units of a folder
-        task.scaling.init_head(task, model.head)
     tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
     task.scaling.set_units(task, model.head)
     return InitialModel(model, config, tokenizer, task, fields, teachers, card)
@@ -124,11 +123,6 @@ def _new_model(
     return build_model(config.with_dropout(dropout), vocabulary, task.head_config, len(task.labels))
 
 
-def _path_of(source: ModelSource | DomainTokenizer) -> str | Path:
-    assert isinstance(source, (str, Path))
-    return source
-
-
 def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any, Any]:
     """Return the task with the labels of its settings, or else of a folder with a head for the task."""
     if config.labels is not None or has_fixed_outputs(config):
@@ -141,14 +135,15 @@ def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any
     return task_from_labels(config, config.known_labels(folder.labels))
 
 
-def _trained_fields(task: Task[Any, Any], folder: ModelFolder, new_weights: Sequence[str]) -> dict[str, Any]:
-    if new_weights:
-        return {}
+def _fields_of_task(task: Task[Any, Any], folder: ModelFolder) -> dict[str, Any]:
+    """Return the entries of a task in the `config.json` of a folder with a trained head for it. A task without a word
+    splitting gets the folder's."""
     splitting = folder.fields.get(SPLITTING_KEY)
     if task.word_splitting is None and splitting is not None:
         task.word_splitting = check_splitting(splitting)
     names = {TASK_KEY, SPLITTING_KEY, *task.model_config_fields({})}
-    return {TASK_KEY: task.name} | {name: folder.fields[name] for name in names if name in folder.fields}
+    saved = {name: folder.fields[name] for name in names if name in folder.fields}
+    return {TASK_KEY: task.name, **saved}
 
 
 def check_same_labels(labels: Sequence[str], expected: Sequence[str], source: str) -> None:

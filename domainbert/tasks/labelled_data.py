@@ -208,7 +208,8 @@ class LabelledData(TrainingData):
             raise DomainbertError(
                 where="predict", found="LabelledData(predict=[])", expected="texts, lists of words or rows"
             )
-        if not isinstance(source, list) or all(isinstance(item, (Path, LabelledFile)) for item in source):
+        are_files = not isinstance(source, list) or all(isinstance(item, (Path, LabelledFile)) for item in source)
+        if are_files:
             return read_labelled(self.config, source, name="predict").contents
         if all(isinstance(row, Mapping) for row in source):
             text_key = getattr(self.config.reading, "text_key", "text")

@@ -72,11 +72,8 @@ def config_from_fields(kind: type[TaskConfig], fields: Mapping[str, Any]) -> Tas
 
 
 def _tasks_by_name() -> dict[str, type[TaskConfig]]:
-    """Return the classes by folder name, built-in tasks last.
-
-    If one module defines a name twice, the last class counts, as a notebook cell that runs again defines its class
-    again.
-    """
+    """Return the classes by folder name, built-in tasks last. If one module defines a name twice, the last class
+    counts, as a notebook cell that runs again defines its class again."""
     choices_of(TaskConfig)  # imports the built-in tasks
     tasks: dict[str, type[TaskConfig]] = {}
     for task in sorted(concrete_subclasses(TaskConfig), key=lambda task: task.__module__.startswith(_BUILT_IN)):

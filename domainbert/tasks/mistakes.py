@@ -103,9 +103,11 @@ def label_marks(
     `scores` are the probabilities of the labels.
     """
     kind = compare_labels(gold, predicted, null_label)
-    marks = [Mark(label, score=scores.get(label, 0.0), kind=kind) for label in (gold, predicted)]
-    gold_marks, predicted_marks = ([] if mark.label == null_label else [mark] for mark in marks)
-    return gold_marks, predicted_marks
+
+    def marks_of(label: str) -> list[Mark]:
+        return [] if label == null_label else [Mark(label, score=scores.get(label, 0.0), kind=kind)]
+
+    return marks_of(gold), marks_of(predicted)
 
 
 def _char_ranges(marks: Sequence[Mark]) -> list[Stretch]:
@@ -115,11 +117,12 @@ def _char_ranges(marks: Sequence[Mark]) -> list[Stretch]:
 def _marks_in_excerpt(marks: Sequence[Mark], cut: Excerpt) -> list[dict[str, Any]]:
     objects = []
     for mark in marks:
-        shifted = mark.char_range and cut.shift(mark.char_range)
-        if shifted:
+        if mark.char_range is not None:  # otherwise it is a label of the whole text
+            shifted = cut.shift(mark.char_range)
+            if shifted is None:  # outside of the excerpt
+                continue
             mark = replace(mark, start=shifted[0], end=shifted[1])
-        if shifted or not mark.char_range:  # without a range: a label of the whole text
-            objects.append({key: value for key, value in asdict(mark).items() if value is not None})
+        objects.append({key: value for key, value in asdict(mark).items() if value is not None})
     return objects
 
 
@@ -158,11 +161,14 @@ def _kept_ranges(text: str, centres: Sequence[Stretch], uncut: Sequence[Stretch]
     """Return the character ranges of an excerpt: those around `centres`, and the ranges `uncut` that overlap these."""
     if len(text) <= MAX_UNCUT:
         return [(0, len(text))]
-    kept = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
-    kept = kept or [_extend_to_words(text, 0, MAX_UNCUT)]
-    return kept + [
-        (first, last) for first, last in uncut if any(max(first, start) < min(last, end) for start, end in kept)
-    ]
+    around = [_extend_to_words(text, start - CONTEXT, end + CONTEXT) for start, end in centres]
+    if not around:
+        around = [_extend_to_words(text, 0, MAX_UNCUT)]
+
+    def overlaps(first: int, last: int) -> bool:
+        return any(max(first, start) < min(last, end) for start, end in around)
+
+    return around + [char_range for char_range in uncut if overlaps(*char_range)]
 
 
 def _extend_to_words(text: str, start: int, end: int) -> Stretch:

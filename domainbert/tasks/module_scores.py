@@ -63,7 +63,9 @@ class ValidationScores(nn.Module):
     def compute(self) -> dict[str, float]:
         """Return the scores by name over the batches of all processes, and end the validation."""
         whole = self.metric.compute()
-        scores = {**whole, **(self.slices.compute(whole) if self.slices is not None else {})}
+        scores = dict(whole)
+        if self.slices is not None:
+            scores |= self.slices.compute(whole)
         self.slices = None
         if self._measures_loss:
             scores[LOSS.key] = self._loss_sum.compute() / self._loss_count.compute()
@@ -93,16 +95,18 @@ class TestScores:
         assert sources.scoring is not None
         if not self._predicted:
             self.scored, self._scoring, self.weights = None, sources.scoring, sums_of_weights(predictor.model)
-        scoring, test = copy(sources.scoring), sources.scoring.test
-        scoring.test = replace(test, items=list(sources.items))  # a shallow copy has only the items of the batch
+        test, scoring = sources.scoring.test, copy(sources.scoring)
+        scoring.test = replace(test, items=list(sources.items))  # the copy has only the items of the batch
         with located_errors(lambda position: test.location(indices[position])):
             predictions = scoring.predict(predictor)
-        self._predicted.update(zip(indices, zip(sources.items, predictions, strict=True), strict=True))
+        for index, item, prediction in zip(indices, sources.items, predictions, strict=True):
+            self._predicted[index] = item, prediction
 
     def compute(self, predictor: Any) -> dict[str, float]:
         """Return the scores by name over the items of all processes, and reset."""
         predicted = _gather_by_item(self._predicted)
-        items, predictions = zip(*(predicted[index] for index in sorted(predicted)), strict=True)
+        in_order = [predicted[index] for index in sorted(predicted)]
+        items, predictions = zip(*in_order, strict=True)
         assert self._scoring is not None
         scoring, self._scoring = self._scoring, None
         self.clear()
@@ -146,4 +150,7 @@ def weights_differ(module: nn.Module, sums: Tensor | None) -> bool:
     if sums is None:
         return False
     present = sums_of_weights(module)
-    return present.shape != sums.shape or not bool(((present - sums).abs() <= 1e-10 * present[:, 1:]).all())
+    if present.shape != sums.shape:
+        return True
+    tolerance = 1e-10 * present[:, 1:]  # relative to the sum of the absolute values
+    return not bool(((present - sums).abs() <= tolerance).all())

@@ -67,16 +67,20 @@ def logits_of_rows(
     """
     tokens, positions = Packed.of(batch), batch["positions"]
     num_rows, length = tokens.input_ids.shape
-    step = max(max_tokens // max(length, 1), 1)
-    ends = torch.arange(0, num_rows + step, step, device=positions.device).clamp(max=num_rows) * length
-    bounds = torch.searchsorted(positions, ends).tolist() if num_rows > step else [0, len(positions)]
+    rows_per_part = max(max_tokens // max(length, 1), 1)
+    is_whole = num_rows <= rows_per_part  # a single part
+    bounds = [0, len(positions)]  # of the positions of each part
+    if not is_whole:
+        first_rows = torch.arange(0, num_rows + rows_per_part, rows_per_part, device=positions.device)
+        first_tokens = first_rows.clamp(max=num_rows) * length  # of each part, and the end
+        bounds = torch.searchsorted(positions, first_tokens).tolist()  # `positions` ascend
     parts = []
     device = positions.device.type
     for number, (start, end) in enumerate(pairwise(bounds)):
-        rows = slice(number * step, (number + 1) * step)
-        part = tokens if num_rows <= step else _rows_of(tokens, rows)
+        first_row = number * rows_per_part
+        part = tokens if is_whole else _rows_of(tokens, slice(first_row, first_row + rows_per_part))
         with torch.autocast(device, enabled=not full_precision and torch.is_autocast_enabled(device)):
-            states = model.head_input(part, positions[start:end] - number * step * length)
+            states = model.head_input(part, positions[start:end] - first_row * length)
         with torch.autocast(device, enabled=False):
             parts.append(model.logits(states.float()))
     return torch.cat(parts) if len(parts) > 1 else parts[0]

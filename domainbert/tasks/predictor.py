@@ -69,14 +69,13 @@ class Predictor(Generic[Prediction]):
         self, examples: Sequence[Example], decode: Callable[..., list[Any]] | None = None
     ) -> dict[int, Any]:
         """Return predictions by index of the example; an example without outputs, such as an empty sentence, has none.
-
-        `decode` returns the predictions for logits and a batch; None takes `task.decode`.
-        """
+        `decode` returns the predictions for logits and a batch; None takes `task.decode`."""
         decoded: dict[int, Any] = {}
         with_outputs = [index for index, example in enumerate(examples) if example.num_outputs]
         for batch, logits in self.runtime.logits([examples[index] for index in with_outputs]):
             predictions = (decode or self.task.decode)(logits, batch)
-            decoded.update(zip((with_outputs[item] for item in batch["items"].tolist()), predictions, strict=True))
+            for item, prediction in zip(batch["items"].tolist(), predictions, strict=True):
+                decoded[with_outputs[item]] = prediction  # items are counted among the examples with outputs
             if self.on_predicted is not None:
                 self.on_predicted(len(predictions))
         return decoded

@@ -40,7 +40,7 @@ def detect_task(sample: Sample, task: str | None = None) -> DetectedTask:
     best = matches[0]
     names = [type(match.task).__name__ for match in matches]
     if len(matches) > 1 and matches[1].specificity == best.specificity:
-        reasons = "; ".join(f"{name}: {match.reason}" for name, match in zip(names[:2], matches, strict=False))
+        reasons = f"{names[0]}: {best.reason}; {names[1]}: {matches[1].reason}"
         found = f"may be for {names[0]} or {names[1]} ({reasons})"
         raise DomainbertError(found, file=sample.path, expected=f"--task {names[0]} or --task {names[1]}")
     return DetectedTask(best.task, best.reason, best.specificity, tuple(names[1:]))

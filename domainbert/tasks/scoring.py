@@ -199,10 +199,8 @@ def flatten_scores(scores: Mapping[str, Any], prefix: str = "") -> dict[str, flo
     numbers: dict[str, float] = {}
     for name, value in scores.items():
         if isinstance(value, Mapping) and name.startswith("per_"):
-            groups = {group: flatten_scores(inner) for group, inner in value.items()}
-            numbers |= {
-                f"{prefix}{key}/{group}": score for group, inner in groups.items() for key, score in inner.items()
-            }
+            for group, inner in value.items():
+                numbers |= {f"{prefix}{key}/{group}": score for key, score in flatten_scores(inner).items()}
         elif isinstance(value, Mapping):
             numbers |= flatten_scores(value, f"{prefix}{name}/")
         elif value is None:

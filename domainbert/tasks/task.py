@@ -200,10 +200,8 @@ def task_from_labels(config: TaskConfig, labels: Sequence[str]) -> Task[Any, Any
     """Return a task with new outputs for the labels of a training set."""
     config.check_labels(labels)
     task = task_class(type(config)).from_labels(config, labels)
-    task.headline, task.config = (
-        config.headline,
-        replace(config, labels=None if has_fixed_outputs(config) else tuple(labels)),
-    )
+    task.headline = config.headline
+    task.config = replace(config, labels=None if has_fixed_outputs(config) else tuple(labels))
     return task
 
 
@@ -227,10 +225,7 @@ def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any
 def encode_file(
     task: Task[Any, Any], file: Labelled[Any], tokenizer: DomainTokenizer, max_length: int
 ) -> list[Example]:
-    """Return the items of a labelled file as token ids and targets.
-
-    Raise `DomainbertError` with the lines of items that cannot be encoded.
-    """
+    """Return the items of a labelled file as token ids and targets; an error has the lines of its items."""
     with located_errors(file.location):
         return task.encode(file.items, tokenizer, max_length)
 
@@ -242,9 +237,11 @@ def format_items(
 
     `window` is the window length in tokens.
     """
-    num_batches = ceil(count / order.batch_size)
-    batches = (order.batch(step)[1] for step in range(num_batches))  # [1]: the indices of the items
-    indices = [int(index) for batch in batches for index in batch][:count]
+    indices: list[int] = []  # of the items
+    for step in range(ceil(count / order.batch_size)):
+        _, indices_of_batch = order.batch(step)
+        indices += indices_of_batch.tolist()
+    indices = indices[:count]
     with located_errors(lambda position: train.location(indices[position])):
         examples = task.encode([train.items[index] for index in indices], tokenizer, window)
     lines = []

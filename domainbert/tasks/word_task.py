@@ -54,33 +54,41 @@ def aligned_contents(
     else:
         from_texts = (_align_in_parts(tokenizer, text, splitting) for text in texts)
     from_words = iter(align_words(tokenizer, words))
-    return [next(from_texts if isinstance(content, str) else from_words) for content in contents]
+    # back in the order of the contents
+    return [next(from_texts) if isinstance(content, str) else next(from_words) for content in contents]
 
 
 def _align_in_parts(tokenizer: DomainTokenizer, text: str, splitting: WordSplitting | None) -> AlignedText:
-    """Return the pieces and words of a text, in arrays, which need less memory than lists. Each part is encoded with a
-    further word on either side, so that its pieces are those of the whole text."""
+    """Return the pieces and words of a text, in arrays, which need less memory than lists.
+
+    The words that begin in `begin:end` are a part. It is encoded with a further word on either side, `context_begin` to
+    `context_end`, so that its pieces are those of the whole text.
+    """
 
     def next_cut(position: int) -> int:
-        return cut.start() if (cut := _CUT.search(text, position)) else len(text)
+        cut = _CUT.search(text, position)
+        return cut.start() if cut else len(text)
 
     parts: list[tuple[Any, ...]] = []
-    start = begin = num_pieces = 0
+    context_begin = begin = num_pieces = 0  # num_pieces: of the parts before
     while begin < len(text):
-        next_start = next_cut(begin + _PART)
-        end = next_cut(next_start + 1)
-        (part,) = align_raw(tokenizer, [text[start : next_cut(end + 1)]], splitting)
-        offsets = np.asarray(part.word_offsets, dtype=np.int32).reshape(-1, 2) + start
-        words = slice(*np.searchsorted(offsets[:, 0], (begin, end)))
-        first_pieces = np.asarray([*part.first_piece, len(part.input_ids)])
+        next_context_begin = next_cut(begin + _PART)
+        end = next_cut(next_context_begin + 1)
+        context_end = next_cut(end + 1)
+        (encoded,) = align_raw(tokenizer, [text[context_begin:context_end]], splitting)
+        offsets = np.asarray(encoded.word_offsets, dtype=np.int32).reshape(-1, 2) + context_begin
+        words = slice(*np.searchsorted(offsets[:, 0], (begin, end)))  # of the part, without its context
+        first_pieces = np.asarray([*encoded.first_piece, len(encoded.input_ids)])
         pieces = slice(first_pieces[words.start], first_pieces[words.stop])
-        values = (np.asarray(part.input_ids, dtype=np.int32)[pieces], np.asarray(part.starts_pretoken)[pieces])
-        parts.append((*values, first_pieces[words] - pieces.start + num_pieces, offsets[words]))
-        start, begin, num_pieces = next_start, end, num_pieces + len(values[0])
+        ids = np.asarray(encoded.input_ids, dtype=np.int32)[pieces]
+        starts_pretoken = np.asarray(encoded.starts_pretoken)[pieces]
+        parts.append((ids, starts_pretoken, first_pieces[words] - pieces.start + num_pieces, offsets[words]))
+        context_begin, begin, num_pieces = next_context_begin, end, num_pieces + len(ids)
     joined: list[Any] = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-    ids, starts, first_piece, offsets = joined
-    word_of: Any = np.repeat(np.arange(len(first_piece)), np.diff(first_piece, append=len(ids)))
-    return AlignedText(ids, word_of, starts, first_piece, tokenizer.template.num_special_tokens(), offsets)
+    all_ids, all_starts, first_piece, all_offsets = joined
+    word_of: Any = np.repeat(np.arange(len(first_piece)), np.diff(first_piece, append=len(all_ids)))
+    num_special = tokenizer.template.num_special_tokens()
+    return AlignedText(all_ids, word_of, all_starts, first_piece, num_special, all_offsets)
 
 
 def text_and_offsets(content: Content, words: AlignedWords) -> tuple[str, list[Stretch]]:
@@ -134,7 +142,7 @@ class WordTask(Task[Item, list[Part]]):
         targets, outputs = batch["targets"], batch["outputs"]
         if self.crf is None:
             return _cross_entropy(logits, targets)
-        is_word = outputs >= 0  # -1 at positions that continue a word
+        is_word = outputs >= 0  # False at positions that continue a word
         with torch.autocast(logits.device.type, enabled=False):
             continuations = _cross_entropy(logits, targets.masked_fill(is_word, IGNORE_INDEX))
             # in words; at least 1, as a CRF reads a first word of each sentence, even if no sentence has words
@@ -194,8 +202,9 @@ class TaggedScoring(Scoring):
         """Return the tags of every sentence; a sentence without words has none and is not given to the model."""
         sentences = self.test.items
         empty = TaggedWords([], [])
-        remaining = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
-        tagged: list[TaggedWords] = [next(remaining, empty) if sentence.words else empty for sentence in sentences]
+        of_nonempty = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
+        # a predictor that returns too few is an error below
+        tagged: list[TaggedWords] = [next(of_nonempty, empty) if sentence.words else empty for sentence in sentences]
         for sentence, (tags, _) in zip(sentences, tagged, strict=True):
             if len(sentence.words) != len(tags):
                 place, expected = f"{self.test.path}:{sentence.line}", f"{len(sentence.words)}, one for each word"

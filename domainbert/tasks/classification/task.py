@@ -184,7 +184,7 @@ def _class_weights(learning: Classification, labels: Sequence[str], counts: Mapp
     The weighted losses of a batch are then divided by its number of texts, where torch's `cross_entropy(weight=...)`
     divides by its sum of weights: the loss of a text does not depend on the rest of its batch.
     """
-    counts = {label: max(counts.get(label, 0), 1) for label in labels}
+    counts = {label: max(counts.get(label, 0), 1) for label in labels}  # at least 1, as a divisor
     total = sum(counts.values())
     weights = resolve_weights(learning.class_weights, labels, lambda label: total / (len(labels) * counts[label]))
     if weights is None:

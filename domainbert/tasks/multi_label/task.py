@@ -73,11 +73,11 @@ class LabelsTrainingHooks(TrainingHooks["MultiLabelTask"]):
         counts = Counter(label for item in items for label in item.labels)
         if not counts:
             return []
-        # F1 of predicting the 1, 2, ... most frequent labels for every text
-        correct = np.cumsum([count for _, count in counts.most_common()])
-        num_predicted = len(items) * np.arange(1, len(correct) + 1)
-        num_gold = correct[-1]
-        baseline = float((2 * correct / (num_predicted + num_gold)).max())
+        # the best F1 = 2 x correct / (predicted + gold) of predicting the 1, 2, ... most frequent labels for every text
+        num_correct = np.cumsum([count for _, count in counts.most_common()])
+        num_predicted = len(items) * np.arange(1, len(num_correct) + 1)
+        num_gold = counts.total()
+        baseline = float((2 * num_correct / (num_predicted + num_gold)).max())
         if baseline == 1 or scores["f1"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
         achieved = f"micro F1 {100 * scores['f1']:.1f} on validation"
@@ -188,9 +188,9 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
 
     def decode(self, logits: Tensor, batch: Batch) -> list[LabelsOfText]:
         """Return the labels of each text, and all probabilities."""
-        rows = torch.sigmoid(mean_over_windows(logits, batch)).tolist()
-        text_scores = [dict(zip(self.labels, row, strict=True)) for row in rows]
-        return [
-            LabelsOfText([label for label, score in scores.items() if score >= self.threshold], scores)
-            for scores in text_scores
-        ]
+        predictions = []
+        for row in torch.sigmoid(mean_over_windows(logits, batch)).tolist():
+            scores = dict(zip(self.labels, row, strict=True))
+            labels = [label for label, score in scores.items() if score >= self.threshold]
+            predictions.append(LabelsOfText(labels, scores))
+        return predictions

@@ -41,8 +41,8 @@ class Lattice:
         start, self._transitions, end = (part.detach().exp().numpy() for part in crf.scores(scores))
         # (E, L, C); the maximum is subtracted against overflow: a factor of all labels of a word cancels out
         self._emissions = scores.sub_(scores.amax(dim=2, keepdim=True)).exp_().numpy()
-        words = np.arange(1, scores.shape[1])[:, np.newaxis, np.newaxis]
-        self._inside = words < self.lengths[:, np.newaxis]  # (L - 1, E, 1)
+        word_index = np.arange(1, scores.shape[1])[:, np.newaxis, np.newaxis]
+        self._inside = word_index < self.lengths[:, np.newaxis]  # (L - 1, E, 1); False after the end of a sentence
         self._forward, self._scale = self._forward_sums(start)
         self._backward = self._backward_sums(end)
 
@@ -52,19 +52,18 @@ class Lattice:
         A word in an entity has the probability of the entity: its words have these tags, and the next word does not
         continue it. A word outside of entities has the probability of the label O.
         """
-        sentence_starts = np.cumsum([0, *map(len, tags)])  # in words; the last one is the number of all words
-        spans = [
-            (sentence_start + start, sentence_start + stop)
-            for sentence_start, sentence_tags in zip(sentence_starts.tolist(), tags, strict=False)
-            for start, stop, _ in spans_from_tags(sentence_tags)
-        ]
+        sentence_bounds = np.cumsum([0, *map(len, tags)])  # in the words of all sentences
+        spans: list[tuple[int, int]] = []
+        for sentence_start, sentence_tags in zip(sentence_bounds[:-1].tolist(), tags, strict=True):
+            sentence_spans = spans_from_tags(sentence_tags)
+            spans += [(sentence_start + start, sentence_start + stop) for start, stop, _ in sentence_spans]
         scores = self._outside_probabilities()
         if spans:
             starts, stops = np.asarray(spans).T
             labels = np.asarray([self._label_id[tag] for sentence_tags in tags for tag in sentence_tags])
             probabilities = self._entity_probabilities(labels, starts, stops)
             scores[_concat_ranges(starts, stops)] = np.repeat(probabilities, stops - starts)
-        return [sentence_scores.tolist() for sentence_scores in np.split(scores, sentence_starts[1:-1])]
+        return [sentence_scores.tolist() for sentence_scores in np.split(scores, sentence_bounds[1:-1])]
 
     def _outside_probabilities(self) -> Floats:
         """Return the probability (W,) of the label O; 0 if there is no such label."""
@@ -86,10 +85,11 @@ class Lattice:
         factors[starts] = self._forward[rows[starts], words[starts], labels[starts]]
         # `reduceat` multiplies from each bound to the next: every second product is from a start to its stop. The
         # appended 1 makes the last stop a valid index
-        bounds = np.stack([starts, stops], axis=1).ravel()
+        bounds = np.stack([starts, stops], axis=1).ravel()  # start, stop, start, stop, ...
         inside = np.multiply.reduceat(np.append(factors, 1.0), bounds)[::2]  # (S,)
         last_words = stops - 1
-        return np.minimum(inside * self._sums_after(rows[last_words], words[last_words], labels[last_words]), 1.0)
+        after = self._sums_after(rows[last_words], words[last_words], labels[last_words])
+        return np.minimum(inside * after, 1.0)
 
     def _sums_after(self, rows: Ints, words: Ints, labels: Ints) -> Floats:
         """Return the sums (S,) over the label sequences after entities, from the place and label of the last words."""
@@ -104,12 +104,14 @@ class Lattice:
         """Return forward sums (E, L, C), normalised to 1 at each word, and their scales (E, L)."""
 
         def with_scale(sums: Floats) -> Floats:
+            """Return a state of `scan`: the normalised sums, and their scale as the last column, (E, C + 1)."""
             scale = sums.sum(axis=1, keepdims=True)
             return np.concatenate([sums / scale, scale], axis=1)
 
         def step(before: Floats, emissions: Floats) -> Floats:
+            sums_before = before[:, :-1, np.newaxis]
             # not `@`, whose last digit depends on the number of rows
-            return with_scale((before[:, :-1, np.newaxis] * self._transitions).sum(axis=1) * emissions)
+            return with_scale((sums_before * self._transitions).sum(axis=1) * emissions)
 
         emissions = self._emissions.swapaxes(0, 1)
         states = scan(step, with_scale(start * emissions[0]), self._inside, emissions[1:]).swapaxes(0, 1)
@@ -125,6 +127,7 @@ class Lattice:
         emissions, forward = self._emissions.swapaxes(0, 1), self._forward.swapaxes(0, 1)
         # in padding, `_forward` repeats the sums of the last word, so -1 is the last word of every sentence
         last = end / (forward[-1] @ end)[:, np.newaxis]
+        # from word L back to word 1: [:0:-1] are L to 2, [-2::-1] are L - 1 to 1
         states = scan(step, last, self._inside[::-1], emissions[:0:-1], forward[-2::-1])
         return states[::-1].swapaxes(0, 1)
 

@@ -36,11 +36,13 @@ class NerDetector(FormatDetector["Ner"]):
         first_row = sample.rows[0] if sample.rows else {}
         keys = [key for key in ENTITY_KEYS if isinstance(first_row.get(key), list)]
         label_key = sample.options.get("label_key", "label")  # older exports of doccano have entities under "label"
-        keys += [label_key] if _has_offsets(sample, label_key) else []
+        if _has_offsets(sample, label_key):
+            keys.append(label_key)
         if keys and sample.kind == "jsonl":
-            entity_key = None if keys[0] in ENTITY_KEYS else keys[0]
-            format = NerFormat(text_key=sample.options.get("text_key", "text"), entity_key=entity_key)
-            return DetectedTask(kind(format=format), f"lists of entities under {keys[0]!r}", specificity=3)
+            key = keys[0]
+            text_key = sample.options.get("text_key", "text")
+            format = NerFormat(text_key=text_key, entity_key=None if key in ENTITY_KEYS else key)
+            return DetectedTask(kind(format=format), f"lists of entities under {key!r}", specificity=3)
         return DetectedTask(kind(), "an export of an annotation tool", specificity=3) if _is_export(sample) else None
 
     @override

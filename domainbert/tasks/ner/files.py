@@ -220,10 +220,10 @@ def _parse_entity(text: str, value: Any, index: int) -> _Entity:
         raise DomainbertError(
             found=shown(value), expected="an object with 'start', 'end' and 'label', or a list [start, end, label]"
         )
-    # an entity may have both keys, if their values are equal
-    entity_types = {value[key] if isinstance(value[key], str) else None for key in _TYPE_KEYS if key in value}
-    entity_type = entity_types.pop() if len(entity_types) == 1 else None
-    if not entity_type:
-        found = " and ".join(f"{key!r} is {shown(value[key])}" for key in _TYPE_KEYS if key in value) or "no type"
+    keys = [key for key in _TYPE_KEYS if key in value]
+    entity_type = value[keys[0]] if keys else None
+    is_unique = all(value[key] == entity_type for key in keys)  # an entity may have both keys with equal values
+    if not isinstance(entity_type, str) or not entity_type or not is_unique:
+        found = " and ".join(f"{key!r} is {shown(value[key])}" for key in keys) or "no type"
         raise DomainbertError(found, expected="the type of the entity as one string, under 'label' or 'type'")
     return _Entity(*read_char_span(text, value), entity_type, index)

@@ -138,10 +138,12 @@ class EntityScoring(TaggedScoring, CountedScoring):
                 )
             if name in self._repaired:  # `trainer.test` does not count them
                 system["repaired_tags"] = self._repaired[name]
-            # means over seeds; without entities in gold and predictions, F1 is undefined
-            if (raw_text := self._raw_text.get(name)) and system["f1"] is not None:
+            scores_by_seed = self._raw_text.get(name)
+            has_f1 = system["f1"] is not None  # undefined without entities in gold and predictions
+            if scores_by_seed and has_f1:
                 system["raw_text"] = {
-                    key: sum(scores[key] for scores in raw_text) / len(raw_text) for key in raw_text[0]
+                    key: sum(scores[key] for scores in scores_by_seed) / len(scores_by_seed)
+                    for key in scores_by_seed[0]
                 }
         return summary
 
@@ -149,12 +151,14 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def mistake(self, item: Sentence, prediction: TaggedWords) -> Mistake | None:
         """Return the errors or None; the severity is the largest probability of a wrong entity, or of O if missed."""
         pairs = judge_entities(item.spans, spans_from_tags(prediction.tags))
-        wrong_pairs = [pair for pair in pairs if pair.kind != CORRECT]
-        wrong_spans = [span for pair in wrong_pairs if (span := pair.predicted or pair.gold)]  # gold: a missed entity
-        if not wrong_spans:
-            return None
         scores = prediction.scores  # equal for all words of a predicted entity; a missed entity has scores of O
-        probabilities = [min(scores[start:end]) for start, end, _ in wrong_spans]
+        probabilities = []  # of the errors
+        for pair in pairs:
+            span = pair.predicted or pair.gold  # the gold entity if it is missed
+            if pair.kind != CORRECT and span:
+                probabilities.append(min(scores[span[0] : span[1]]))
+        if not probabilities:
+            return None
         text, offsets = join_words(item.words)
         gold = [_mark(pair.gold, offsets, pair.kind) for pair in pairs if pair.gold]
         predicted = [_mark(pair.predicted, offsets, pair.kind, scores) for pair in pairs if pair.predicted]
@@ -165,7 +169,7 @@ class EntityScoring(TaggedScoring, CountedScoring):
     def confusion_pairs(self, item: Sentence, prediction: TaggedWords) -> Iterator[Pair]:
         """Yield the (gold, predicted) types of entities paired by `judge_entities`; None for an unpaired entity."""
         for gold, predicted, _ in judge_entities(item.spans, spans_from_tags(prediction.tags)):
-            yield gold and gold[2], predicted and predicted[2]
+            yield gold[2] if gold else None, predicted[2] if predicted else None
 
     @override
     def confidences(self, item: Sentence, prediction: TaggedWords) -> Iterator[tuple[float, bool]]:
@@ -185,7 +189,8 @@ class EntityScoring(TaggedScoring, CountedScoring):
         notes = [f"{name}: {raw_text_line(system)}" for name, system in systems.items() if "raw_text" in system]
         repair_note = "stray I- tags in the predictions were read as B-"
         notes += [f"{name}: {count:,} {repair_note}" for name, count in self._repaired.items() if count]
-        return [*super().lines(summary), *error_lines(systems), *(["", *notes] if notes else [])]
+        lines = super().lines(summary) + error_lines(systems)
+        return [*lines, "", *notes] if notes else lines
 
 
 def _spans(predictions: Sequence[TaggedWords]) -> list[list[Span]]:
@@ -209,23 +214,24 @@ class PrintedTexts:
     def __init__(self, tagger: Tagger, sentences: Sequence[Sentence]) -> None:
         compact, spaced = _texts_and_offsets(sentences, compact=True), _texts_and_offsets(sentences, compact=False)
         # rows are texts: the compact texts of all sentences, then the spaced texts that differ
-        further = [index for index, pair in enumerate(zip(compact, spaced, strict=True)) if pair[0] != pair[1]]
-        self.texts, self.offsets = zip(*compact, *(spaced[index] for index in further), strict=True)
-        self.sentence_of = [*range(len(compact)), *further]
-        last_row = {index: row for row, index in enumerate(self.sentence_of)}
-        self.printings = [range(len(compact)), [last_row[index] for index in range(len(compact))]]  # rows of each
+        indices = range(len(sentences))
+        differing = [index for index in indices if compact[index] != spaced[index]]
+        self.sentence_of = [*indices, *differing]  # index of each row's sentence
+        self.texts, self.offsets = zip(*compact, *(spaced[index] for index in differing), strict=True)
+        spaced_row = {index: row for row, index in enumerate(self.sentence_of)}  # the last row of a sentence
+        self.printings = [indices, [spaced_row[index] for index in indices]]  # rows of the compact and spaced texts
         rows = list(zip(self.sentence_of, self.offsets, strict=True))
         self.tagger, self.gold = tagger, [_in_characters(sentences[index].spans, offsets) for index, offsets in rows]
 
-        by_text = align_raw(tagger.tokenizer, self.texts, tagger.task.word_splitting)
-        by_words = align_words(tagger.tokenizer, [sentences[index].words for index in self.sentence_of])
-        aligned = list(zip(self.offsets, by_text, by_words, strict=True))
-        self.num_resplit = [len(set(offsets).difference(text.word_offsets)) for offsets, text, _ in aligned]
-        self.different = [  # rows with other words or pieces than the list of words; a text has all its attributes
-            row
-            for row, (offsets, text, words) in enumerate(aligned)
-            if offsets != text.word_offsets or any(getattr(text, name) != value for name, value in vars(words).items())
-        ]
+        from_texts = align_raw(tagger.tokenizer, self.texts, tagger.task.word_splitting)
+        from_words = align_words(tagger.tokenizer, [sentences[index].words for index in self.sentence_of])
+        self.num_resplit: list[int] = []  # words that the text splits differently, of each row
+        self.different: list[int] = []  # rows whose text has other words or pieces than the list of words
+        for row, (offsets, text, words) in enumerate(zip(self.offsets, from_texts, from_words, strict=True)):
+            self.num_resplit.append(len(set(offsets).difference(text.word_offsets)))
+            has_same_pieces = all(getattr(text, name) == value for name, value in vars(words).items())
+            if offsets != text.word_offsets or not has_same_pieces:
+                self.different.append(row)
         # the words of the pipeline: pre-tokens for WordPiece, words between spaces for other vocabularies
         prefix = getattr(tagger.tokenizer.backend.model, "continuing_subword_prefix", None)
         self.aligned = align_raw(tagger.tokenizer, self.texts, "punctuation" if prefix else "whitespace")
@@ -250,10 +256,11 @@ class PrintedTexts:
             predicted[row] = {(entity.start, entity.end, entity.type) for entity in row_entities}
 
         argmax_spans, pipeline_spans = [], []
-        for text_words, words, labels in zip(offsets, self.aligned, tagger.argmax_labels(self.aligned), strict=True):
-            spans = _spans_of_words(text_words, words.word_offsets, labels)
-            argmax_spans.append(_in_characters(spans, text_words))
+        for row_offsets, words, labels in zip(offsets, self.aligned, tagger.argmax_labels(self.aligned), strict=True):
+            spans = _spans_of_words(row_offsets, words.word_offsets, labels)
+            argmax_spans.append(_in_characters(spans, row_offsets))
             pipeline_spans.append(set(pipeline_entities(words.word_offsets, labels)))
+        # the pipeline sees only the first window of a long text
         truncated = [_truncate(tagger, texts[row], self.aligned[row]) for row in self.long]
         for row, words, labels in zip(self.long, truncated, tagger.argmax_labels(truncated), strict=True):
             pipeline_spans[row] = set(pipeline_entities(words.word_offsets, labels))
@@ -263,9 +270,9 @@ class PrintedTexts:
         def scores_of(rows: Sequence[int]) -> dict[str, float]:
             num_words = max(sum(len(offsets[row]) for row in rows), 1)
             scores = {"words_split_differently": sum(self.num_resplit[row] for row in rows) / num_words}
-            for name, by_row in systems.items():
-                kept = [{span for span in by_row[row] if keeps(span[2])} for row in rows]
-                scores[name] = f1_of_sets([self.gold[row] for row in rows], kept)
+            for name, spans_of_rows in systems.items():
+                selected = [{span for span in spans_of_rows[row] if keeps(span[2])} for row in rows]
+                scores[name] = f1_of_sets([self.gold[row] for row in rows], selected)
             return scores
 
         return min(map(scores_of, self.printings), key=itemgetter("f1"))
@@ -288,9 +295,10 @@ def pipeline_entities(offsets: Offsets, labels: Sequence[str]) -> list[Span]:
 
 def _texts_and_offsets(sentences: Sequence[Sentence], compact: bool) -> list[tuple[str, list[tuple[int, int]]]]:
     """Return the text of each sentence, or its printed words, and the character ranges of the words."""
+    printed = printed_texts([sentence.words for sentence in sentences], compact)
     return [
-        printed if sentence.text is None else (sentence.text, basic_words([sentence.text])[0])
-        for sentence, printed in zip(sentences, printed_texts([one.words for one in sentences], compact), strict=True)
+        text_and_offsets if sentence.text is None else (sentence.text, basic_words([sentence.text])[0])
+        for sentence, text_and_offsets in zip(sentences, printed, strict=True)
     ]
 
 
@@ -298,16 +306,17 @@ def _truncate(tagger: Tagger, text: str, words: AlignedText) -> AlignedText:
     """Return the words in the first window of a long text; the last word may be cut between two pieces."""
     room = tagger.max_length - words.extra
     (encoding,) = tagger.tokenizer.encode_with_offsets([text])
-    cut = encoding.offsets[room - 1][1]
-    room -= len(encoding.ids) - len(words.input_ids)  # `words` have no pieces of white space before the first word
-    num_words = bisect_left(words.first_piece, room)
+    _, end = encoding.offsets[room - 1]  # of the window, in characters
+    # `encoding` may begin with pieces of white space, which `words` lack
+    num_pieces = room - (len(encoding.ids) - len(words.input_ids))
+    num_words = bisect_left(words.first_piece, num_pieces)
     return replace(
         words,
-        input_ids=words.input_ids[:room],
-        word_index=words.word_index[:room],
-        starts_pretoken=words.starts_pretoken[:room],
+        input_ids=words.input_ids[:num_pieces],
+        word_index=words.word_index[:num_pieces],
+        starts_pretoken=words.starts_pretoken[:num_pieces],
         first_piece=words.first_piece[:num_words],
-        word_offsets=[(start, min(stop, cut)) for start, stop in words.word_offsets[:num_words]],
+        word_offsets=[(start, min(stop, end)) for start, stop in words.word_offsets[:num_words]],
     )
 
 

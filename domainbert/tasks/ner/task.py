@@ -140,11 +140,11 @@ class NerTask(WordTask[Sentence, Entity]):
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
         tags = [sentence.tags for sentence in items]
         if self.scheme == "BIOES":
-            words_and_firsts = [split_words(words) for words in aligned]
-            aligned = [pretokens for pretokens, _ in words_and_firsts]
+            split = [split_words(words) for words in aligned]
+            aligned = [pretokens for pretokens, _ in split]
             tags = [
                 pretoken_tags(sentence.spans, firsts, len(pretokens.first_piece))
-                for sentence, (pretokens, firsts) in zip(items, words_and_firsts, strict=True)
+                for sentence, (pretokens, firsts) in zip(items, split, strict=True)
             ]
         # "B-X" and "I-X" by any label of X, unless the model has a label with this name
         label_id = {f"{prefix}-{label[2:]}": index for index, label in enumerate(self.labels) for prefix in "BI"}
@@ -193,17 +193,18 @@ class NerTask(WordTask[Sentence, Entity]):
 
     def _decode(self, logits: Tensor, batch: Batch, min_score: float) -> list[TaggedWords]:
         decoded = decode_labels(logits, batch, self.crf, self.valid)
+        # the lattice has only sentences with words
         tags = [[self.labels[label] for label in ids.tolist()] for ids in decoded if len(ids)]
-        if not tags:  # no words
+        if not tags:
             return [TaggedWords([], []) for _ in decoded]
         sentences = WordGrid(batch["example"], batch["outputs"])
         lattice = Lattice(self.decoding_crf, sentences.fill(logits.float()), sentences.lengths, self.labels)
         scores = lattice.scores(tags)
         if min_score:
-            tags = [likely_tags(*tagged, min_score) for tagged in zip(tags, scores, strict=True)]
+            tags = [likely_tags(*sentence, min_score) for sentence in zip(tags, scores, strict=True)]
             scores = lattice.scores(tags)  # of O instead of the entities
-        tagged = map(TaggedWords, tags, scores)
-        return [next(tagged) if len(ids) else TaggedWords([], []) for ids in decoded]
+        of_nonempty = map(TaggedWords, tags, scores)
+        return [next(of_nonempty) if len(ids) else TaggedWords([], []) for ids in decoded]
 
     @property
     def decoding_crf(self) -> Crf:
@@ -274,8 +275,10 @@ def pretoken_tags(spans: Sequence[Span], firsts: Sequence[int], num_pretokens: i
 
 def word_tags(tags: Sequence[str], firsts: Sequence[int]) -> list[str]:
     """Return the IOB2 tags of words, each in the entity of its first pre-token; `firsts` as from `split_words`."""
-    # (first word, end): the words whose first pre-token is in the entity, so that each entity keeps its own words
-    words = [
-        (bisect_left(firsts, start), bisect_left(firsts, stop), kind) for start, stop, kind in spans_from_tags(tags)
-    ]
-    return tags_from_spans([span for span in words if span[0] < span[1]], len(firsts))
+    spans = []
+    for start, stop, entity_type in spans_from_tags(tags):  # in pre-tokens
+        # the words whose first pre-token is in the entity
+        first_word, end_word = bisect_left(firsts, start), bisect_left(firsts, stop)
+        if first_word < end_word:
+            spans.append((first_word, end_word, entity_type))
+    return tags_from_spans(spans, len(firsts))

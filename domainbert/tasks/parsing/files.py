@@ -97,11 +97,9 @@ class Treebank(SentenceFile[Sentence]):
         rows = [row for sentence in self.items for row in sentence.rows]
         counts = {name: sum(bool(pattern.match(row)) for row in rows) for name, pattern in _SKIPPED.items()}
         skipped = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        return (
-            f"{self.path}: {self.size_summary}"
-            f"{f', and {skipped}, which are dropped' if skipped else ''}; {FileKind(self.kind, COLUMNS)}; "
-            f"{describe_labels(self.items, 'labels')}"
-        )
+        dropped = f", and {skipped}, which are dropped" if skipped else ""
+        layout, labels = FileKind(self.kind, COLUMNS), describe_labels(self.items, "labels")
+        return f"{self.path}: {self.size_summary}{dropped}; {layout}; {labels}"
 
 
 def read(config: Parsing, path: Path | Rows) -> Treebank:
@@ -183,15 +181,16 @@ def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
 
 
 def _tree_problems(words: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
+    line_of = {number: line for number, (line, _) in enumerate(words, 1)}  # by number of the word
     heads = [int(columns[HEAD]) for _, columns in words]
     root_words = roots(heads)
     if heads and not root_words:
-        yield words[0][0], "no word has head 0", "head 0 at one word, the root of the sentence"
+        yield line_of[1], "no word has head 0", "head 0 at one word, the root of the sentence"
     elif len(root_words) > 1:
         first, second = root_words[:2]
-        found = f"word {second} has head 0, as word {first} (line {words[first - 1][0]}) has"
-        yield words[second - 1][0], found, "one root: attach one to the other, or split the sentence"
+        found = f"word {second} has head 0, as word {first} (line {line_of[first]}) has"
+        yield line_of[second], found, "one root: attach one to the other, or split the sentence"
     elif cycle := find_cycle(heads):
         path = " -> ".join(map(str, [*cycle, cycle[0]]))
         expected = "a tree: change the head of one of these words"
-        yield words[cycle[0] - 1][0], f"the heads form a cycle, {path}", expected
+        yield line_of[cycle[0]], f"the heads form a cycle, {path}", expected

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,14 +60,14 @@ class Parser(Predictor[list[ParsedWord]]):
 
     def _predict(self, texts: Sequence[Content]) -> list[list[ParsedWord]]:
         aligned = aligned_contents(self.tokenizer, texts, self.task.word_splitting)
-        with_offsets = [text_and_offsets(content, words) for content, words in zip(texts, aligned, strict=True)]
-        return [
-            [
-                ParsedWord(start, end, text[start:end], head, label, score)
-                for (start, end), (head, label), score in zip(offsets, tree.arcs, tree.scores, strict=True)
-            ]
-            for (text, offsets), tree in zip(with_offsets, self.predict_trees(texts), strict=True)
-        ]
+        predictions = []
+        for content, words, tree in zip(texts, aligned, self.predict_trees(texts), strict=True):
+            text, offsets = text_and_offsets(content, words)
+            arcs = zip(offsets, tree.arcs, tree.scores, strict=True)
+            predictions.append(
+                [ParsedWord(start, end, text[start:end], *arc, score) for (start, end), arc, score in arcs]
+            )
+        return predictions
 
     @override
     def as_json(self, prediction: list[ParsedWord]) -> dict[str, Any]:
@@ -99,11 +99,13 @@ class ArcTrainingHooks(TrainingHooks["ParsingTask"]):
     def warnings(self, task: ParsingTask, items: Sequence[Sentence], scores: Mapping[str, float]) -> list[str]:
         arcs = [(word, head) for sentence in items for word, head in enumerate(sentence.heads, 1)]
         # UAS of the better one of two parsers: the head of every word is the previous word, or the next word
-        adjacent = max(sum(head == word + step for word, head in arcs) for step in (-1, 1)) / len(arcs)
-        if adjacent == 1 or scores["uas"] > adjacent + MIN_GAIN:  # at 1 no model can be better
+        num_previous = sum(head == word - 1 for word, head in arcs)
+        num_next = sum(head == word + 1 for word, head in arcs)
+        baseline = max(num_previous, num_next) / len(arcs)
+        if baseline == 1 or scores["uas"] > baseline + MIN_GAIN:  # at 1 no model can be better
             return []
-        baseline = f"attaching every word to its neighbour gets {100 * adjacent:.1f}"
-        return [f"UAS {100 * scores['uas']:.1f} on validation, while {baseline}; {ADVICE}"]
+        comparison = f"attaching every word to its neighbour gets {100 * baseline:.1f}"
+        return [f"UAS {100 * scores['uas']:.1f} on validation, while {comparison}; {ADVICE}"]
 
 
 class ArcDistillationTargets(DistillationTargets["ParsingTask"]):
@@ -118,9 +120,9 @@ class ArcDistillationTargets(DistillationTargets["ParsingTask"]):
         grid = WordGrid(batch["example"], batch["outputs"])
         with torch.autocast(logits.device.type, enabled=False):
             by_sentence = head.joint_scores(grid.fill(logits.float()), grid.lengths)
-            joint = [scores.flatten(1).clamp(min=_LOG_ZERO) for scores in by_sentence]  # heads and labels in one axis
-        width = max(scores.shape[1] for scores in joint)
-        return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_LOG_ZERO) for scores in joint])
+        flat = [scores.flatten(1).clamp(min=_LOG_ZERO) for scores in by_sentence]  # heads and labels in one axis
+        width = max(scores.shape[1] for scores in flat)
+        return torch.cat([functional.pad(scores, (0, width - scores.shape[1]), value=_LOG_ZERO) for scores in flat])
 
 
 class ArcFormatter(ExampleFormatter["ParsingTask"]):
@@ -179,18 +181,23 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
     def encode(self, items: Sequence[Sentence], tokenizer: DomainTokenizer, max_length: int) -> list[Example]:
         """Return sentences as token ids and targets; the targets of a word are its head and label."""
         label_id = {label: index for index, label in enumerate(self.labels)}
-        targets = [[(head, label_id[label]) for head, label in sentence.arcs] for sentence in items]
         aligned = align_words(tokenizer, [sentence.words for sentence in items])
-        return [_example(words, np.array(arcs), max_length) for words, arcs in zip(aligned, targets, strict=True)]
+        examples = []
+        for sentence, words in zip(items, aligned, strict=True):
+            targets = np.array([(head, label_id[label]) for head, label in sentence.arcs])
+            examples.append(_sentence_example(words, targets, max_length))
+        return examples
 
     @override
     def encode_contents(
         self, contents: Sequence[Content], tokenizer: DomainTokenizer, max_length: int
     ) -> list[Example]:
         """Return contents as token ids, for prediction; `word_splitting` defines the words of a text."""
-        aligned = aligned_contents(tokenizer, contents, self.word_splitting)
-        no_targets = [np.full((len(words.first_piece), 2), IGNORE_INDEX) for words in aligned]
-        return [_example(words, targets, max_length) for words, targets in zip(aligned, no_targets, strict=True)]
+        examples = []
+        for words in aligned_contents(tokenizer, contents, self.word_splitting):
+            no_targets = np.full((len(words.first_piece), 2), IGNORE_INDEX)
+            examples.append(_sentence_example(words, no_targets, max_length))
+        return examples
 
     def loss(self, logits: Tensor, batch: Batch) -> Tensor:
         """Return the negative log-likelihood of heads, and of labels given gold heads, summed over the words."""
@@ -221,43 +228,44 @@ class ParsingTask(Task[Sentence, list[ParsedWord]]):
         sizes = grid.lengths.tolist()
         inside = grid.fill(batch["outputs"] >= 0)  # (E, W) sentences and words; false in padding
 
-        # the best head of each word, the best label given this head, and their joint probability
+        # the head of each word, its best label given this head, and their joint probability
         with torch.autocast(logits.device.type, enabled=False):
             words = grid.fill(logits.float())
-            arcs = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)
-            heads = self._heads(arcs, sizes)
-            labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1).max(dim=1)
-        scores = (arcs.gather(2, heads.unsqueeze(2)).squeeze(2)[inside] + labels.values).exp()
+            log_heads = torch.log_softmax(self.biaffine.arc_scores(words, grid.lengths), dim=2)  # (E, W, 1 + W)
+            heads = self._heads(log_heads, sizes)  # (E, W)
+            log_labels = torch.log_softmax(self.biaffine.label_scores(words, heads, inside), dim=1)  # (words, C)
+        log_label, label_ids = log_labels.max(dim=1)
+        log_head = log_heads.gather(2, heads.unsqueeze(2)).squeeze(2)[inside]
+        scores = (log_head + log_label).exp().tolist()
 
-        # the words of all sentences in order, divided into sentences
-        words_in_order = zip(heads[inside].tolist(), labels.indices.tolist(), scores.tolist(), strict=True)
-        trees = []
-        for size in sizes:
-            sentence = list(islice(words_in_order, size))
-            sentence_arcs = [(head, self.labels[label]) for head, label, _ in sentence]
-            trees.append(Tree(sentence_arcs, [score for *_, score in sentence]))
-        return trees
+        # divide the words of all sentences into sentences
+        labels = [self.labels[label_id] for label_id in label_ids.tolist()]
+        arcs = list(zip(heads[inside].tolist(), labels, strict=True))
+        bounds = pairwise(accumulate(sizes, initial=0))
+        return [Tree(arcs[start:end], scores[start:end]) for start, end in bounds]
 
-    def _heads(self, arcs: Tensor, lengths: Sequence[int]) -> Tensor:
+    def _heads(self, log_heads: Tensor, lengths: Sequence[int]) -> Tensor:
         """Return the heads (E, W) of the words of E sentences, decoded from log-probabilities (E, W, 1 + W) of all
         heads; 0 in padding."""
         decode = best_tree if self.decoding == "mst" else greedy_heads
-        heads = torch.zeros(arcs.shape[:2], dtype=torch.int64)
+        heads = torch.zeros(log_heads.shape[:2], dtype=torch.int64)
         # NaN of a diverged training: any tree will do, as non-finite logits are reported elsewhere
-        tables = arcs.detach().nan_to_num(nan=0.0, neginf=-torch.inf).cpu().numpy()
+        tables = log_heads.detach().nan_to_num(nan=0.0, neginf=-torch.inf).cpu().numpy()
         for row, table, length in zip(heads, tables, lengths, strict=True):
             row[:length] = torch.tensor(decode(table[:length, : length + 1]))
-        return heads.to(arcs.device)
+        return heads.to(log_heads.device)
 
 
-def _example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
-    """Return an example with outputs at first pieces of words; targets (words, 2) are heads and labels."""
+def _sentence_example(words: AlignedWords, targets: Ints, max_length: int) -> Example:
+    """Return the example of a sentence in overlapping windows. The head reads the first piece of each word, in the
+    window that owns the piece; `targets` (words, 2) are the heads and labels of the words."""
     ids = np.asarray(words.input_ids, dtype=np.int64)
     first_pieces = np.asarray(words.first_piece, dtype=np.int64)
-    windows = []
     bounds = window_bounds(words.first_piece, len(ids), room_for_text(max_length, words.extra))
+    windows = []
     for start, stop, owned_start, owned_end in bounds:
-        # indices of the words that this window scores; windows overlap
-        owned = np.flatnonzero((first_pieces >= owned_start) & (first_pieces < owned_end))
-        windows.append(Window(ids[start:stop], first_pieces[owned] - start, owned, targets[owned], words.extra))
-    return Example(tuple(windows), len(first_pieces))
+        is_owned = (first_pieces >= owned_start) & (first_pieces < owned_end)
+        word_indices = np.flatnonzero(is_owned)  # the outputs
+        positions = first_pieces[word_indices] - start
+        windows.append(Window(ids[start:stop], positions, word_indices, targets[word_indices], words.extra))
+    return Example(tuple(windows), num_outputs=len(first_pieces))

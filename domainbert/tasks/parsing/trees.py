@@ -129,8 +129,9 @@ def _contract(table: Scores, heads: Ints, cycle: Ints) -> tuple[Scores, _Contrac
     # change of the score (member, outside node) if the outside node becomes the head of the member
     entering = table[np.ix_(cycle, outside)] - table[cycle, heads[cycle]][:, None]
     leaving = table[np.ix_(outside, cycle)]  # (outside node, member) score of the member as its head
-    smaller = np.full((len(outside) + 1,) * 2, -np.inf)
+    smaller = np.full((len(outside) + 1,) * 2, -np.inf)  # the last row and column are the cycle
     smaller[:-1, :-1] = table[np.ix_(outside, outside)]
-    smaller[-1, :-1], smaller[:-1, -1] = entering.max(axis=0), leaving.max(axis=1)
+    smaller[-1, :-1] = entering.max(axis=0)
+    smaller[:-1, -1] = leaving.max(axis=1)
     best_heads, best_dependents = cycle[leaving.argmax(axis=1)], cycle[entering.argmax(axis=0)]
     return smaller, _Contraction(heads, outside, best_heads, best_dependents)

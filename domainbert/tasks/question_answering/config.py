@@ -38,7 +38,8 @@ class QuestionDetector(FormatDetector["QuestionAnswering"]):
     @override
     def detect(self, kind: type[QuestionAnswering], sample: Sample) -> DetectedTask | None:
         articles = sample.value.get("data") if isinstance(sample.value, dict) else None
-        if isinstance(articles, list) and articles and isinstance(articles[0], dict) and "paragraphs" in articles[0]:
+        first_article = articles[0] if isinstance(articles, list) and articles else None
+        if isinstance(first_article, dict) and "paragraphs" in first_article:
             return DetectedTask(kind(), "articles with paragraphs and questions, as SQuAD's", specificity=4)
         first_row = sample.rows[0] if sample.rows and sample.kind == "jsonl" else {}
         if not {"question", "context"} <= set(first_row) or not isinstance(first_row.get("answers"), dict):

@@ -9,7 +9,7 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -182,7 +182,9 @@ def _detect_kind(path: Path) -> Literal["json", "jsonl"]:
     check_regular(path)
     try:
         with open_bytes(path) as stream:
-            line = next(filter(bytes.strip, iter(partial(stream.readline, _MAX_FIRST_LINE), b"")), b"")
+            line = stream.readline(_MAX_FIRST_LINE)
+            while line and not line.strip():  # blank; at the end of the file it is empty
+                line = stream.readline(_MAX_FIRST_LINE)
     except (OSError, EOFError, zlib.error) as error:
         raise unreadable(path, error) from error
     if _BEGINS_ARRAY.match(line):
@@ -217,10 +219,9 @@ def _parse_jsonl(row: Row, line: int) -> Question:
     if not isinstance(answers, dict):
         found = "no key 'answers'" if "answers" not in row else f"'answers' is {shown(answers)}"
         raise DomainbertError(found, expected='an object such as {"text": ["Paris"], "answer_start": [17]}')
-    list_problems = (problem_with_list(answers, key) for key in ("text", "answer_start"))
-    raise_problems(
-        problem_with_text({"id": id}, "id"), *(problem.within("'answers'") for problem in list_problems if problem)
-    )
+    list_problems = [problem_with_list(answers, key) for key in ("text", "answer_start")]
+    in_answers = [problem.within("'answers'") for problem in list_problems if problem]
+    raise_problems(problem_with_text({"id": id}, "id"), *in_answers)
     texts, starts = answers["text"], answers["answer_start"]
     if len(texts) != len(starts):
         found = f"'answers' has length {len(texts)} under 'text' and {len(starts)} under 'answer_start'"
@@ -305,9 +306,10 @@ def _objects(parent: Row, key: str, parent_path: str, problems: Problems) -> Ite
 
 
 def _lines_of_ids(text: str) -> dict[str, int]:
-    # from 1; the last line counts if an id occurs several times
-    breaks = [match.start() for match in re.finditer("\n", text)]
-    return {
-        json.loads(match[1], strict=False): bisect_right(breaks, match.start()) + 1
-        for match in _ID_FIELD.finditer(text)
-    }
+    """Return the line of each id, from 1; the last one if an id occurs several times."""
+    line_breaks = [match.start() for match in re.finditer("\n", text)]
+    lines: dict[str, int] = {}
+    for match in _ID_FIELD.finditer(text):
+        id = json.loads(match[1], strict=False)
+        lines[id] = bisect_right(line_breaks, match.start()) + 1
+    return lines

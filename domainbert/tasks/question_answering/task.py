@@ -157,14 +157,12 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         # the first answer is the target
         answers = [[(answer.start, answer.end) for answer in item.answers[:1]] for item in items]
         examples = self._encoder(pairs, tokenizer, max_length).encode(pairs, answers)
-        lost = sum(
-            bool(item.answers) and not has_answer_in_window(example)
-            for item, example in zip(items, examples, strict=True)
-        )
-        if lost:
+        answered = [example for item, example in zip(items, examples, strict=True) if item.answers]
+        num_lost = sum(not has_answer_in_window(example) for example in answered)
+        if num_lost:
             print(
-                f"questions with an answer that fits in no window of {max_length} tokens: {lost:,} of {len(items):,}, "
-                "trained as unanswerable (increase max_length)"
+                f"questions with an answer that fits in no window of {max_length} tokens: {num_lost:,} of "
+                f"{len(items):,}, trained as unanswerable (increase max_length)"
             )
         return examples
 
@@ -179,10 +177,11 @@ class QuestionAnsweringTask(Task[Question, Reply]):
         encoder = PairEncoder(tokenizer, max_length, self.config.max_question_length)
         truncated = encoder.truncated_questions([pair.first for pair in pairs])
         # questions are reported once, not again in a later call
-        if new := [length for question, length in truncated.items() if question not in self._reported]:
+        new_lengths = [length for question, length in truncated.items() if question not in self._reported]
+        if new_lengths:
             print(
-                f"{len(new):,} questions are truncated to {self.config.max_question_length} pieces "
-                f"(max_question_length); the longest has {max(new):,}"
+                f"{len(new_lengths):,} questions are truncated to {self.config.max_question_length} pieces "
+                f"(max_question_length); the longest has {max(new_lengths):,}"
             )
         self._reported.update(truncated)
         return encoder

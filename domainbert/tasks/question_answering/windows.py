@@ -59,10 +59,8 @@ def _build_pieces(context: str, encoding: Encoding) -> Pieces:
 
 
 def _visible_range(text: str, start: int, end: int) -> Stretch:
-    """Return a character range without surrounding white space, extended by following non-spacing marks.
-
-    The normalizer of an uncased vocabulary removes these marks and excludes them from its offsets.
-    """
+    """Return a character range without surrounding white space, extended by following non-spacing marks. The normalizer
+    of an uncased vocabulary removes these marks and excludes them from its offsets."""
     start, end = strip_span(text, start, end)
     while start < end < len(text) and unicodedata.category(text[end]) == "Mn":
         end += 1
@@ -205,10 +203,11 @@ def best_spans(logits: Tensor, batch: Mapping[str, Any], max_pieces: int, count:
     values = logits.detach().double().cpu().numpy()
     outputs, examples, targets = (batch[name].cpu().numpy() for name in ("outputs", "example", "targets"))
     window_starts = np.flatnonzero(outputs == CLS)
-    windows: list[list[Any]] = [[] for _ in range(len(batch["items"]))]  # by example
+    windows_by_example: list[list[Any]] = [[] for _ in range(len(batch["items"]))]
     for start, stop in pairwise([*window_starts.tolist(), len(outputs)]):
-        windows[examples[start]].append((values[start:stop], outputs[start:stop], targets[start:stop]))
-    return [_best_in_context(windows_of_example, max_pieces, count) for windows_of_example in windows]
+        window = values[start:stop], outputs[start:stop], targets[start:stop]
+        windows_by_example[examples[start]].append(window)
+    return [_best_in_context(windows, max_pieces, count) for windows in windows_by_example]
 
 
 def _best_in_context(
@@ -221,10 +220,10 @@ def _best_in_context(
     the end of the first and the start of the second, where a span has as much context in one as in the other.
     """
     null_score = min(float(logits[0].sum()) for logits, *_ in windows)  # position 0 is [CLS]
-    # windows with pieces of the context after [CLS], in the order of their first piece
-    windows = sorted((window for window in windows if len(window[1]) > 1), key=lambda window: int(window[1][1]))
-    # doubled, as doubled middles of spans (start + end) are integers
-    inner_limits = [int(outputs[-1]) + int(following[1]) for (_, outputs, _), (_, following, _) in pairwise(windows)]
+    windows = [window for window in windows if len(window[1]) > 1]  # with pieces of the context after [CLS]
+    windows.sort(key=lambda window: int(window[1][1]))  # by the first piece
+    # limits are doubled, as doubled middles of spans (start + end) are integers
+    inner_limits = [int(left[-1]) + int(right[1]) for (_, left, _), (_, right, _) in pairwise(windows)]
     limits = pairwise([0, *inner_limits, np.inf])  # of each window; one pair if there is no window
     scores = [np.empty(0)]  # so that arrays can be concatenated if there is no window
     characters = [np.empty((0, 2), dtype=np.int64)]
@@ -246,11 +245,11 @@ def _best_in_window(
     All spans are compared, while published scripts combine the 20 best starts and ends.
     """
     size, width = len(logits), min(max_pieces, len(logits))
-    # spans as (starts, lengths), also beyond the end of the window, which are not allowed
+    # tables (size, width) of all spans: row s, column n is the span from s to s + n, perhaps beyond the window
     starts, ends = np.arange(size)[:, None], np.arange(size)[:, None] + np.arange(width)
-    padded = np.concatenate([logits[:, 1], np.full(width - 1, -np.inf)])
-    scores = (logits[:, :1] + sliding_window_view(padded, width)).ravel()  # start plus end logits
+    start_logits, end_logits = logits[:, :1], np.concatenate([logits[:, 1], np.full(width - 1, -np.inf)])
+    scores = (start_logits + sliding_window_view(end_logits, width)).ravel()
     doubled_middles = outputs[starts] + outputs[np.minimum(ends, size - 1)]
     allowed = np.flatnonzero((ends < size) & (doubled_middles >= low) & (doubled_middles < high))
-    best = allowed[np.argsort(-scores[allowed], kind="stable")[:count]]  # indices in the flattened scores
+    best = allowed[np.argsort(-scores[allowed], kind="stable")[:count]]  # indices in the flattened tables
     return scores[best], best // width, ends.ravel()[best]

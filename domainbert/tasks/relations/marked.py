@@ -120,10 +120,8 @@ def find_markers(text: str, markers: Markers) -> MarkedText:
 
 
 def _entity_pattern(pair: Sequence[str], space: str) -> re.Pattern[str]:
-    """Return the pattern of an entity between two markers, which are groups 1 and 2.
-
-    `space` is the pattern between the entity and each marker; it may be empty.
-    """
+    """Return the pattern of an entity between two markers, which are groups 1 and 2. `space` is the pattern between the
+    entity and each marker; it may be empty."""
     begin, end = map(re.escape, pair)
     return re.compile(f"({begin}){space}.+?{space}({end})", re.DOTALL)
 
@@ -136,13 +134,15 @@ def insert_markers(text: str, head: Stretch, tail: Stretch, markers: Markers) ->
     The markers of a nested range are nested; for equal ranges the markers of the head are outside.
     """
     # (range, index of its opening marker), the shorter range first, as it may be inside; of equal ranges the tail
-    ranges = sorted([(tail, 2), (head, 0)], key=lambda entry: entry[0][1] - entry[0][0])
-    closings = [(end, index + 1) for (_, end), index in ranges]
-    openings = [(start, index) for (start, _), index in reversed(ranges)]
+    inner, outer = sorted([(tail, 2), (head, 0)], key=lambda entry: entry[0][1] - entry[0][0])
+    # (offset, index of the marker) in the order of the text; at the same offset closings first, and nested
+    closings = [(end, opening + 1) for (_, end), opening in (inner, outer)]
+    openings = [(start, opening) for (start, _), opening in (outer, inner)]
+    insertions = sorted([*closings, *openings], key=itemgetter(0))  # stable
     marked = ""
     copied_chars = 0  # of `text`
     marks = [(0, 0)] * 4  # (start, end) of each marker in `marked`; (0, 0) before it is inserted
-    for offset, index in sorted([*closings, *openings], key=itemgetter(0)):  # stable: closings before openings
+    for offset, index in insertions:
         opens = index in (0, 2)
         marked += text[copied_chars:offset]
         follows_marker = len(marked) in [end for _, end in marks if end]

@@ -118,6 +118,7 @@ def locate_entities(
     word_starts = [start for start, _ in words.word_offsets]
     # the first piece of the word in which each of the four markers begins
     pieces = [words.first_piece[bisect_right(word_starts, start) - 1] for start in marker_starts]
+    # the first piece after the last marker
     markers_end = max(start + len(marker) for start, marker in zip(marker_starts, reading.markers, strict=True))
     next_word = bisect_left(word_starts, markers_end)
     end = words.first_piece[next_word] if next_word < len(word_starts) else len(words.input_ids)

@@ -66,9 +66,8 @@ def class_logits_at_starts(logits: Tensor, batch: Batch) -> Tensor:
     halves = logits.float().unflatten(-1, (2, -1))  # (2 x texts, 2, classes)
     row = torch.arange(len(logits), device=logits.device)
     marker_logits = halves[row, row % 2]  # (2 x texts, classes)
-    return marker_logits.new_zeros(len(batch["items"]), marker_logits.shape[-1]).index_add(
-        0, batch["example"], marker_logits
-    )
+    zeros = marker_logits.new_zeros(len(batch["items"]), marker_logits.shape[-1])
+    return zeros.index_add(0, batch["example"], marker_logits)
 
 
 class MarkedInputs(Inputs["RelationsTask"]):

@@ -88,11 +88,10 @@ class WordScoring(TaggedScoring, NullLabelScoring):
         text, offsets = join_words(item.words)
         gold_marks, predicted_marks, severities = [], [], []
         words = zip(item.tags, prediction.tags, offsets, prediction.scores, strict=True)
-        for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):
-            _, _, word_ranges, scores = zip(*group, strict=True)
-            kind = compare_labels(gold, predicted, self.null_label)
-            score = max(scores)
-            start, end = word_ranges[0][0], word_ranges[-1][1]
+        for (gold, predicted), group in groupby(words, key=itemgetter(0, 1)):  # by both labels
+            _, _, ranges, scores = zip(*group, strict=True)
+            kind, score = compare_labels(gold, predicted, self.null_label), max(scores)
+            start, end = ranges[0][0], ranges[-1][1]  # from the first to the last word
             if gold != self.null_label:
                 gold_marks.append(Mark(gold, start, end, kind=kind))
             if predicted != self.null_label:
