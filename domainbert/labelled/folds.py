@@ -229,18 +229,20 @@ def _inseparable_units(labelled: Labelled[Any]) -> list[set[int]]:
     `_MAX_UNITS` units recurs within a document and rarely elsewhere, so these sentences are likely from one document
     even if the file has no document marks.
     """
-    by_text: dict[Hashable, set[int]] = defaultdict(set)
-    by_entity: dict[str, set[int]] = defaultdict(set)  # by the entity in lower case
+    units_by_text: dict[Hashable, set[int]] = defaultdict(set)
+    units_by_entity: dict[str, set[int]] = defaultdict(set)
     for unit, items in enumerate(_items_of_units(labelled)):
         words_of_items = [normal_words("\n".join(item.texts)) for item in items]
-        if not is_short(list(chain(*words_of_items))):
-            by_text[tuple(map(copy_key, words_of_items, items))].add(unit)
+        if not is_short(list(chain(*words_of_items))):  # short texts may be equal by chance
+            key_of_copies = tuple(map(copy_key, words_of_items, items))
+            units_by_text[key_of_copies].add(unit)
         for item in items:
             for entity in item.stretches or ():
-                words = item.texts[0][entity.start : entity.end].lower().split()
-                if len(words) >= _MIN_WORDS:
-                    by_entity[" ".join(words)].add(unit)
-    return [*by_text.values(), *(units for units in by_entity.values() if len(units) <= _MAX_UNITS)]
+                entity_words = item.texts[0][entity.start : entity.end].lower().split()
+                if len(entity_words) >= _MIN_WORDS:
+                    units_by_entity[" ".join(entity_words)].add(unit)
+    with_rare_entity = [units for units in units_by_entity.values() if len(units) <= _MAX_UNITS]
+    return [*units_by_text.values(), *with_rare_entity]
 
 
 def _group_units(labelled: Labelled[Any], num_units: int) -> list[int]:

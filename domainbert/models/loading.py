@@ -179,24 +179,27 @@ def predicts_entries(config: EncoderConfig, kind: str | None) -> bool:
 
 
 def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfig, head: str) -> tuple[str, ...]:
-    """Return the names of tensors (from `load_tensors`) that a model with this kind of head does not use, such as a
-    pooler or another head; () if it uses all.
+    """Return the names of the tensors of a folder (from `load_tensors`) that a model with a `head` of this kind does
+    not use, such as a pooler or another head; () if it uses all.
 
     Raises:
         DomainbertError: an encoder tensor does not belong to the architecture of `config.json`; or the head predicts
             vocabulary entries, and the folder's output weights are not tied to the embeddings.
     """
-    model_family, used = family(config), _all_names(config, [head])
-    valid_names = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
+    model_family = family(config)
+    used = _all_names(config, [head])
     unused = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
-    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in valid_names]
+    # tensors of the encoder that neither another head uses nor the family ignores
+    known = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
+    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in known]
     if unexpected:
         raise DomainbertError(
             file=path,
             found=f"unexpected weights, {', '.join(unexpected[:5])} ({len(unexpected)} in all)",
             expected=f"the weights of the {config.model_type} encoder that config.json describes",
         )
-    for copy, source in model_family.tied(config).items():  # `load_tensors` has removed copies that are equal
+    for copy, source in model_family.tied(config).items():
+        # `load_tensors` has removed copies that are equal to their source
         if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
                 f"{copy} differs from {source}",

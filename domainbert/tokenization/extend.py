@@ -45,19 +45,20 @@ def words_to_add(tokenizer: DomainTokenizer, words: Mapping[str, int], count: in
 def extend_tokenizer(tokenizer: DomainTokenizer, words: Sequence[str]) -> DomainTokenizer:
     """Return a tokenizer with words appended to the vocabulary, after the last id.
 
-    Earlier added tokens become entries of the model: only so they keep their ids, because `tokenizers` numbers added
-    tokens after the entries of the model. WordPiece may then begin a word with an added token that was matched only as
-    a whole word before.
+    `tokenizers` numbers added tokens after the entries of the model, so new entries would move earlier added tokens. To
+    keep their ids, these tokens become entries of the model, too. WordPiece may then begin a word with an added token
+    that was matched only as a whole word before.
 
     Raises:
         DomainbertError: a word is an entry already, or the id of an entry would change.
     """
-    entries = {tokenizer.kind.entry(word): tokenizer.vocab_size + index for index, word in enumerate(words)}
-    if existing := sorted(entries.keys() & set(tokenizer.tokens)):
+    new_ids = {tokenizer.kind.entry(word): tokenizer.vocab_size + index for index, word in enumerate(words)}
+    existing = sorted(new_ids.keys() & set(tokenizer.tokens))
+    if existing:
         raise DomainbertError(f"{existing[0]!r} is in the vocabulary already", expected="only new words")
-    state = json.loads(tokenizer.copy_backend().to_str())
-    tokenizer.kind.extend(tokenizer.backend, state["model"], entries)
-    return _checked_extension(tokenizer, Tokenizer.from_str(json.dumps(state)))
+    content = json.loads(tokenizer.copy_backend().to_str())  # of tokenizer.json
+    tokenizer.kind.extend(tokenizer.backend, content["model"], new_ids)  # adds the entries in place
+    return _checked_extension(tokenizer, Tokenizer.from_str(json.dumps(content)))
 
 
 def with_tokens(tokenizer: DomainTokenizer, tokens: Sequence[str]) -> DomainTokenizer:

@@ -94,18 +94,20 @@ def _joined_sides(previous: str, word: str, following: str, quotes: set[str], co
 def joins_previous(text: str, pretokens: Sequence[Span], splitting: WordSplitting) -> list[bool]:
     """Return whether each pre-token of a text belongs to the same word as the pre-token before it; (pre-tokens,).
 
-    A mapping of place (such as "begin") to marks joins two pre-tokens if it lists all marks at the border between them.
+    A mapping of places to marks joins two pre-tokens if it lists all marks at the border between them. With
+    {"inside_left": "-", "inside_right": "-"} the words of "pre-war (T)" are "pre-war", "(", "T" and ")": of its
+    pre-tokens `pre`, `-`, `war`, `(`, `T`, `)`, the second and the third join the one before.
     """
     if splitting == "punctuation":
         return [False] * len(pretokens)
-    if isinstance(splitting, str):
+    if isinstance(splitting, str):  # whitespace
         return _follow_directly(text, pretokens)
     marks_at = {place: splitting.get(place, _default_marks(place, splitting)) for place in PLACES}
-    return [
-        # without marks there is white space before the pre-token
-        bool(marks) and all(mark in marks_at[place] for place, mark in marks)
-        for marks in _border_marks(text, pretokens)
-    ]
+    joined = []
+    for marks in _border_marks(text, pretokens):
+        follows_space = not marks
+        joined.append(not follows_space and all(mark in marks_at[place] for place, mark in marks))
+    return joined
 
 
 def align_raw(tokenizer: DomainTokenizer, texts: Sequence[str], splitting: WordSplitting | None) -> list[AlignedText]:
