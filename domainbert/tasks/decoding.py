@@ -83,7 +83,7 @@ def decode_words(
 
 
 def _split_by_example(batch: Mapping[str, Any], *values: Tensor) -> list[list[Any]]:
-    """Return for each tensor of values (N,) at the positions a list with one array (words,) of values per example."""
+    """Return, for each tensor of values (N,) at the positions, its values by example: arrays (words,) in word order."""
     outputs = batch["outputs"].cpu().numpy()  # index of the word of each position, or -1
     examples = batch["example"].cpu().numpy()
     has_output = outputs >= 0

@@ -62,10 +62,10 @@ class ValidationScores(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """Return the scores by name over the batches of all processes, and end the validation."""
-        whole = self.metric.compute()
-        scores = dict(whole)
+        overall = self.metric.compute()
+        scores = dict(overall)
         if self.slices is not None:
-            scores |= self.slices.compute(whole)
+            scores |= self.slices.compute(overall)
         self.slices = None
         if self._measures_loss:
             scores[LOSS.key] = self._loss_sum.compute() / self._loss_count.compute()

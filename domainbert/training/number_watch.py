@@ -87,7 +87,8 @@ class NumberWatch(StatefulCallback):
                 self._record_loss(step, loss, ", ".join(names))
 
     def _record_skipped(self, step: int, names: list[str]) -> None:
-        """Raise `TrainingFailed` if it is the third in a row, after writing their items to `non_finite.json`."""
+        """Record a skipped step. If it is the third in a row, write the items of the three steps to `non_finite.json`,
+        and raise `TrainingFailed`."""
         self.skipped_steps.append(step)
         self.not_finite.append(names)
         if self._prints_warnings:

@@ -41,7 +41,7 @@ _FURTHER_SCORES = {  # key and name of further scores of SQuAD 2.0
 
 def _mean(counts: NDArray[Any], column: int) -> FloatArray:
     """Return the means (...) of a column over questions, from summed `AnswerScoring.count` (..., 2, 3)."""
-    totals = counts.sum(axis=-2)
+    totals = counts.sum(axis=-2)  # of answerable and unanswerable questions
     means: FloatArray = totals[..., column] / totals[..., _QUESTIONS]
     return means
 
