@@ -15,7 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from domainbert.base.choices import as_plain, choices_of, find_choice, import_hint, is_choice, named_files
-from domainbert.base.errors import DomainbertError, Facts, Problems, suggest_name
+from domainbert.base.errors import Advice, DomainbertError, Facts, Problems, suggest_name
 from domainbert.base.fields import (
     LISTS,
     MAPPINGS,
@@ -226,11 +226,11 @@ class _Reader(NodeProblems):
             if hint := removed_hint(base, name.rpartition(".")[2]):
                 return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} {hint}")
             if name in named_files(base):  # named at class_path instead of at the setting itself
-                facts = {"expected": f"{self.prefix}{key}: {name}"}
+                advice: Advice = {"expected": f"{self.prefix}{key}: {name}"}
             else:
                 choices = [*choices_of(base), *(named_files(base) if node.is_single else ())]
-                facts = suggest_name(name.rpartition(".")[2], choices, import_hint(name))
-            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", **facts)
+                advice = suggest_name(name.rpartition(".")[2], choices, import_hint(name))
+            return self.add_problem(node, f"{key}.class_path", f"{node.short_text()} is not allowed", **advice)
         return cls
 
     def read_instance(self, node: Node, cls: type, key: str, default: Any) -> Any:
