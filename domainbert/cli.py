@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in arguments
-    if as_json and arguments[0] != "runs":  # `runs` prints its list as JSON, too
+    if as_json and arguments[0] != "runs":  # `runs --json` is an option of the command itself: it prints its list
         arguments.remove("--json")
     warnings.formatwarning = _format_warning
     for stream in (sys.stdout, sys.stderr):

@@ -165,8 +165,10 @@ class TaskDistillation(DistillationModule, FineTuning):
         return self.record_loss(self.losses.total(means), means)
 
     def _student_outputs(self, batch: dict[str, Any]) -> Outputs:
-        """Return the outputs of the student. Of `logits` (of words or texts), their `example` and `hard_loss` (the loss
-        of the task), those that no loss reads are None."""
+        """Return the outputs of the student that the losses read; the others are None.
+
+        `logits` are of words or texts, `example` is their example, and `hard_loss` is the loss of the task.
+        """
         inputs, reads = batch, self.losses.reads
         if self.entries is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
             inputs = {**batch, "input_ids": self.entries.rows_of(batch["input_ids"])}

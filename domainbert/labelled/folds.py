@@ -191,12 +191,15 @@ def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[st
 
 
 def _with_label_names(rows: str, first_row_of_file: str) -> str:
-    # the first row of a fold needs the label names that the first row of the file may have
+    # the first row of a fold must have the label names of the file's first row: add, replace or remove them
     first_line, _, other_lines = rows.partition("\n")
-    names, row = json.loads(first_row_of_file).get(NAMES_KEY), json.loads(first_line)
-    if row.pop(NAMES_KEY, None) == names:
+    names_of_file, row = json.loads(first_row_of_file).get(NAMES_KEY), json.loads(first_line)
+    names_of_row = row.pop(NAMES_KEY, None)
+    if names_of_row == names_of_file:
         return rows
-    return f"{json.dumps(row if names is None else {**row, NAMES_KEY: names})}\n{other_lines}"
+    if names_of_file is not None:
+        row[NAMES_KEY] = names_of_file
+    return f"{json.dumps(row)}\n{other_lines}"
 
 
 def _check_labels(units: Sequence[Unit], fold_of: Sequence[int], train: str) -> None:

@@ -189,9 +189,10 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
     model_family = family(config)
     used = _all_names(config, [head])
     unused = sorted(name for name in tensors if name not in used and not name.endswith(_BUFFERS))
-    # tensors of the encoder that neither another head uses nor the family ignores
-    known = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
-    unexpected = [name for name in unused if name.startswith(model_family.prefix) and name not in known]
+    # a tensor of the encoder may be unused if another kind of head reads it, or if the family ignores it
+    may_be_unused = _all_names(config, head_kinds(config)) | set(model_family.ignored_tensors)
+    of_encoder = [name for name in unused if name.startswith(model_family.prefix)]
+    unexpected = [name for name in of_encoder if name not in may_be_unused]
     if unexpected:
         raise DomainbertError(
             file=path,
@@ -199,7 +200,7 @@ def find_unused_weights(path: Path, tensors: Iterable[str], config: EncoderConfi
             expected=f"the weights of the {config.model_type} encoder that config.json describes",
         )
     for copy, source in model_family.tied(config).items():
-        # `load_tensors` has removed copies that are equal to their source
+        # a copy that is still in `tensors` differs from its source: `load_tensors` removes equal copies
         if copy in unused and predicts_entries(config, head):
             raise DomainbertError(
                 f"{copy} differs from {source}",

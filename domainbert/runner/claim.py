@@ -95,7 +95,7 @@ def claim_folder(
             yield check_not_removed
         except (TrainingStopped, KeyboardInterrupt) as stop:
             raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop  # Ctrl-C has no text
-        except Exception as error:
+        except Exception as error:  # record the failure, and keep only what a resumed run or the user can use
             check_not_removed()
             disk_full = _disk_full_error(job, error, record.resume_command)
             if disk_full is not None and holds_progress(job.out):

@@ -109,11 +109,12 @@ def pick_member(union: Any, value: Any) -> Any:
         matches = groups + mappings
     elif isinstance(value, list):
         matches = lists + [group for group in groups if hasattr(group, "shorthand")]
-    else:
+    else:  # the first kind of member that the union has: single value, group by its name, list with a single item
         matches = [member for member in members if _is_single(member)]
         if not matches and isinstance(value, str):
             matches = groups
-        matches = matches or [member for member in lists if may_stand_alone(get_args(strip_ranges(member))[0])]
+        if not matches:
+            matches = [member for member in lists if may_stand_alone(get_args(strip_ranges(member))[0])]
     return matches[0] if len(matches) == 1 else union
 
 

@@ -171,7 +171,7 @@ def _open_corpus(settings: Pretrain, inputs: Inputs) -> PretrainingData:
         settings.objective or MaskedLM(settings.masking),
         held_out=settings.held_out,
         seed=settings.seed,
-        settings=settings,
+        settings=settings,  # `Pretrain` is a subclass of `CorpusDataSettings`
     )
     data.tokenizer = inputs.tokenizer(corpus.tokenizer_folder)
     return data

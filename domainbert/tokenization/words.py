@@ -96,7 +96,8 @@ class WordCounter:
         return self._bytes.total()
 
     def add(self, text: str) -> None:
-        """Count a document if it belongs to the sample: its level is at least the lowest level of the sample.
+        """Count a document if it belongs to the sample: its level, by the hash of the text, is at least the lowest
+        level of the sample.
 
         Drop rare strings of its level if there are too many, and the lowest levels if the sample is too large.
         """
@@ -107,7 +108,7 @@ class WordCounter:
         if level < self._lowest_level:
             return
         counts = self._counts.setdefault(level, Counter())
-        if text.strip():
+        if text.strip():  # the first word is counted with a space before it, as the other words
             counts.update(_STRING.findall(text if text.startswith(" ") else f" {text}"))
         self._documents[level] += 1
         self._bytes[level] += len(encoded)
