@@ -197,7 +197,7 @@ def test_input_files_of_a_dataclass(fake_stages: ModuleType) -> None:
     settings, problems = read(fake_stages.make, "words: [a]\ntexts: {files: [source.txt]}\n")
     assert problems == [] and settings.inputs == [Path("source.txt")]
     _, problems = read(fake_stages.make, "words: [a]\ntexts:\n  files: [nope.txt]\n")
-    assert problems == [("0.yaml:2", "texts", "nope.txt: no such file", "a text")]
+    assert problems == [("nope.txt", "", "no such file", "a text")]
 
 
 @pytest.mark.parametrize(
