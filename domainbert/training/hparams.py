@@ -39,10 +39,9 @@ class Arguments:
         plain values."""
         hints = field_types(cls)  # type: ignore[arg-type]
         given = cls() if settings is None else read_argument("settings", cls, settings)
-        values = {name: getattr(given, name) for name in hints}
-        for name, value in changes.items():
-            values[name] = read_argument(name, hints.get(name, Any), value)
-        instance = cls(**values)
+        changes = {name: read_argument(name, hints.get(name, Any), value) for name, value in changes.items()}
+        changes = {**{name: getattr(given, name) for name in hints}, **changes}
+        instance = cls(**changes)  # LightningCLI finds the options of `changes` by this line
         check_fields(instance)
         return instance
 

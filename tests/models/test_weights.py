@@ -43,7 +43,7 @@ def test_shards(tmp_path: Path, kind: str) -> None:
     write_index(tmp_path, kind, places)
     check(tmp_path)
     write_index(tmp_path, kind, places | {"c.weight": names[1]})
-    with refused(where=f"{kind}.index.json", found="no weights named c.weight (1 missing)"):
+    with refused(file=f"{kind}.index.json", found="no weights named c.weight (1 missing)"):
         read_weights(tmp_path)
     write_index(tmp_path, kind, places | {"c.weight": "gone"})
     with refused(problem="names 'gone', which is missing", expected="all 3 weight files"):

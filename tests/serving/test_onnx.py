@@ -389,10 +389,10 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
 
     need_onnx()
     monkeypatch.setattr(builtins, "__import__", without("onnxscript"))
-    with refused(where="export", problem="needs onnxscript; run pip install 'domainbert[onnx]'"):
+    with refused(where="export", problem="needs onnxscript", hint="run pip install 'domainbert[onnx]'"):
         need_onnx()
     monkeypatch.setattr(builtins, "__import__", without("onnxruntime"))
-    with refused(file="model.onnx", problem="needs onnxruntime; run pip install 'domainbert[onnx]'"):
+    with refused(file="model.onnx", problem="needs onnxruntime", hint="run pip install 'domainbert[onnx]'"):
         OnnxModel(tmp_path / "model.onnx", make_tokenizer())
 
 

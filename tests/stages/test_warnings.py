@@ -106,8 +106,8 @@ def test_a_pretraining_that_reads_no_context(runs, capsys) -> None:
 
 def test_a_fine_tuning_that_stands_still(runs, capsys) -> None:
     changes = {"seeds": (1, 2), "max_epochs": 1, "optim": STANDSTILL}
-    folder = runs.finetune("standstill", "classification", **changes)
-    reported = runs.results["standstill"]["warnings"]
+    folder = runs.finetune("classes-at-a-standstill", "classification", **changes)
+    reported = runs.results["classes-at-a-standstill"]["warnings"]
     assert [warning[:7] for warning in reported] == ["seed 1:", "seed 2:"]
     assert capsys.readouterr().out.count("warning: macro F1 ") == 2
     saved = json.loads((folder / "seed-2/training.json").read_text())["warnings"]

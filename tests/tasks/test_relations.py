@@ -328,7 +328,7 @@ def test_entities_that_do_not_fit_are_named_before_anything_is_trained(vocabular
         encode_file(task_of(), file, vocabulary, 30)
     with refused(where="text 2", problem="the two entities...", expected="at most 28, as max_length is 30"):
         task_of().encode_contents([items[0].content, items[1].content], vocabulary, 30)
-    with refused(where="text 2", problem="row: 2 problems\n  no head entity", expected="one between '<<' and '>>'..."):
+    with refused(where="text 2", problem="row: 2 problems\n  no head entity; expected one between '<<' and '>>'..."):
         task_of().encode_contents([items[0].content, "a b"], vocabulary, 30)
 
 

@@ -155,7 +155,7 @@ def test_an_error_of_a_worker_is_told_as_one_sentence(num_workers):
             raise DomainbertError("part 3: missing; expected 12 bytes\n  part 4: missing")
 
     loader = torch.utils.data.DataLoader(Refuses(), batch_size=None, num_workers=num_workers)
-    with refused(problem="part 3: missing", expected="12 bytes\n  part 4: missing"), reraise_worker_error():
+    with refused(problem="part 3: missing; expected 12 bytes\n  part 4: missing"), reraise_worker_error():
         next(iter(loader))
 
 

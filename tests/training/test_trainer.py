@@ -54,5 +54,5 @@ def test_loggers_write_below_the_folder_and_a_missing_one_is_told(tmp_path, monk
         raise ModuleNotFoundError("wandb")
 
     monkeypatch.setattr(module, "WandbLogger", missing)
-    with refused(where="loggers", problem="needs wandb; run pip install 'domainbert[wandb]'"):
+    with refused(where="loggers", problem="needs wandb", hint="run pip install 'domainbert[wandb]'"):
         build(tmp_path, loggers=("wandb",))
