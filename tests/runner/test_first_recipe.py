@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -297,6 +298,12 @@ def test_tags_that_a_scheme_forbids_are_mended_and_told(tmp_path, sample, capsys
 def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_a_corpus(runs, capsys):
     init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", "--out", "a.yaml")
     assert list(stages("a.yaml")) == ["finetune-general", "result"]
+    _, words, _, *short = (shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()[-4:])
+    assert words[:3] == ["domainbert", "run", "a.yaml"] and short[0][3::2] == [
+        "--stages.finetune-general.max_epochs",
+        "--stages.finetune-general.seeds",
+    ]
+    assert main([*short[0][1:], "--dry-run"]) == 0
     corpus = ("--corpus", runs / "sample/corpus.jsonl", "--out", "b.yaml")
     init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", *corpus)
     made = stages("b.yaml")

@@ -316,4 +316,8 @@ def _summary(findings: _Findings, out: Path, allowed: str | None) -> str:
     lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
     lines += [f"wrote {path}" for path in findings.labelled.division.new_files]
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
-    return "\n".join([*lines, "next", f"  {shlex.join([*words, '--dry-run'])}", f"  {shlex.join(words)}"]) + "\n"
+    commands = [shlex.join([*words, "--dry-run"]), shlex.join(words)]
+    if findings.model and not findings.corpus and not findings.teacher:  # the recipe has a single training
+        shorter = ["--stages.finetune-general.max_epochs", "2", "--stages.finetune-general.seeds", "[1]"]
+        commands.append(f"{shlex.join([*words, *shorter])}  # a short first try")
+    return "\n".join([*lines, "next", *(f"  {command}" for command in commands)]) + "\n"
