@@ -298,12 +298,11 @@ def test_tags_that_a_scheme_forbids_are_mended_and_told(tmp_path, sample, capsys
 def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_a_corpus(runs, capsys):
     init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", "--out", "a.yaml")
     assert list(stages("a.yaml")) == ["finetune-general", "result"]
-    _, words, _, *short = (shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()[-4:])
-    assert words[:3] == ["domainbert", "run", "a.yaml"] and short[0][3::2] == [
-        "--stages.finetune-general.max_epochs",
-        "--stages.finetune-general.seeds",
-    ]
-    assert main([*short[0][1:], "--dry-run"]) == 0
+    _, _, words, short = (shlex.split(line, comments=True) for line in capsys.readouterr().out.splitlines()[-4:])
+    assert words == ["domainbert", "run", "a.yaml"] and short[3:5] == ["--out", "runs/a-short"]
+    length = {"--stages.finetune-general.max_epochs": "2", "--stages.finetune-general.seeds": "[1]"}
+    assert dict(zip(short[5::2], short[6::2], strict=True)) == length
+    assert main([*short[1:], "--dry-run"]) == 0
     corpus = ("--corpus", runs / "sample/corpus.jsonl", "--out", "b.yaml")
     init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", *corpus)
     made = stages("b.yaml")

@@ -85,7 +85,8 @@ def perform(typed: ParsedArguments) -> int:
             _check_nameable(str(path))
     corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
     findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
-    facts = _template_variables(findings, out, options.get("run_folder", str(Path("runs") / out.stem)))
+    run_folder = options.get("run_folder", str(Path("runs") / out.stem))
+    facts = _template_variables(findings, out, run_folder)
 
     # write the files
     for path, text in labelled.division.new_files.items():
@@ -97,7 +98,7 @@ def perform(typed: ParsedArguments) -> int:
         facts["excluded"] = [entry for entry in entries if entry is not None]
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
-    print(_summary(findings, out, options.get("allow_import")), end="")
+    print(_summary(findings, out, run_folder, options.get("allow_import")), end="")
     return 0
 
 
@@ -312,12 +313,13 @@ def _found_lines(findings: _Findings) -> list[tuple[str, str]]:
     return [*lines, ("machine", findings.machine.describe())]
 
 
-def _summary(findings: _Findings, out: Path, allowed: str | None) -> str:
+def _summary(findings: _Findings, out: Path, run_folder: str, allowed: str | None) -> str:
     lines = ["found", *(f"  {name:<10}{text}" for name, text in _found_lines(findings)), f"wrote {out}"]
     lines += [f"wrote {path}" for path in findings.labelled.division.new_files]
     words = ["domainbert", "run", str(out)] + ([] if allowed is None else ["--allow-import", allowed])
     commands = [shlex.join([*words, "--dry-run"]), shlex.join(words)]
     if findings.model and not findings.corpus and not findings.teacher:  # the recipe has a single training
-        shorter = ["--stages.finetune-general.max_epochs", "2", "--stages.finetune-general.seeds", "[1]"]
-        commands.append(f"{shlex.join([*words, *shorter])}  # a short first try")
+        length = ["--stages.finetune-general.max_epochs", "2", "--stages.finetune-general.seeds", "[1]"]
+        short = [*words, "--out", f"{run_folder}-short", *length]  # the full run would replace a model in its folder
+        commands.append(f"{shlex.join(short)}  # a short first try")
     return "\n".join([*lines, "next", *(f"  {command}" for command in commands)]) + "\n"
