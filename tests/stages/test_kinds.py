@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,12 +128,18 @@ def test_transformers_reads_the_folders_with_the_same_ids(out: Path, model: str)
 
 @pytest.mark.parametrize("kind", ["byte_bpe"], indirect=True)
 def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
-    allow = ("--allow-import", "mine.whole_words.config")
+    places = os.pathsep.join([str(Path(__file__).parents[1] / "user_package"), *sys.path])
+
+    def run(stage: str, *settings: str, allow: tuple[str, ...] = ("--allow-import", "mine.whole_words.config")) -> str:
+        command = [sys.executable, "-m", "domainbert.cli", stage, "--out", str(tmp_path / stage), *allow, *settings]
+        done = subprocess.run(command, env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True)
+        return done.stderr if done.returncode else ""
+
     corpus = ("--corpus", str(out / "sample/corpus.jsonl"), "--corpus.validation_fraction", "0.2")
-    kind = ("--kind", "mine.whole_words.config.WholeWords", "--vocab_size", "300")
-    assert main(["vocab", *corpus, *kind, "--out", str(tmp_path / "vocab"), *allow]) == 0
-    prepare = ["prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), "--num_workers", "1"]
-    assert main([*prepare, "--out", str(tmp_path / "prepare"), *allow]) == 0
+    assert run("vocab", *corpus, "--kind", "mine.whole_words.config.WholeWords", "--vocab_size", "300") == ""
+    refused = run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), allow=())
+    assert "the tokenizer is a WordLevel model; expected byte-level BPE, Unigram or WordPiece" in refused
+    assert run("prepare", *corpus, "--tokenizer", str(tmp_path / "vocab"), "--num_workers", "1") == ""
     split = open_prepared([tmp_path / "prepare"]).train
     assert split.take_starts(0, split.num_tokens).all(), "each token is a word"
     tokens = json.loads((tmp_path / "vocab/tokenizer.json").read_text())["model"]["vocab"]

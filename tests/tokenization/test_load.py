@@ -249,7 +249,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
     [
         (lambda folder: None, "...", "", "no tokenizer", "tokenizer.json, vocab.txt of a BERT..."),
         (lambda folder: (folder / "vocab.txt").write_text("a\n"), "...", "", "...has no [PAD] (pad_token)...", "..."),
-        (_bpe, "...", "", "the tokenizer is a BPE model", "...byte-level BPE, Unigram or WordPiece"),
+        (_bpe, "...", "", "the tokenizer is a BPE model", "byte-level BPE, Unigram or WordPiece"),
         (_write("vocab.txt", "[UNK]\na\nb\na\n"), "vocab.txt", 4, "'a' is also in line 2", "each piece once"),
         (
             _write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\na\n"),
