@@ -25,7 +25,7 @@ test: $(INSTALLED)
 		--no-loadscope-reorder
 
 test-all: $(INSTALLED)
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q --hypothesis-profile thorough
 
 wheel: $(INSTALLED)
 	@$(BIN)/python -m pytest -q tests/test_wheel.py

@@ -21,6 +21,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("untimed", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("thorough", settings.get_profile("untimed"), max_examples=150)  # of make test-all
 settings.load_profile("untimed")  # a busy machine is slow, and no test measures time
 
 _DATA = os.environ.get("DOMAINBERT_DATA")

@@ -79,7 +79,7 @@ def suggest_hub_name(path: Path, repo_type: str = "model") -> str:
 
 
 WHOLE_PATH = "the whole path, because only a shell expands ~"
-"""What is expected in place of a path that begins with `~`."""
+"""The expected value in messages on a path that begins with `~`."""
 
 
 def starts_at_home(path: str | Path) -> bool:

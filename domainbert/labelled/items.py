@@ -27,7 +27,7 @@ class Item(Protocol):
 
     @property
     def content(self) -> Content:
-        """What the model reads: a text, a pair of texts, a list of words, or a text with markers."""
+        """The input of the model: a text, a pair of texts, a list of words, or a text with markers."""
 
     @property
     def labels(self) -> Sequence[str]:
@@ -118,8 +118,7 @@ class Labelled(Generic[AnyItem]):
 
     @property
     def unit_ids(self) -> Sequence[int] | None:
-        """For each item the index, from 0, of its unit, whose items the bootstrap resamples together; None if each item
-        is a unit."""
+        """For each item the index of its unit, which the bootstrap resamples whole; None if each item is a unit."""
         return None
 
     @property

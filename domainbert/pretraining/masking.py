@@ -149,7 +149,7 @@ def _choose_words(starts: Bools, maskable: Bools, num_masked: Ints, counters: Co
     rows, num_words = np.arange(num_rows), starts.sum(axis=1)
     # (R, S) index of the word in the row, from 1; padding and special tokens have the index of the word before them
     word = np.cumsum(starts, axis=1)
-    sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # maskable tokens by word index; 0 stands for no word
+    sizes = np.zeros((num_rows, columns + 1), dtype=np.int64)  # maskable tokens by word index; index 0 is no word
     np.add.at(sizes, (rows[:, None], word), maskable)
     shuffled_starts = _random_order(starts, counters)  # (R, S) columns: word starts in random order, then the others
     remaining = num_masked.copy()  # tokens still to choose

@@ -64,7 +64,7 @@ class FineTuned:
             )
         if folder.onnx is None:
             self.model, _, new_weights = load_model(folder, task.head)
-            has_head = not new_weights  # weights that the folder lacks are those of the head
+            has_head = not new_weights  # the folder has all weights, also of the head
         else:
             self.model = _model_without_weights(folder, task.head)
             has_head = folder.head == task.head

@@ -79,7 +79,7 @@ def initial_model(
         config, card, teachers = folder.config, inherited_values(folder.path), folder.teachers
         if not new_weights:  # the folder has a trained head for the task
             fields = _fields_of_task(task, folder)
-            task.scaling.init_head(task, model.head)  # from the units of the folder to those of the training
+            task.scaling.init_head(task, model.head)  # from the units of the folder to the units of the training
     else:
         config, card, teachers = encoder or folder.config, {}, ()  # type: ignore[union-attr]
         model = _new_model(config, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), task, dropout)

@@ -62,7 +62,7 @@ def _align_in_parts(tokenizer: DomainTokenizer, text: str, splitting: WordSplitt
     """Return the pieces and words of a text, in arrays, which need less memory than lists.
 
     The words that begin in `begin:end` are a part. It is encoded with a further word on either side, `context_begin` to
-    `context_end`, so that its pieces are those of the whole text.
+    `context_end`, so that its pieces are the same as in the whole text.
     """
 
     def next_cut(position: int) -> int:

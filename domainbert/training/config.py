@@ -294,7 +294,7 @@ class CorpusTraining(CorpusDataSettings, ModuleSettings, Training):
         `num_rows` and `num_tokens` (without special tokens and padding) are the rows and tokens of a pass in each
         phase.
         """
-        # Passes are relative to those of a training with only the last phase. A pass has the mean number of tokens over
+        # Passes are relative to a training with only the last phase. A pass has the mean number of tokens over
         # all passes: tokens are counted as differences from the last phase, so that a single phase is not rounded.
         total_passes = start = extra_tokens = 0.0
         batch_sizes = rows_per_step(self.phases, self.batch_size)

@@ -196,8 +196,11 @@ def test_a_problem_of_a_corpus_stands_at_its_source() -> None:
 def test_input_files_of_a_dataclass(fake_stages: ModuleType) -> None:
     settings, problems = read(fake_stages.make, "words: [a]\ntexts: {files: [source.txt]}\n")
     assert problems == [] and settings.inputs == [Path("source.txt")]
-    _, problems = read(fake_stages.make, "words: [a]\ntexts:\n  files: [nope.txt]\n")
-    assert problems == [("nope.txt", "", "no such file", "a text")]
+    Path("0.yaml").write_text("words: [a]\ntexts:\n  files: [nope.txt]\n")
+    problems = Problems("test")
+    read_settings(fake_stages.make, read_config([Path("0.yaml")], ()), problems)
+    (error,) = problems.errors
+    assert (error.context, *fact_rows([error])) == ("0.yaml:2: texts", ("nope.txt", "", "no such file", "a text"))
 
 
 @pytest.mark.parametrize(

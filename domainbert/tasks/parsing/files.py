@@ -163,7 +163,7 @@ def _build_sentence(block: Sequence[Line], words: Sequence[Row], format: Parsing
 
 
 def _row_problems(words: Sequence[Row]) -> Iterator[tuple[int, str, str]]:
-    """Yield (line, problem, what is expected) of each invalid word."""
+    """Yield (line, problem, expected value) of each invalid word."""
     for number, (line, columns) in enumerate(words, 1):
         if len(columns) != COLUMNS:
             found = f"{len(columns)} column{'' if len(columns) == 1 else 's'} separated by tabs"
