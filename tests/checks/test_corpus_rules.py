@@ -205,6 +205,7 @@ def test_every_rule_is_told_apart() -> None:
     assert len({rule.name for rule in RULES}) == len(RULES) == 3
 
 
+@pytest.mark.slow
 def test_the_test_sentences_of_stance_stand_in_the_speeches(econ_data: Path) -> None:
     test, _ = read_checked(Classification(), "test", econ_data / "stance/test.jsonl")
     assert test is not None

@@ -136,6 +136,7 @@ def test_nothing_to_measure_is_an_error(tmp_path: Path) -> None:
         compare_corpora({"a": fine, "empty": empty}, ["text"])
 
 
+@pytest.mark.slow
 def test_abstracts_of_trials_are_nearer_to_economics_papers_than_speeches_of_the_federal_reserve(
     econ_data: Path, bio_data: Path
 ) -> None:

@@ -145,6 +145,7 @@ def test_what_it_means_nothing_for_is_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_fed_has_no_sentence_of_stance_any_more(econ_data: Path) -> None:
     exclude = [Source(str(econ_data / "stance" / "test.jsonl"))]
     _, report = read(CorpusConfig([Source(str(econ_data / "corpus.jsonl.gz"))], exclude=exclude))

@@ -188,6 +188,7 @@ def test_files_that_grow_while_they_are_read_are_noticed(tmp_path: Path, monkeyp
         read(CorpusConfig([source], select=wanted))
 
 
+@pytest.mark.slow
 def test_real_abstracts_are_chosen_for_a_task_on_abstracts(econ_data: Path, bio_data: Path) -> None:
     """The documents of two corpora that are most similar to disease abstracts are biomedical."""
     speeches = Source(str(econ_data / "corpus.jsonl.gz"), weight=0.05)

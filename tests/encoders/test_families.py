@@ -137,11 +137,8 @@ def test_dropout_is_on_in_training_only(reference):
         assert torch.equal(encoder(inputs), encoder(inputs))
 
 
-@pytest.mark.parametrize(
-    "make_reference",
-    [pytest.param(name, marks=() if name == "bert" else pytest.mark.slow) for name in family_names()],
-    indirect=True,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make_reference", family_names(), indirect=True)
 def test_what_is_compiled_drops_the_same(reference):
     torch.manual_seed(0)
     config = reference.config.with_dropout(0.4)

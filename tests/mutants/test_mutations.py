@@ -91,6 +91,7 @@ def test_modules_and_tests_of_the_table_exist(monkeypatch: pytest.MonkeyPatch) -
     assert {name.partition(":")[0] for name in json.loads((HERE / "equivalent.json").read_text("utf-8"))} <= set(table)
 
 
+@pytest.mark.slow
 def test_the_tool_lists_and_shows_mutants_of_a_module() -> None:
     def run(*options: str) -> list[str]:
         command = [sys.executable, str(HERE), "--only", "tuning/space.py", *options]

@@ -69,26 +69,25 @@ def settings(runs: Any, stage: str) -> list[str]:
     return [*words, "--vocab_size", "512"] if stage == "vocab" else [*words, "--tokenizer", str(runs / "vocab")]
 
 
-@pytest.mark.parametrize(
-    ("stage", "name"), [("vocab", name) for name in VOCAB] + [("prepare", name) for name in PREPARED]
-)
+@pytest.mark.parametrize(("stage", "names"), [("vocab", VOCAB), ("prepare", PREPARED)])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     runs: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     stage: str,
-    name: str,
+    names: list[str],
 ) -> None:
     words = [*settings(runs, stage), "--out", str(tmp_path / "out")]
-    with monkeypatch.context() as patch:
-        disk = FullDisk(name, patch)
-        assert main(words) == 2
-        assert disk.full
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device (stage {stage} had written ")
-    assert said.endswith(" were free); no output was kept; free some space and run the stage again")
-    assert list(tmp_path.iterdir()) == []
+    for name in names:
+        with monkeypatch.context() as patch:
+            disk = FullDisk(name, patch)
+            assert main(words) == 2
+            assert disk.full, name
+        said = capsys.readouterr().err.splitlines()[-1]
+        assert said.startswith(f"domainbert: {tmp_path / 'out'}: No space left on device (stage {stage} had written ")
+        assert said.endswith(" were free); no output was kept; free some space and run the stage again")
+        assert list(tmp_path.iterdir()) == [], name
     assert main(words) == 0
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"run.json"}
 

@@ -52,13 +52,14 @@ def asked_of(runs: Any) -> Path:
     folder: Path = runs / "questions"
     folder.mkdir()
     draw = random.Random(0)
-    for split, count in {"train": 120, "validation": 30, "test": 40}.items():
+    for split, count in {"train": 150, "validation": 30, "test": 40}.items():
         paragraphs = [paragraph(draw, number) for number in range(count)]
         whole = json.dumps({"version": "v2.0", "data": [{"title": split, "paragraphs": paragraphs}]}, indent=1)
         (folder / f"{split}.json").write_text(whole)
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, one_thread: None, capsys: Any) -> None:
     pytest.importorskip("onnxscript")
@@ -72,7 +73,7 @@ def test_it_goes_through_every_stage(runs: Any, asked_of: Path, tmp_path: Path, 
       validation: {asked_of}/validation.json
       max_length: 48
       batch_size: 16
-      max_epochs: 6
+      max_epochs: 7
       optim: {{lr: 3e-3, head_lr: 3e-3}}
       precision: 32-true
       loggers: [jsonl]
