@@ -210,6 +210,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_pairs_go_through_every_stage(
     tmp_path: Path, vocabularies: Folders, capsys: pytest.CaptureFixture[str], one_thread: None
 ) -> None:

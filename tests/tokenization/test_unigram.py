@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from domainbert.base.choices import named_files
-from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.align import TREEBANK, align_text, align_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.kind import Surface
@@ -363,11 +363,13 @@ def test_offsets_are_those_of_the_text(tokenizer: DomainTokenizer) -> None:
 
 
 @given(words=st.lists(_HOSTILE.map(lambda text: "".join(text.split())).filter(bool), min_size=1, max_size=8))
+@example(words=["``", "óQ"])
 def test_words_of_a_file_are_read_as_in_running_text(tokenizer: DomainTokenizer, words: list[str]) -> None:
     (aligned,) = align_words(tokenizer, [words])
     assert sorted(set(aligned.word_index)) == list(range(len(words)))
     read = [piece for piece in aligned.input_ids if piece != tokenizer.unk_id]
-    assert read == [piece for piece in tokenizer.encode([" ".join(words)])[0] if piece != tokenizer.unk_id]
+    text = " ".join(TREEBANK.get(word, word) for word in words)  # a file has `` for a quotation mark
+    assert read == [piece for piece in tokenizer.encode([text])[0] if piece != tokenizer.unk_id]
 
 
 def test_more_words_leave_the_others_as_they_are(tmp_path: Path) -> None:
