@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import decoders
 
 from domainbert.base.choices import named_files
 from domainbert.data.examples import encode_words
-from domainbert.tokenization.align import align_text, align_words, basic_words
+from domainbert.tokenization.align import TREEBANK, align_text, align_words, basic_words
 from domainbert.tokenization.config import TokenizerKindConfig
 from domainbert.tokenization.extend import extend_tokenizer, words_to_add
 from domainbert.tokenization.kind import Surface
@@ -253,11 +253,13 @@ def test_offsets_in_raw_text(tokenizer: DomainTokenizer) -> None:
 
 
 @given(words=st.lists(_HOSTILE.map(lambda text: "".join(text.split())).filter(bool), min_size=1, max_size=8))
+@example(words=["``", "óQ"])
 def test_words_of_a_file_are_read_as_in_running_text_and_labelled_once(
     tokenizer: DomainTokenizer, words: list[str]
 ) -> None:
     (aligned,) = align_words(tokenizer, [words])
-    assert aligned.input_ids == tokenizer.encode([" ".join(words)])[0]
+    text = " ".join(TREEBANK.get(word, word) for word in words)  # a file has `` for a quotation mark
+    assert aligned.input_ids == tokenizer.encode([text])[0]
     assert sorted(set(aligned.word_index)) == list(range(len(words)))
     labels = ["O", "B-x", "I-x"]
     tags = [number % 3 for number in range(len(words))]
