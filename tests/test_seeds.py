@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,29 @@ def test_a_kept_seed_that_is_damaged_while_another_is_added(work: Work, settings
     assert seeds_trained(work) == {1, 2}
     assert "seed-1: model.safetensors " in capsys.readouterr().out
     assert_same_outcome(work / "whole", work / "out")
+
+
+def test_a_run_ends_with_its_model_and_a_command_that_works(
+    work: Work, runs: Any, settings: dict[str, Any], capsys: Any
+) -> None:
+    """Also if all stages are skipped; the model is that of the first system, not of the last training."""
+    settings |= {"max_epochs": 1}
+    stages = {name: {"stage": "finetune", **settings, "seeds": [3]} for name in ("ours", "baseline")}
+    command = ["run", str(work / "recipe.yaml")]
+    model = work / "run/baseline/seed-3"
+    for _ in range(2):
+        (work / "recipe.yaml").write_text(dump_yaml({"out": str(work / "run"), "stages": stages, "check": False}))
+        assert main(command) == 0
+        assert main(command) == 0
+        said = capsys.readouterr().out
+        *_, where, predict = said.splitlines()
+        assert "ours: skipped" in said
+        assert where == f"model: {model}" and predict.startswith("predict: domainbert predict ")
+        test = {"task": "Classification", "test": str(runs.labelled("classification", "test"))}
+        models = {"ours": "@ours", "baseline": "@baseline"}
+        stages["result"] = {"stage": "evaluate", "models": models, **test, "bootstrap_resamples": 100}
+        model = work / "run/ours/seed-3"
+    (work / "new.txt").write_text("Prices rose.\n")
+    paths = {"FILE": str(work / "new.txt"), "FOLDER": str(work / "labelled")}
+    assert main([paths.get(word, word) for word in shlex.split(predict)[2:]]) == 0
+    assert json.loads((work / "labelled/predictions.jsonl").read_text())["text"] == "Prices rose."

@@ -25,7 +25,7 @@ from domainbert.runner.job_state import (
     verified_state,
 )
 from domainbert.runner.jobs import follow_job, run_or_wait
-from domainbert.runner.results_table import results_table
+from domainbert.runner.results_table import model_lines, results_table
 from domainbert.runner.stage_table import referred_stages
 
 
@@ -215,7 +215,10 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     known_records = {name: record for name, record in all_records.items() if record is not None}
     page_is_stale = any(step.run for step in plan) or not (recipe.out / FILE).is_file()
     with_page = bool(known_records) and page_is_stale
-    return _report_results(recipe.out, known_records, with_page, is_needed)
+    results = _report_results(recipe.out, known_records, with_page, is_needed)
+    if lines := model_lines(recipe.jobs, known_records):
+        print("\n".join(["", *lines]), flush=True)
+    return results
 
 
 @contextmanager

@@ -1,14 +1,19 @@
-"""Format the table of scores that a recipe prints at its end."""
+"""Format what a recipe prints at its end: the table of scores, and the command that uses its model."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from domainbert.base.choices import allow_import_arguments
 from domainbert.base.layout import width
+from domainbert.base.run_record import RunRecord
 from domainbert.base.table import Cell, Number, Table, number_cell, score_cell
 from domainbert.metrics.table import cost_cells, cost_heads
+from domainbert.runner.job_state import Job
+from domainbert.runner.stage_table import stage_of
 
 _DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
 _COSTS = ("pieces_per_word", "words_per_second")
@@ -67,3 +72,20 @@ def _table_rows(stage: str, metrics: Mapping[str, Any]) -> list[list[Cell]]:
         costs = cost_cells(metrics["systems"][score.system].get("cost", {}), _COSTS)
         rows.append([stage, score.system, score.metric, score.cell, number_cell(score.seeds), difference, *costs])
     return rows
+
+
+def model_lines(jobs: Mapping[str, Job], records: Mapping[str, RunRecord]) -> list[str]:
+    """Return the folder of the recipe's task model, and the command that predicts with it; [] without a task model.
+
+    It is the best seed of the first system of the last evaluation, or without one of the last stage that trained a
+    task.
+    """
+    evaluations = [job.settings.references for job in jobs.values() if job.stage.name == "evaluate"]
+    evaluated = [stage_of(reference) for references in reversed(evaluations) for reference in references.values()]
+    trained = {name: record.metrics["best"] for name, record in records.items() if "best" in record.metrics}
+    name = next((name for name in (*evaluated, *reversed(trained)) if name in trained), None)
+    if name is None:
+        return []
+    folder = str(jobs[name].out / trained[name])
+    command = shlex.join(["domainbert", "predict", *allow_import_arguments(), "--model", folder])
+    return [f"model: {folder}", f"predict: {command} --input FILE --out FOLDER"]
