@@ -108,7 +108,8 @@ def _state_of_earlier_run(
     job: Job, reason: str, earlier_facts: Mapping[str, Any], finished: RunRecord | None
 ) -> FolderState:
     """Return the state of a folder whose run with `earlier_facts` was another job, or has not `finished`."""
-    changes = list(job.freshness.changes(earlier_facts).values())
+    changed_facts = job.freshness.changes(earlier_facts)
+    changes = list(changed_facts.values())
     if finished is None and not changes:
         return FolderState(reason, resumable=True)
     removes_outputs = _removes_outputs(job, earlier_facts, is_finished=finished is not None)
@@ -116,7 +117,9 @@ def _state_of_earlier_run(
         reason = "; ".join([reason, *changes] if finished is None else changes)
         return FolderState(reason, finished, resumable=True, removes_outputs=removes_outputs)
     if finished is not None:
-        return FolderState(job.freshness.stale_reason(earlier_facts) or "changed", finished)
+        if len(changed_facts) > 1:  # no part is kept, also those that both lists of parts name
+            changed_facts.pop(job.stage.parts or "", None)
+        return FolderState(format_examples([*changed_facts.values()]) or "changed", finished)
     if reason == BEING_WRITTEN:
         return FolderState(reason)
     return FolderState(f"{reason}, and changed since", changed="; ".join(changes))
