@@ -186,6 +186,11 @@ def test_one_file_alone_is_divided_by_documents_and_nothing_is_lost(sample, caps
     assert stages()["result"]["test"] == "recipe-data/test.conll"
 
 
+def test_a_file_without_documents_is_divided_by_what_it_has(sample, capsys):
+    init("--labelled", labelled(Path("texts.jsonl"), 60), "--corpus", sample / "corpus.jsonl")
+    assert "the single set is split by texts into train (81 %)" in capsys.readouterr().out
+
+
 def test_a_single_held_out_set_is_the_test_set(tmp_path, capsys):
     folder = tmp_path / "mine"
     folder.mkdir()

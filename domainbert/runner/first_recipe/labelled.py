@@ -215,7 +215,7 @@ def divide(splits: Splits, task: TaskConfig, folder: Path) -> Division:
     if not new_sets:
         return Division(splits, contents)
     sets |= {name: _split_file(source, folder, name) for name in ("train", *new_sets)}
-    reason = _reason(splits, folder, len(contents["test"].items))
+    reason = _reason(splits, folder, contents)
     return Division(Splits(sets, splits.unused), contents, new_files, reason)
 
 
@@ -229,18 +229,18 @@ def _split_file(source: Single, folder: Path, split: Split) -> Single:
     )
 
 
-def _reason(splits: Splits, folder: Path, num_test: int) -> str:
+def _reason(splits: Splits, folder: Path, contents: Mapping[Split, Labelled[Any]]) -> str:
     if "test" in splits.sets:
         name = path_of(splits.sets["test"]).name
         return (
             f"{name} is the only held-out set, so it is the test set; a tenth of training becomes validation, in "
             f"{folder}/, because scores on the set that selects the epoch are too high"
         )
-    advice = ""
+    advice, num_test, unit = "", len(contents["test"].items), contents["train"].unit
     if num_test < _SMALL_TEST:
         advice = f"; the test set has few texts ({num_test}), so intervals are wide: more labels would help most"
     return (
-        f"the single set is split by documents into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
+        f"the single set is split by {unit} into train (81 %), validation (9 %) and test (10 %), in {folder}/: "
         f"a test set must not be used for selection; to select with folds, use `domainbert tune` with k_folds"
         f"{advice}"
     )
