@@ -44,7 +44,8 @@ def _caption(evaluation: Evaluation) -> str:
         parts.append(f"{facts['gold']:,} gold labels")
     if drawn := facts.get("bootstrap"):
         units = f"{drawn['units']:,} {drawn['unit']}"
-        parts.append(f"intervals from {drawn['resamples']:,} resamples of {units} and of seeds")
+        seeds = " and of seeds" if any((system.scores.get("seeds") or 1) > 1 for system in evaluation.systems) else ""
+        parts.append(f"intervals from {drawn['resamples']:,} resamples of {units}{seeds}")
     return "; ".join(parts)
 
 

@@ -121,7 +121,8 @@ def _score_lines(settings: Evaluate, scoring: Scoring, summary: dict[str, Any]) 
     headline, systems = settings.task.headline, summary["systems"]
     percent = ", in percent" if scoring.headline.percent else ""
     resampled = f"{settings.bootstrap_resamples:,} resamples of {counted(scoring.num_units, scoring.test.unit)}"
-    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled} and of the seeds"
+    resampled += " and of the seeds" if any(scores["seeds"] > 1 for scores in systems.values()) else ""
+    title = f"{set_name(settings.test)}: {scoring.title}{percent}; intervals from {resampled}"
     costs = cost_lines(systems, headline.key, headline.higher_is_better)
     return ["", title, "", *scoring.lines(summary), *confusion_lines(systems), "", *costs]
 

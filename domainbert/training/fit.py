@@ -78,7 +78,8 @@ def fit(
     # print the numbers of parameters
     counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
     others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    excluded = f" and {module.num_excluded:,} of unused vocabulary entries" if module.num_excluded else ""
+    unused = f" ({module.num_excluded:,} more, of vocabulary entries that the texts do not contain, stay unchanged)"
+    excluded = unused if module.num_excluded else ""
     print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
     if newest is not None:
         print(f"resuming from step {newest.step:,} ({newest.path})", flush=True)

@@ -44,11 +44,20 @@ def test_the_report_of_a_whole_run(capsys: pytest.CaptureFixture[str]) -> None:
         assert title in read.within("h2")
     assert "ours is better than theirs by 25.0 points of entity F1 [20.0, 30.0]." in text
     assert "75.00 [73.00, 77.00]" in text and "+25.00 [+20.00, +30.00]" in text
-    assert "data/test.conll; 14 gold labels; intervals from 100 resamples of 5 documents and of seeds" in text
+    assert "data/test.conll; 14 gold labels; intervals from 100 resamples of 5 documents" in text
+    assert "and of seeds" not in text, "each system has one"
     assert "init pretrained random" in text, "settings that differ between the trainings"
     assert "ours: 3 of 3 texts with mistakes" in text and "2 of 2 seeds" in text
     assert "domainbert finetune -c runs/law/ours/config.yaml --force" in text
     assert "Missing from this report" not in text
+
+
+def test_intervals_of_several_seeds_resample_seeds() -> None:
+    folder = evaluated(Path("run/result"), {"a": 0.5})
+    facts = json.loads((folder / "metrics.json").read_text())
+    facts["systems"]["a"]["seeds"] = 2
+    put(folder / "metrics.json", facts)
+    assert "intervals from 100 resamples of 5 documents and of seeds" in page("run").within("body")
 
 
 def test_a_stage_that_the_recipe_has_no_more_is_left_out_and_named() -> None:

@@ -143,7 +143,11 @@ def test_taggers_are_scored_with_intervals_and_compared(models, out, tagged, cap
         "seed-10.jsonl",
         "seed-2.jsonl",
     ]
-    assert "pretrained minus scratch" in printed and "20 documents" in printed and "scheme IOB2" in printed
+    assert (
+        "pretrained minus scratch" in printed
+        and "300 resamples of 20 documents and of the seeds\n" in printed
+        and "scheme IOB2" in printed
+    )
     assert "missed" in printed and "unseen" in printed and "6 stray I- tags" in printed
 
 
@@ -252,7 +256,8 @@ def test_classifiers_are_scored(models, out, classified, capsys):
     assert [row["predicted"] for row in rows] == good.answers and [row["gold"] for row in rows] == gold
     wrong = [json.loads(line) for line in (out / "mistakes/good/model.jsonl").read_text().splitlines()]
     assert [row["line"] for row in wrong] == [n for n, row in enumerate(rows, 1) if row["gold"] != row["predicted"]]
-    assert "good minus poor" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "good minus poor" in printed and "300 resamples of 80 texts\n" in printed, "each system has one seed"
 
 
 def test_bad_models_are_named_together(out, tmp_path):
