@@ -231,7 +231,7 @@ def _template_variables(findings: _Findings, out: Path, run_folder: str) -> dict
 def _teacher_variables(teacher: str, labelled: LabelledFacts, seeds: Sequence[int]) -> dict[str, Any]:
     hidden, items = _model_config(teacher).sizes.hidden_size, len(labelled.division.contents["train"].items)
     task = labelled.task.as_teacher()
-    reason = "a CRF teaches the linear head of the small model, which `transformers` can load (docs/how-to/distil.md)"
+    reason = "a CRF teaches the linear head of the small model, which `transformers` can load"
     return {
         "teacher_task": None if task == labelled.task else Choice(task_in_yaml(task), reason),
         "cached": labelled.task.distillation.has_logits,
@@ -252,25 +252,28 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
         "workers": Choice(machine.cores, f"cores: {machine.cores}; the output does not depend on it"),
         "passes": sizes.pretraining_epochs(words),
         "rows": sizes.pretraining_batch_size(words),
-        "dropout": Choice(0.0, "as in docs/results.md: few passes do not overfit"),
+        "dropout": Choice(0.0, "as in the published results: few passes do not overfit"),
         "static_embeddings": Choice(True, "initial embeddings from contexts in the corpus: the loss falls sooner"),
         "masking": Choice(
-            {"mlm_probability": 0.3, "final_mlm_probability": 0.15}, "the best of the objectives in docs/results.md"
+            {"mlm_probability": 0.3, "final_mlm_probability": 0.15},
+            "the best of the objectives in the published results",
         ),
         "pretrain_optim": sizes.pretraining_optim(hidden),
         "pretrain_schedule": Choice(
-            {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in docs/results.md"
+            {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in the published results"
         ),
         "micro_batch": Choice("auto", "as many rows at a time as fit in memory") if uses_micro_batches else None,
         "validation_fraction": Choice(0.1, too_few) if corpus.documents < _FEW_DOCUMENTS else None,
     }
     if findings.model is not None:  # pretrained further, for which other numbers are good
         rate = 3e-4 if hidden <= 384 else 1e-4
-        reason = "as for 6 x 384 in docs/results.md" if hidden <= 384 else "lower for a larger model; not measured"
+        reason = (
+            "as for 6 x 384 in the published results" if hidden <= 384 else "lower for a larger model; not measured"
+        )
         facts |= {
-            "passes": Choice(1, "one pass, as in docs/results.md; more passes were not measured"),
+            "passes": Choice(1, "one pass, as in the published results; more passes were not measured"),
             "pretrain_optim": Choice({"lr": rate}, reason),
-            "pretrain_schedule": Choice({"name": "linear", "warmup_fraction": 0.1}, "as in docs/results.md"),
+            "pretrain_schedule": Choice({"name": "linear", "warmup_fraction": 0.1}, "as in the published results"),
         }
     return facts
 

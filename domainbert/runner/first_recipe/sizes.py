@@ -1,6 +1,6 @@
 """Choose the numbers of a first recipe for this machine, each with a short reason.
 
-The reason cites docs/results.md, docs/speed.md or a recipe in configs/ if the number was measured there.
+Published results are in docs/results.md; a reason does not name the file, which an installed package does not have.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Choice(NamedTuple):
 # limit in words of the corpus, name and hidden size of the encoder for smaller corpora, and the reason
 _ENCODERS = (
     (1e6, "tiny", 128, "2 x 128; too little text for a larger encoder"),
-    (30e6, "modernbert-small", 256, "6 x 256 (7.6 M parameters), as for 4.7 M words in docs/results.md"),
+    (30e6, "modernbert-small", 256, "6 x 256 (7.6 M parameters), as for 4.7 M words in the published results"),
     (300e6, "medium", 384, "6 x 384; enough text for more than small"),
 )
 _FEW_PIECES = "few other pieces occur at least twice in so little text"
@@ -72,8 +72,8 @@ _VOCABULARIES = (
     (20e3, 1024, f"1,024 entries; {_FEW_PIECES}"),
     (100e3, 2048, f"2,048 entries; {_FEW_PIECES}"),
     (1e6, 4096, "4,096 entries, as in the demo for 0.5 M words"),
-    (3e6, 8192, "between 4,096 in the demo and 16,384 for 4.7 M words in docs/results.md"),
-    (50e6, 16384, "16,384 entries, as for 4.7 M words in docs/results.md"),
+    (3e6, 8192, "between 4,096 in the demo and 16,384 for 4.7 M words in the published results"),
+    (50e6, 16384, "16,384 entries, as for 4.7 M words in the published results"),
     (math.inf, 32768, "about as many entries as BERT and SciBERT, which read billions of words"),
 )
 
@@ -106,7 +106,7 @@ def pretraining_optim(hidden: int) -> Choice:
     if hidden < 256:
         return Choice({"name": "muon", "lr": 2e-3}, "as in the demo for this encoder")
     if hidden < 384:
-        return Choice({"name": "muon", "lr": 4e-3}, "as in docs/results.md")
+        return Choice({"name": "muon", "lr": 4e-3}, "as in the published results")
     return Choice({"name": "muon", "lr": 2e-3}, "lower for a larger encoder; not measured")
 
 
@@ -115,7 +115,7 @@ def pretraining_epochs(words: int) -> Choice:
     if words < 3e6:
         return Choice(10, "passes; little text needs more passes, and validation shows whether they help")
     if words < 50e6:
-        return Choice(5, "passes; docs/results.md has two, to save time")
+        return Choice(5, "passes; the published results have two, to save time")
     return Choice(2 if words < 500e6 else 1, "passes: there is enough text, so the time is the limit")
 
 
@@ -123,7 +123,7 @@ def pretraining_batch_size(words: int) -> Choice:
     """Choose the number of rows per optimiser step of pretraining."""
     if words < 1e6:
         return Choice(16, "rows per step: small, so that little text gives some thousand steps")
-    return Choice(32, "rows per step, as in docs/results.md") if words < 30e6 else Choice(64, "rows per step")
+    return Choice(32, "rows per step, as in the published results") if words < 30e6 else Choice(64, "rows per step")
 
 
 def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts: bool = False) -> Choice:
@@ -154,14 +154,14 @@ def fine_tuning_epochs(items: int, minimum: int = 8) -> Choice:
         return Choice(epochs, f"{items:,} items: a few epochs are many steps; the best epoch is kept")
     steps_per_epoch = -(-items // fine_tuning_batch_size(items).value)  # rounded up
     epochs = max(minimum, -(-_MIN_STEPS // steps_per_epoch))
-    steps = f"{epochs * steps_per_epoch:,} steps (docs/results.md, training length)"
+    steps = f"{epochs * steps_per_epoch:,} steps, at least {_MIN_STEPS}"
     return Choice(epochs, f"{items:,} items: {steps}; the best epoch is kept")
 
 
 def fine_tuning_batch_size(items: int) -> Choice:
     """Choose the number of texts per optimiser step of fine-tuning."""
     if items < 4000:
-        return Choice(16, f"{items:,} items: more steps than with the default 32 (docs/results.md, training length)")
+        return Choice(16, f"{items:,} items: more steps than with the default 32")
     return Choice(32, "the default")
 
 
@@ -173,13 +173,13 @@ def fine_tuning_lr(hidden: int, many_targets: bool) -> Choice:
     if hidden < 256:
         return Choice(5e-4, "as in the demo for this encoder")
     if hidden < 384:
-        reason = "as from random weights in docs/results.md; twice the rate of pretrained weights"
+        reason = "as from random weights in the published results; twice the rate of pretrained weights"
         return Choice(1e-3 if many_targets else 5e-4, reason)
     if hidden < 512:
         if many_targets:
-            return Choice(3e-4, "as for entities with 6 x 384 in docs/results.md")
+            return Choice(3e-4, "as for entities with 6 x 384 in the published results")
         return Choice(
-            1e-4, "as for texts with 6 x 384 in docs/results.md; at two or three times this rate, seeds failed"
+            1e-4, "as for texts with 6 x 384 in the published results; at two or three times this rate, seeds failed"
         )
     value = 5e-5 if many_targets else 2e-5
     return Choice(value, "usual for encoders of this size (Devlin et al. 2019); not measured here")
