@@ -38,8 +38,7 @@ class Transfer:
     """Model folder to start from; `package:NAME/folder` and `hub:NAME[@REVISION]` also work."""
 
     corpus: CorpusConfig
-    """Text of the domain, of which only the training split is read: for the report, the words of `extend` and the
-    contexts of `focus`."""
+    """Text of the domain; only its training split is read."""
 
     tokenizer: ModelPath | None = field(default=None, metadata=TOKENIZER)
     """Folder of the new vocabulary. Set either this or `extend`."""
