@@ -229,12 +229,13 @@ def output_names(folder: Path) -> Iterator[str]:
     """Yield the names of the output files of a stage and of its curves (`logs/metrics.jsonl`), relative to its folder,
     without other logs, model cards and the files about the run. Raise `OSError` if a folder cannot be listed."""
     for parent, folders, files in os.walk(folder, onerror=_raise):
-        in_logs = Path(parent).name == LOGS
+        below = Path(parent).relative_to(folder)
+        in_logs = below.name == LOGS  # not the stage folder itself, which may have any name
         # in place: `os.walk` then skips the other folders
         folders[:] = [name for name in folders if name != "checkpoints" and not in_logs and not name.startswith(".")]
         for name in files:
             if name not in _EDITABLE and not name.startswith(".") and (name == CURVES or not in_logs):
-                yield Path(parent, name).relative_to(folder).as_posix()
+                yield (below / name).as_posix()
 
 
 def _raise(error: OSError) -> None:

@@ -235,11 +235,13 @@ def test_a_seed_without_its_config_is_not_left_out_of_an_evaluation(sealed: Path
         _model_folders({"a": folder})
 
 
-def test_outputs_hold_no_hidden_or_temporary_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stage", ["ner", "logs"])
+def test_outputs_hold_no_hidden_or_temporary_files(tmp_path: Path, stage: str) -> None:
+    folder = tmp_path / stage  # a stage may have the name of a folder of logs
     curves = ["logs/metrics.jsonl", "seed-1/logs/metrics.jsonl", "seed-1/training.json"]  # of which a report is made
     checkpoints = ["checkpoints/step-1/training.ckpt", "seed-1/checkpoints/x"]
     for name in ("a", ".hidden", ".cache/b", *checkpoints, "logs/y", *curves):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("x")
-    assert list(record_outputs(tmp_path)) == ["a", *curves]
-    assert list(record_outputs(tmp_path, with_quick_looks=False)) == ["a", "seed-1/training.json"], "logs hold times"
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("x")
+    assert list(record_outputs(folder)) == ["a", *curves]
+    assert list(record_outputs(folder, with_quick_looks=False)) == ["a", "seed-1/training.json"], "logs hold times"
