@@ -48,19 +48,20 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
     Raises:
         DomainbertError: the stage failed or the disk is full (output files are removed unless the stage can be
             resumed), or the folder was removed.
-        FolderTaken: another process is writing the folder.
+        FolderTaken: another process is writing the folder, or has just finished another job in it.
         TrainingStopped: a signal stopped the stage; its progress is kept.
     """
-    while True:
+    state = folder_state(job)
+    if state.done and state.record is not None and not force:
+        return state.record
+    interrupted = state.resumable and state.record is None
+    try:
+        return _run_once(job, state, resume_command, resume or (interrupted and not force))
+    except FolderFinished:  # another process has finished the folder since `folder_state`: its output is kept
         state = folder_state(job)
-        if state.done and state.record is not None and not force:
-            return state.record
-        interrupted = state.resumable and state.record is None
-        try:
-            return _run_once(job, state, resume_command, resume or (interrupted and not force))
-        except FolderFinished:  # another process has finished the stage since `folder_state`
-            if force:  # the next round would replace the output of the other process; without `force` it is kept
-                raise
+        if force or state.record is None or not state.done:  # not the output of this job
+            raise
+        return state.record
 
 
 def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> RunRecord:

@@ -233,9 +233,13 @@ def test_a_signal_outside_a_stage_has_the_code_that_requeues(
     assert main(["make", "--words", "[a]", "--out", "out"]) == 0
 
 
-@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize(("force", "other_job"), [(False, False), (True, False), (False, True)])
 def test_what_another_process_finishes_after_the_look_is_not_cleared(
-    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], force: bool
+    fake_stages: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    force: bool,
+    other_job: bool,
 ) -> None:
     words, plain = ["make", "--words", "[a]", "--out", "out"], jobs.dump_yaml
 
@@ -245,8 +249,11 @@ def test_what_another_process_finishes_after_the_look_is_not_cleared(
         return plain(value)
 
     monkeypatch.setattr(jobs, "dump_yaml", meanwhile)
-    assert main([*words, *(["--force"] if force else [])]) == (2 if force else 0)
-    assert ("another process has just finished this folder" in capsys.readouterr().err) == force
+    command = ["make", "--words", "[b]" if other_job else "[a]", "--out", "out", *(["--force"] if force else [])]
+    refused = force or other_job
+    assert main(command) == (2 if refused else 0)
+    assert ("another process has just finished this folder" in capsys.readouterr().err) == refused
+    assert Path("out/words.txt").read_text() == "a a"
     assert main(words) == 0 and "is already done" in capsys.readouterr().out
     assert fake_stages.CALLS.count("out") == 1 and not Path("out/running.lock").exists()
 
