@@ -43,8 +43,9 @@ def report_full_disk(folder: Path) -> Iterator[None]:
         if not reason:
             raise
         free = shutil.disk_usage(folder if folder.exists() else folder.parent).free
-        text = f"{error.filename or folder}: {reason}: {free:,} bytes are free; {disk_full_advice(reason)}"
-        raise DomainbertError(text) from error
+        raise DomainbertError(
+            f"{reason}: {free:,} bytes are free", file=error.filename or folder, hint=disk_full_advice(reason)
+        ) from error
 
 
 # by process id and folder: a forked process would inherit a lock that is held

@@ -184,8 +184,9 @@ def _lock(marker: TextIO, job: Job) -> None:
             return
         except OSError as error:
             if time.monotonic() > deadline:
-                message = f"{job.out}: another process is writing this folder; wait for it, or end it"
-                raise FolderTaken(message) from error
+                raise FolderTaken(
+                    "another process is writing this folder", file=job.out, hint="wait for it, or end it"
+                ) from error
         time.sleep(0.02)
 
 
@@ -209,7 +210,9 @@ def _check_not_finished_meanwhile(marker: TextIO, job: Job, expected: RunRecord 
         return
     if is_current_file:  # case 2: this process has created the lock file
         (job.out / LOCK).unlink()
-    raise FolderFinished(f"{job.out}: another process has just finished this folder; run again to replace its output")
+    raise FolderFinished(
+        "another process has just finished this folder", file=job.out, hint="run again to replace its output"
+    )
 
 
 def _clear(folder: Path) -> None:

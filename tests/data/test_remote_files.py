@@ -415,5 +415,5 @@ def test_a_full_disk_is_told_at_once(server: Server, cache: CacheConfig, monkeyp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Callback, "relative_update", full)  # called after each write
-    with refused(problem="...cache: No space left on device: ... bytes are free..."):
+    with refused(file="...cache", problem="No space left on device: ... bytes are free", hint="free some space"):
         RemoteFiles(server.url, cache).path(FILES[0])
