@@ -84,3 +84,14 @@ def test_outputs_that_no_window_decides_have_logits_of_zero() -> None:
     logits, index = torch.tensor([[9.0, 9.0], [1.0, 2.0], [3.0, 6.0], [5.0, 5.0]]), torch.tensor([-1, 1, 1, 0])
     assert output_logits(logits, index, 4).tolist() == [[5.0, 5.0], [2.0, 4.0], [0.0, 0.0], [0.0, 0.0]]
     assert output_logits(logits[:1], index[:1], 2).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize(("f1", "accuracy", "warned"), [(0.42, 0.9, True), (0.43, 0.9, False), (0.43, 0.5, True)])
+def test_a_model_that_is_no_better_than_one_class_for_all_is_a_warning(
+    f1: float, accuracy: float, warned: bool
+) -> None:
+    """Predicting "dove" for each of three texts has macro F1 (4/5 + 0) / 2 and accuracy 2/3."""
+    items = [LabelledText("a", label, 1) for label in ("dove", "dove", "hawk")]
+    task = ClassificationTask(("dove", "hawk"), Classification())
+    warnings = task.training_hooks.warnings(task, items, {"f1": f1, "accuracy": accuracy})
+    assert len(warnings) == warned and all("macro F1 40.0" in one or "40.0 and 66.7" in one for one in warnings)

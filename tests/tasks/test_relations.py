@@ -126,6 +126,16 @@ def test_any_two_stretches_are_marked_or_refused(text: str, data: Any) -> None:
         assert re.sub(r"[][{}]", "", inside) == "".join(text[start:end].split())
 
 
+def test_spaces_are_around_markers_that_are_tokens_alone() -> None:
+    marked = marked_text({"text": "a<< é >>-[[ b ]]."}, "text", RelationFormat())
+    read = {kind: MarkerReading(kind, RelationFormat()).text_to_read(marked) for kind in ("text", "tokens")}
+    assert read["text"][0] == marked.with_markers(RelationFormat().markers)[0]
+    text, starts = read["tokens"]
+    head, end_of_head, tail, end_of_tail = ADDED_MARKERS
+    assert text.split() == ["a", head, "é", end_of_head, "-", tail, "b", end_of_tail, "."]
+    assert [text[start:].split()[0] for start in starts] == [head, end_of_head, tail, end_of_tail]
+
+
 @pytest.mark.parametrize(
     ("row", "where", "problem", "expected"),
     [

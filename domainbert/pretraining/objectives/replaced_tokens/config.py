@@ -42,7 +42,7 @@ class GeneratorConfig:
         if self.encoder is not None:
             return self.encoder
         num_layers = max(1, round(self.layers * encoder.sizes.num_layers))
-        generator = encoder.with_layers(range(num_layers)) if self.layers < 1 else encoder
+        generator = encoder.with_layers(range(num_layers))
         return generator.narrowed(self.size) if self.size < 1 else generator
 
 
