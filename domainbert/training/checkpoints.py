@@ -132,17 +132,17 @@ class Checkpoints(Checkpoint):
     def _save(self, trainer: Trainer, required: bool) -> None:
         start = time.perf_counter()
         state, step = dump_checkpoint(trainer), trainer.global_step
-        failure = ""  # message of a failed write, for all processes
+        failure: DomainbertError | None = None  # of a write, for all processes
         if trainer.is_global_zero:
             try:
                 write_checkpoint(
                     self.folder, step, _num_bytes(state), lambda path: _write_state(state, path), self._score
                 )
             except DomainbertError as error:
-                failure = str(error)
+                failure = error
         failure = trainer.strategy.broadcast(failure)
         if failure and required:
-            raise DomainbertError(failure)
+            raise failure
         if failure:
             print(f"warning: {failure}; the training continues", flush=True)
         else:

@@ -127,8 +127,10 @@ def test_a_full_disk_at_the_end_is_told_and_the_checkpoint_before_stays(
     trained, work.trained = work.trained, []
     with monkeypatch.context() as patch:
         fail_after(2, patch)
-        assert work.run("pretrain", "out", settings | {"checkpoint_every": 2}, stop=(0, 6)) == 2
-    assert "step-00000007: the checkpoint could not be written" in capsys.readouterr().err
+        assert work.run("pretrain", "out", settings | {"checkpoint_every": 2}, "--json", stop=(0, 6)) == 2
+    facts = json.loads(capsys.readouterr().err.splitlines()[-1])
+    assert "step-00000007: the checkpoint could not be written" in facts["message"]
+    assert facts["file"] == str(work / "out/checkpoints/step-00000007") and facts["hint"].startswith("it needs ")
     status = json.loads((work / "out/run.json").read_text())
     assert status["state"] == "failed" and "step-00000007" in status["reason"]
     assert status["resume_command"].endswith("auto")
