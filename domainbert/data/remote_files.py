@@ -184,8 +184,8 @@ class RemoteFiles:
 def _difference(copy: Path, file: FileFacts) -> DomainbertError | None:
     if (size := copy.stat().st_size) != file.bytes:
         return DomainbertError(f"{size:,} bytes", expected=f"{file.bytes:,}")
-    digest = hash_file(copy)[:12]
-    return None if file.sha256.startswith(digest) else DomainbertError(f"SHA-256 {digest}", expected=file.sha256[:12])
+    digest = hash_file(copy)
+    return None if digest == file.sha256 else DomainbertError(f"SHA-256 {digest[:12]}", expected=file.sha256[:12])
 
 
 def _check_readable(url: str) -> None:

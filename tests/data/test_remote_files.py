@@ -363,6 +363,14 @@ def test_what_will_not_change_is_not_tried_again(server: Server, cache: CacheCon
     assert len(server.requests) == 6 and names(files) == set()
 
 
+def test_the_whole_checksum_is_compared(server: Server, cache: CacheConfig) -> None:
+    files, checksum = RemoteFiles(server.url, cache), FILES[1].sha256
+    last_digit = f"{int(checksum[-1], 16) ^ 1:x}"
+    with refused(file="corpus/b", problem=f"SHA-256 {checksum[:12]}", expected="..., as `prepare` wrote it..."):
+        files.path(FILES[1]._replace(sha256=checksum[:-1] + last_digit))
+    assert names(files) == set()
+
+
 def test_an_answer_without_an_end_is_left_after_the_bytes_of_the_file(server: Server, cache: CacheConfig) -> None:
     """It is read a second time, as every copy of another size; the cache keeps nothing of it."""
     server.fault = lambda number: "endless"
