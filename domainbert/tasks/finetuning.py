@@ -141,6 +141,7 @@ class FineTuning(TrainedModule):
         if stage == "fit":
             self.scores, self.validated_weights, self.task_fields = {}, None, task_fields(self.task, {})
             self.has_new_head = False
+        self._validation.slices = None  # of a validation that stopped within
         self.test_scores.clear()
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:

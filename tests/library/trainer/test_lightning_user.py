@@ -20,7 +20,17 @@ from lightning.pytorch.callbacks import (
 from torch import Tensor
 from torch.nn import functional
 
-from domainbert import EntityF1, FineTuning, LabelledData, MaskedLM, Ner, Packed, Pretraining, packed_loader
+from domainbert import (
+    Classification,
+    EntityF1,
+    FineTuning,
+    LabelledData,
+    MaskedLM,
+    Ner,
+    Packed,
+    Pretraining,
+    packed_loader,
+)
 from domainbert.tasks.module_scores import weights_differ
 from tests.forked import run_script
 from tests.library.trainer.tiny_library import BERT, DATA, OPTIM, Steps, Tiny, equal, trainer, weights
@@ -107,6 +117,26 @@ def test_validate_fit_validate_fit(tiny: Tiny) -> None:
     assert equal(trained, weights(module)) and 0 <= scores["validation/f1"] <= 1
     trainer(max_steps=2).fit(module, data)
     assert not equal(trained, weights(module))
+
+
+def test_a_validation_after_one_that_stopped_within_begins_anew(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the slices of its own set."""
+    task = Classification({"slice_keys": ["language"]}, labels=("a", "b"), mean_over="language")  # type: ignore[arg-type]
+    rows = [{"text": f"rates {number}", "label": "ab"[number % 2]} for number in range(6)]
+    sets = [[row | {"language": language} for row in rows] for language in ("de", "fr")]
+    german, french = (LabelledData(task, validation=rows, tokenizer=tiny / "vocab", max_length=24) for rows in sets)
+    stopped, fresh = (FineTuning(tiny / "model", task, max_length=24) for _ in range(2))
+    with monkeypatch.context() as patch:
+        patch.setattr(stopped.task, "update", raise_interrupt)
+        with pytest.raises(InterruptedError):
+            trainer().validate(stopped, german, verbose=False)
+    (expected,) = trainer().validate(fresh, french, verbose=False)
+    assert trainer().validate(stopped, french, verbose=False) == [expected]
+    assert expected["validation/f1_over_language"] == pytest.approx(expected["validation/f1"])
+
+
+def raise_interrupt(*_: Any) -> None:
+    raise InterruptedError
 
 
 @pytest.mark.parametrize("head", ["linear", "crf"])
