@@ -27,9 +27,6 @@ class ModuleRuntime:
         self.module, self.model, self.config = module, module.model, module.config
         self.tokenizer, self.max_length = module.tokenizer, module.max_length
 
-    def need_gradients(self) -> None:
-        """Do nothing: a module has exact gradients."""
-
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions, in the precision of the Trainer."""
         module = self.module
