@@ -60,9 +60,14 @@ def attention_maps(model: Predictor[Any] | Path | str, text: str, longest: int |
     positions = torch.arange(len(ids), device=device).unsqueeze(0)
     tokens = Packed(row, positions, torch.ones_like(row))  # all tokens in segment 1
     layers = range(1, encoder.num_hidden_layers + 1)
-    with torch.inference_mode():
-        projections = record(encoder, tokens, layers).projections
-        maps = [projections[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
+    was_training = encoder.training
+    encoder.eval()
+    try:
+        with torch.inference_mode():
+            projections = record(encoder, tokens, layers).projections
+            maps = [projections[layer].probabilities(tokens.segment_ids)[0].float().cpu().numpy() for layer in layers]
+    finally:
+        encoder.train(was_training)
     pieces = tuple(tokenizer.pieces.readable(tokenizer.tokens[token_id]) for token_id in ids.tolist())
     special = tuple(not 1 <= position <= len(text_ids) for position in range(len(ids)))  # [CLS] precedes the text
     return AttentionMaps(pieces, special, np.stack(maps), tuple(projections[layer].window for layer in layers))
@@ -73,4 +78,4 @@ def _encoder_parts(model: Predictor[Any] | Path | str) -> tuple[Encoder, DomainT
         model.runtime.need_full_precision()
         return model.model.encoder, model.tokenizer, model.runtime.config.max_length
     loaded, folder = load_encoder(Path(model))
-    return loaded.encoder.eval(), folder.tokenizer(), folder.config.max_length
+    return loaded.encoder, folder.tokenizer(), folder.config.max_length

@@ -27,6 +27,9 @@ class ModuleRuntime:
         self.module, self.model, self.config = module, module.model, module.config
         self.tokenizer, self.max_length = module.tokenizer, module.max_length
 
+    def need_full_precision(self) -> None:
+        """Do nothing: the weights of a module have full precision."""
+
     def logits(self, examples: Sequence[Example]) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Yield each batch with the logits (N, labels) at its positions, in the precision of the Trainer."""
         module = self.module

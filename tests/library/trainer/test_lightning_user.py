@@ -29,6 +29,7 @@ from domainbert import (
     Ner,
     Packed,
     Pretraining,
+    attention_maps,
     packed_loader,
 )
 from domainbert.tasks.module_scores import weights_differ
@@ -291,3 +292,12 @@ def test_one_metric_has_one_name(tiny: Tiny) -> None:
     metric.update([["B-LOC"]], [["B-LOC"]])
     assert {f"test/{name}" for name in metric.compute() if "LOC" in name} <= scores.keys()
     assert "test/f1" in scores
+
+
+def test_attention_maps_of_a_module_are_those_of_its_folder(tiny: Tiny, tmp_path: Path) -> None:
+    """Also of a module in training, without its dropout."""
+    module = make_module(tiny)
+    module.save_pretrained(tmp_path / "model")
+    module.train()
+    maps = [attention_maps(model, "The court.").probabilities for model in (module.predictor, tmp_path / "model")]
+    assert (maps[0] == maps[1]).all() and module.model.encoder.training
