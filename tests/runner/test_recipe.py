@@ -410,7 +410,7 @@ def test_another_stage_in_the_same_folder_is_not_waited_for(
     monkeypatch.setattr("domainbert.runner.jobs._SETTLING_SECONDS", 0.5)
     with run_elsewhere(fake_stages, monkeypatch):
         for options, selection in (([("vars.words", "fancy")], ALL), ([], Selection(force=()))):
-            with refused(where="stage make", problem="runs/test/make: another process is writing this..."):
+            with refused(context="stage make", file="runs/test/make", problem="another process is writing this folder"):
                 run(*options, selection=selection)
     assert fake_stages.CALLS == []
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from domainbert.tokenization.align import align_text, align_words
+from domainbert.tokenization.align import TREEBANK, align_text, align_words
 from domainbert.tokenization.load import DomainTokenizer
 from tests.refusals import refused
 
@@ -43,12 +43,14 @@ def test_offsets_are_characters_of_the_text(make_tokenizer: Callable[..., Domain
 
 
 @given(sentences=st.lists(_TEXT, max_size=3))
+@example(sentences=[["-LRB-", "a"]])
 def test_words_are_tokenized_one_by_one(
     make_tokenizer: Callable[..., DomainTokenizer], sentences: list[list[str]]
 ) -> None:
     tokenizer = make_tokenizer()
     for words, aligned in zip(sentences, align_words(tokenizer, sentences), strict=True):
-        pieces = [ids or [tokenizer.unk_id] for ids in tokenizer.encode(words)]
+        printed = [TREEBANK.get(word, word) for word in words]
+        pieces = [ids or [tokenizer.unk_id] for ids in tokenizer.encode(printed)]
         assert aligned.input_ids == [piece for ids in pieces for piece in ids]
         assert aligned.word_index == [word for word, ids in enumerate(pieces) for _ in ids]
         assert [aligned.word_index.index(word) for word in range(len(words))] == aligned.first_piece
