@@ -305,7 +305,7 @@ def test_a_kept_seed_that_is_damaged_while_another_is_added(work: Work, settings
 def test_a_run_ends_with_its_model_and_a_command_that_works(
     work: Work, runs: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
-    """Also if all stages are skipped; the model is that of the first system, not of the last training."""
+    """Also if all stages are skipped; the model is the first system of the evaluation, not the last training."""
     settings |= {"max_epochs": 1}
     stages = {name: {"stage": "finetune", **settings, "seeds": [3]} for name in ("ours", "baseline")}
     command = ["run", str(work / "recipe.yaml")]

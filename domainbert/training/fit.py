@@ -75,12 +75,7 @@ def fit(
     batch_size = steps.phases[-1].batch_size  # of the last phase: earlier phases have more, shorter rows
     trainer = build_trainer(settings, out, steps.total, batch_size, steps.validate_every, callbacks, steps.num_epochs)
     newest = newest_checkpoint(out / FOLDER, print, deletes=process_rank() == 0)
-    # print the numbers of parameters
-    counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
-    others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
-    unused = f" ({module.num_excluded:,} more, of vocabulary entries that the texts do not contain, stay unchanged)"
-    excluded = unused if module.num_excluded else ""
-    print(f"{label}: {counts['model']:,} parameters{excluded}{others}; {steps}; precision {trainer.precision}")
+    print(f"{label}: {_parameter_counts(module)}; {steps}; precision {trainer.precision}")
     if newest is not None:
         print(f"resuming from step {newest.step:,} ({newest.path})", flush=True)
     # train
@@ -101,3 +96,11 @@ def fit(
         kept_metrics = next(row for row in history.rows if row["step"] == best.best_step)
     rows_at_once = share_of(trainer).micro_batch_size(batch_size)
     return TrainingResult(kept_metrics, history.rows, numbers.skipped_steps, numbers.loss_spikes, rows_at_once)
+
+
+def _parameter_counts(module: TrainedModule) -> str:
+    """Return the numbers of parameters of each model of a module, and of those that are excluded from training."""
+    counts = {name: sum(weight.numel() for weight in model.parameters()) for name, model in module.models.items()}
+    excluded = f" ({module.num_excluded:,} more, of vocabulary entries that the texts do not contain, stay unchanged)"
+    others = "".join(f" and {count:,} of its {name}" for name, count in counts.items() if name != "model")
+    return f"{counts['model']:,} parameters{excluded if module.num_excluded else ''}{others}"

@@ -121,7 +121,7 @@ def test_validate_fit_validate_fit(tiny: Tiny) -> None:
 
 
 def test_a_validation_after_one_that_stopped_within_begins_anew(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the slices of its own set."""
+    """It scores the slices of the second set."""
     task = Classification({"slice_keys": ["language"]}, labels=("a", "b"), mean_over="language")  # type: ignore[arg-type]
     rows = [{"text": f"rates {number}", "label": "ab"[number % 2]} for number in range(6)]
     sets = [[row | {"language": language} for row in rows] for language in ("de", "fr")]
