@@ -34,6 +34,7 @@ from domainbert.encoders.torch_internals import SeededDraws
 from domainbert.models.folder import open_model
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.config import TaskConfig
+from domainbert.tasks.data_checks import require_training_set
 from domainbert.tasks.finetuning import FineTuning, path_to_record
 from domainbert.tasks.initial_model import InitialModel, ModelSource, initial_model, task_of_settings
 from domainbert.tasks.labelled_data import LabelledData
@@ -132,6 +133,8 @@ class TaskDistillation(DistillationModule, FineTuning):
 
     def setup(self, stage: str) -> None:
         """Check the data and the strategy of the Trainer."""
+        if stage == "fit":  # the outputs of the teachers have the units of the task since they were loaded
+            require_training_set(self, "TransferData")
         super().setup(stage)
         data = getattr(self.trainer, "datamodule", None)
         if stage == "fit" and isinstance(data, LabelledData) and not isinstance(data, TransferData):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,7 +89,8 @@ def distill_task(out: Path, settings: DistillTask, inputs: Inputs) -> dict[str, 
             text.labelled,
             validation,
             unlabelled=text.sentences,
-            teachers=teachers,
+            # without a loss on predictions, the cache would be computed for nothing
+            teachers=teachers if "predicted" in module.losses.reads else replace(teachers, cache=None),
             tokenizer=module.tokenizer,
             seed=seed,
             settings=settings,

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 
 def check_data(module: FineTuning, data: Any, stage: str) -> None:
     """Raise `DomainbertError` if `data`, a data module of this package, has another task, other labels or another
-    vocabulary than a module, or in training longer windows than its positions. Other data is not checked."""
+    vocabulary than a module, or in training longer windows than its positions; or if other data trains a task whose
+    loss depends on the items of a training set."""
     if not isinstance(data, TrainingData):
+        if stage == "fit":
+            require_training_set(module, "LabelledData")
         return
     if not isinstance(data, LabelledData):
         found, expected = f"{type(data).__name__} with {type(module).__name__}", "LabelledData"
@@ -37,6 +40,14 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
         raise DomainbertError("the data has another vocabulary than the model", where="tokenizer", expected=expected)
     if stage in ("fit", "validate"):
         check_length(data.window, module.config)
+
+
+def require_training_set(module: FineTuning, data: str) -> None:
+    """Raise `DomainbertError` if the loss of the task needs values from a training set, and the task has none; `data`
+    is the name of a class that reads them."""
+    if module.task.needs_training_set and not module.task.has_learned:
+        found = f"{type(module.task.config).__name__} without values from a training set, on which its loss depends"
+        raise DomainbertError(where="task", found=found, expected=f"the task of {data}(..., train=...)")
 
 
 def _check_same_settings(ours: TaskConfig, theirs: TaskConfig, module: str) -> None:

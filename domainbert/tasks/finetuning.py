@@ -29,6 +29,7 @@ from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.data_checks import check_data
 from domainbert.tasks.finetuning_config import FineTuningSettings
 from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
+from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of
 from domainbert.tasks.module_scores import TestScores, ValidationScores, sums_of_weights, weights_differ
 from domainbert.tasks.packed_logits import logits_of_rows
@@ -135,14 +136,26 @@ class FineTuning(TrainedModule):
         self._validation, self.test_scores = ValidationScores(self.task), TestScores()
 
     def setup(self, stage: str) -> None:
-        """Check the data, and forget the scores of an earlier training."""
+        """Check the data, and forget the scores of an earlier training. A task from settings gets the values that
+        depend on a training set, such as class weights."""
         super().setup(stage)
-        check_data(self, getattr(self.trainer, "datamodule", None), stage)
+        data = getattr(self.trainer, "datamodule", None)
+        check_data(self, data, stage)
         if stage == "fit":
+            if isinstance(data, LabelledData) and not self.task.has_learned:
+                self._learn_from(data.task)
             self.scores, self.validated_weights, self.task_fields = {}, None, task_fields(self.task, {})
             self.has_new_head = False
         self._validation.slices = None  # of a validation that stopped within
         self.test_scores.clear()
+
+    def _learn_from(self, task: Task[Any, Any]) -> None:
+        """Copy the values of a training set from the task of the data; a trained head gets the units of training."""
+        for name in self.task.learned:
+            setattr(self.task, name, getattr(task, name))
+        if not self.has_new_head:
+            self.task.scaling.init_head(self.task, self.model.head)
+        self.task.scaling.set_units(self.task, self.model.head)
 
     def forward(self, batch: Mapping[str, Any]) -> Tensor:
         """Return the logits (N, labels) at the positions of a batch, in the units of training."""

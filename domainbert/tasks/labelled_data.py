@@ -93,7 +93,7 @@ class LabelledData(TrainingData):
         given = task.config if isinstance(task, Task) else task
         self.config: TaskConfig = read_argument("task", TaskConfig, given)
         """Settings of the task, with the format of the files."""
-        if isinstance(task, Task):
+        if isinstance(task, Task) and (task.has_learned or train is None):
             self.task = task
         check_value("seed", seed, Seed)
         self.seed, self.max_length, self._tokenizer = seed, settings.max_length, tokenizer

@@ -71,6 +71,7 @@ class Task(ABC, Generic[Item, Prediction]):
         tokenizer: tokenizer of the model, which the metric of a task may need; `encode` and a module set it.
         config: the settings of the task; None for a task whose model folder does not record all of them.
         learned: names of the attributes with plain values from the training set, which a checkpoint contains.
+        has_learned: whether these attributes have values from a training set.
         training_hooks, inputs, scaling, example_formatter, distillation_targets:
             see `capabilities`.
     """
@@ -78,7 +79,7 @@ class Task(ABC, Generic[Item, Prediction]):
     head: ClassVar[str]
     loss_divisor: ClassVar[Literal["num_targets", "num_examples"]]
     outputs: ClassVar[Sequence[str]] = ()
-    learned: ClassVar[tuple[str, ...]] = ("word_splitting",)
+    learned: ClassVar[tuple[str, ...]] = ("word_splitting", "has_learned")
     predictor: ClassVar[type[Predictor[Any]]] = Predictor
     scoring: ClassVar[type[Scoring] | None] = None
     training_hooks: ClassVar[TrainingHooks[Any]] = TrainingHooks()
@@ -92,6 +93,7 @@ class Task(ABC, Generic[Item, Prediction]):
         self.head_config = HeadConfig(self.head)
         self.headline: Headline | None = None
         self.word_splitting: WordSplitting | None = None
+        self.has_learned = False
         self.config: TaskConfig | None = None
         self.tokenizer: DomainTokenizer | None = None
 
@@ -99,6 +101,11 @@ class Task(ABC, Generic[Item, Prediction]):
     def name(self) -> str:
         """Return the task's name, as `TaskConfig.name`."""
         return folder_name(type(self))
+
+    @property
+    def needs_training_set(self) -> bool:
+        """Return whether the loss depends on the items of the training set, as with class weights; by default False."""
+        return False
 
     @classmethod
     def from_labels(cls, config: Any, labels: Sequence[str]) -> Self:
@@ -219,6 +226,7 @@ def task_from_training_set(config: TaskConfig, train: Labelled[Any]) -> Task[Any
     if config.labels is not None:
         check_set_known(train, config.labels)
     task.learn_from(train)
+    task.has_learned = True
     return task
 
 

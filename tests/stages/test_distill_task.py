@@ -134,6 +134,11 @@ def test_cached_logits_are_those_of_the_teacher(runs, task, tmp_path, capsys):
     assert len(list((tmp_path / "cache").glob("[!.]*"))) == 1
 
 
+def test_no_cache_is_filled_for_a_loss_without_predictions(runs, tmp_path):
+    run(runs, "ner-hard-cached", "ner", [HardTargets()], cache=str(tmp_path / "cache"), seeds=[1])
+    assert not list(tmp_path.rglob("*"))
+
+
 def test_an_ensemble_is_the_mean_of_its_logits(runs, tmp_path):
     """Asked before or while training; twice the same teacher is that teacher. Each is asked once for all ensembles."""
     teachers = [runs / "ner-pretrained" / name for name in ("seed-1", "seed-2")]

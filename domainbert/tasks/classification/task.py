@@ -115,6 +115,11 @@ class ClassificationTask(TextTask[LabelledText, TextPrediction]):
         task.learning = config
         return task
 
+    @property
+    @override
+    def needs_training_set(self) -> bool:
+        return self.learning.class_weights is not None
+
     @override
     def learn_from(self, train: Labelled[LabelledText]) -> None:
         super().learn_from(train)

@@ -114,6 +114,11 @@ class MultiLabelTask(TextTask[LabelledText, LabelsOfText]):
         super().__init__(labels)
         self.threshold, self.pos_weight = threshold, pos_weight
 
+    @property
+    @override
+    def needs_training_set(self) -> bool:
+        return isinstance(self.config, MultiLabel) and self.config.pos_weight is not None
+
     @override
     def learn_from(self, train: Labelled[LabelledText]) -> None:
         """Set the weights; raise `DomainbertError` for balanced weights if a label is in every text."""

@@ -207,6 +207,11 @@ class RegressionTask(TextTask[NumberedText, Estimate]):
         head = self._head
         return getattr(head, "shift", self.mean), getattr(head, "factor", self.deviation)
 
+    @property
+    @override
+    def needs_training_set(self) -> bool:
+        return True
+
     @override
     def learn_from(self, train: Labelled[Any]) -> None:
         """Set mean and deviation of the training numbers; raise `DomainbertError` if these are (almost) equal."""

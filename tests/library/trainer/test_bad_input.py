@@ -97,6 +97,22 @@ def test_a_pair_that_fits_in_no_window_is_named(tiny, tmp_path):
         trainer().predict(module, data)
 
 
+def test_a_loss_that_depends_on_a_training_set_needs_one(tiny, tmp_path):
+    """Also with loaders of another kind, and where teachers have the units of the training."""
+    rows = [{"text": f"A loan {n}.", "label": "ab"[n % 2]} for n in range(6)]
+    task = Classification(labels=("a", "b"), class_weights="balanced")
+    data = LabelledData(task, rows, tokenizer=tiny / "model", batch_size=2)
+    data.setup("fit")
+    known = {"where": "task", "found": "Classification without values from a training set..."}
+    with refused(**known, expected="the task of LabelledData(..., train=...)"):
+        trainer(max_steps=1).fit(tiny.module(task=task), data.train_dataloader())
+    trainer(max_steps=1).fit(tiny.module(task=data.task), data.train_dataloader())
+    tiny.module(task=data.task).save_pretrained(tmp_path)
+    module = TaskDistillation([tmp_path], task, [SoftTargets()], student=StudentConfig(first_layers=1))
+    with refused(**known, expected="the task of TransferData(..., train=...)"):
+        fit(module, TransferData(task, rows, tokenizer=tmp_path))
+
+
 def test_another_vocabulary(tiny):
     with refused(where="tokenizer", problem="the data has another vocabulary than the model"):
         fit(tiny.module(), tiny.data(tokenizer=tiny / "other"))

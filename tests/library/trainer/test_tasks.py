@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +89,44 @@ def test_a_task(tiny, sets, tmp_path, name):
     tested = LabelledData(opened.task, test=files["test"], tokenizer=opened.tokenizer)
     again = trainer().test(opened, tested, verbose=False)[0]
     assert again[f"test/{headline.key}"] == pytest.approx(scores[f"test/{headline.key}"], abs=1e-5)
+
+
+LEARNED = {
+    "classification": Classification(class_weights="balanced"),
+    "multi_label": MultiLabel(pos_weight="balanced"),
+    "regression": Regression(),
+    "ner": Ner(),
+}
+
+
+@pytest.mark.parametrize("is_trained", [False, True], ids=["new head", "trained head"])
+@pytest.mark.parametrize("name", LEARNED)
+def test_a_task_from_settings_trains_as_the_task_of_the_data_does(tiny, sets, tmp_path, name, is_trained):
+    """With the class weights, the units and the splitting of words of the training set."""
+    task, files = LEARNED[name], {split: sets / str(TASKS[name][1]).format(split) for split in ("train", "validation")}
+    start = started(tiny / "model", task, files)
+    named = {"ner": ("LOC", "ORG", "PER"), "regression": None}.get(name, start.task.labels)
+    folder, labels = tiny / "model", replace(task, labels=named)
+    if is_trained:
+        folder, labels = tmp_path / "model", task
+        trainer(max_steps=2).fit(start, LabelledData(task, **files, tokenizer=tiny / "model"))
+        start.save_pretrained(folder)
+    shared = {"tokenizer": folder, "batch_size": 8}
+    data = LabelledData(task, **files, **shared)
+    trained = {
+        "data": (FineTuning(folder, data.task, optim=OPTIM), data),
+        "settings": (FineTuning(folder, labels, optim=OPTIM), data),
+    }
+    module = FineTuning(folder, labels, optim=OPTIM)
+    trained["module"] = (module, LabelledData(module.task, **files, **shared))
+    for one, given in trained.values():
+        trainer(max_steps=3).fit(one, given)
+    learned = {
+        key: {entry: getattr(one.task, entry) for entry in one.task.learned} for key, (one, _) in trained.items()
+    }
+    assert learned["settings"] == learned["module"] == learned["data"] and learned["data"]["has_learned"]
+    assert equal(weights(trained["settings"][0]), weights(trained["data"][0]))
+    assert equal(weights(trained["module"][0]), weights(trained["data"][0]))
 
 
 def with_labels_reversed(folder: Path, out: Path) -> Path:
