@@ -295,6 +295,7 @@ def elements(runs: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("torch_for_onnx")
 def test_it_goes_through_every_stage(runs: Any, elements: Path, tmp_path: Path, one_thread: None) -> None:
     pytest.importorskip("onnxscript")

@@ -71,6 +71,7 @@ def _package_lines() -> Iterator[str]:
         frame = frame.f_back  # type: ignore[assignment]
 
 
+@pytest.mark.slow
 def test_no_step_between_logged_ones_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (
         (HERE / "recipe.yaml")

@@ -81,6 +81,7 @@ def settings(**storage: Any) -> dict[str, Any]:
     return {"trials": TRIALS, "pruner": "none", "settings": {"epochs": 4, "seconds": 0.4}, "storage": fine}
 
 
+@pytest.mark.slow
 def test_two_commands_share_a_study_and_each_trial_runs_once_on_the_gpu_of_its_command(fake: Any) -> None:
     fake.config(trials=2, pruner="none", settings={"epochs": 2, "seconds": 0.3})
     gpu_of = {}
