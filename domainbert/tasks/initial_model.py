@@ -66,10 +66,13 @@ def initial_model(
         return _from_checkpoint(source, task, dropout)
     if encoder is not None:
         folder = None
-        assert isinstance(source, (DomainTokenizer, str, Path))
+        if isinstance(source, ModelFolder):
+            source = source.path
         tokenizer = source if isinstance(source, DomainTokenizer) else load_tokenizer(resolve_path(source))
     else:
-        assert not isinstance(source, DomainTokenizer)
+        if isinstance(source, DomainTokenizer):
+            expected = 'a model folder, or init="random" with an encoder'
+            raise DomainbertError(where="model", found="a tokenizer without an encoder", expected=expected)
         folder = open_model(Path(source) if isinstance(source, str) else source)
         tokenizer = folder.tokenizer()
     task = task if isinstance(task, Task) else task_of_settings(task, folder)

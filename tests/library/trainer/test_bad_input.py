@@ -20,6 +20,7 @@ from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
+from domainbert.tokenization.load import load_tokenizer
 from domainbert.training.length_phases import LengthPhase
 from tests.library.trainer.tiny_library import DATA, TASK, trainer
 from tests.refusals import refused
@@ -36,6 +37,8 @@ def test_wrong_model_folders(tiny, tmp_path):
         FineTuning.from_pretrained(tmp_path / "nowhere", TASK)
     with refused(where="task", found="Ner() without labels, and ...model has no head for ner"):
         FineTuning(tiny / "model", TASK)
+    with refused(where="model", found="a tokenizer without an encoder", expected="a model folder, or init..."):
+        FineTuning(load_tokenizer(tiny / "vocab"), Ner(labels=("PER",)), init="random")
     with refused(where="task", found="Classification() without labels, and ...tagger has no..."):
         FineTuning(tiny / "tagger", Classification())
     with refused(where="task", found="Ner() without labels and no train set", expected="Ner(la..."):
