@@ -323,7 +323,7 @@ def frozen_layers_error(frozen_layers: int, num_layers: int) -> DomainbertError:
     return DomainbertError(where="frozen_layers", found=frozen_layers, expected=expected)
 
 
-def require(condition: bool, problem: object = "", **facts: Unpack[Facts]) -> None:
+def require(condition: bool, **facts: Unpack[Facts]) -> None:
     """Raise a `DomainbertError` with these facts unless `condition` holds."""
     if not condition:
-        raise DomainbertError(problem, **facts)
+        raise DomainbertError(**facts)

@@ -102,6 +102,8 @@ def run_or_wait(job: Job, resume_command: str, resume: bool = False, force: bool
     while True:
         try:
             return run_job(job, resume_command, resume, force)
+        except FolderFinished:  # nothing runs that this process could wait for
+            raise
         except FolderTaken:
             if force or launched_world_size() > 1 or not _runs_same_job(job):
                 raise

@@ -15,7 +15,6 @@ from domainbert.metrics.table import cost_cells, cost_heads
 from domainbert.runner.job_state import Job
 from domainbert.runner.stage_table import stage_of
 
-_DEFAULT_METRIC = {"key": "f1", "name": "F1", "percent": True}  # of manifests without a metric
 _COSTS = ("pieces_per_word", "words_per_second")
 _HEADS = ("stage", "system", "metric", "mean", "seeds", "first minus this", *cost_heads(_COSTS))
 
@@ -39,11 +38,12 @@ class SystemScore:
 
 def system_scores(metrics: Mapping[str, Any]) -> list[SystemScore]:
     """Return the score of each system in the metrics of a stage; [] if the stage evaluates no systems."""
-    metric = {**_DEFAULT_METRIC, **metrics.get("metric", {})}
-    key, name, percent = metric["key"], metric["name"], metric["percent"]
+    if "systems" not in metrics:
+        return []
+    key, name, percent = (metrics["metric"][fact] for fact in ("key", "name", "percent"))
     return [
         SystemScore(system, name, values[key], values.get("interval"), percent, values.get("seeds"))
-        for system, values in metrics.get("systems", {}).items()
+        for system, values in metrics["systems"].items()
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from lightning import LightningModule, Trainer
 from torch import Tensor
 
 from domainbert.base.errors import TrainingFailed
+from domainbert.base.files import write_json
 from domainbert.training.callbacks import StatefulCallback
 from domainbert.training.lightning_internals import can_read_without_waiting
 from domainbert.training.module import TrainedModule
@@ -103,7 +103,7 @@ class NumberWatch(StatefulCallback):
                 {"step": number, "not_finite": names_of_step, **self.items_of_step(number - 1)}
                 for number, names_of_step in skipped.items()
             ]
-            self.file.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+            write_json(self.file, entries)
         distinct = ", ".join(dict.fromkeys(name for names_of_step in skipped.values() for name in names_of_step))
         raise TrainingFailed(
             f"steps {last[0]:,} to {last[-1]:,}: loss or gradient was not finite {_FATAL_SKIPS} "

@@ -77,13 +77,13 @@ def measured_peak_flops(device: torch.device, dtype: torch.dtype) -> float:
     return best
 
 
-def _fastest_product(size: int, device: torch.device, dtype: torch.dtype, seconds: float = 0.1) -> float:
-    """Return the seconds of the fastest matrix product of those made within `seconds`. All products use the same output
-    memory, so that page faults do not count."""
+def _fastest_product(size: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Return the seconds of the fastest matrix product of those made within a tenth of a second. All products use the
+    same output memory, so that page faults do not count."""
     generator = torch.Generator(device).manual_seed(0)  # the global generator draws the weights of models
     left, right = (torch.randn(size, size, device=device, generator=generator).to(dtype) for _ in range(2))
     product = left @ right
-    best, remaining = float("inf"), seconds
+    best, remaining = float("inf"), 0.1
     while remaining > 0:
         _synchronize(device)
         start = time.perf_counter()
