@@ -104,6 +104,7 @@ def demo_words(tmp_path_factory: pytest.TempPathFactory) -> WordCounter:
     return counter
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, stages in STAGES.items() if stages == FROM_SCRATCH])
 def test_the_corpus_of_the_demo_is_enough_for_the_vocabulary_of_a_preset(name, demo_words, runs):
     (preset,) = (path for path in PRESETS if path.stem == name)
@@ -114,9 +115,8 @@ def test_the_corpus_of_the_demo_is_enough_for_the_vocabulary_of_a_preset(name, d
     assert kind.train(words, read["vocab_size"], kind.lowercases, 2).get_vocab_size() == read["vocab_size"]
 
 
-@pytest.mark.parametrize(
-    "preset", [pytest.param(path, id=path.stem, marks=[pytest.mark.slow] * (path.stem != "albert")) for path in PRESETS]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda path: path.stem)
 @pytest.mark.usefixtures("any_length")
 def test_a_preset_runs(runs, preset, tmp_path, monkeypatch):
     """Shortened, from the command line."""

@@ -113,6 +113,7 @@ def test_no_difference_is_told_where_the_interval_holds_0() -> None:
     ) in page("run").within("p")
 
 
+@pytest.mark.slow
 def test_many_systems_are_a_table_with_a_note_on_chance() -> None:
     """Of 29 systems three are better than the first, one is worse; 5 % of 29 intervals exclude 0 by chance."""
     scores = {"first": 0.5, "good": 0.6, "fine": 0.57, "best": 0.7, "poor": 0.3}
@@ -173,6 +174,7 @@ def test_a_warning_of_evaluate_stands_once_for_each_run() -> None:
     assert "result (a): few seeds" in text and "result (b): few seeds" in text and text.count("few seeds") == 2
 
 
+@pytest.mark.slow
 def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None:
     evaluated(Path("run/result"), {"a": 0.5, "b": 0.5})
     long = " très long" * 4500

@@ -396,6 +396,7 @@ def test_a_missing_package_names_the_extra(tmp_path, monkeypatch):
         OnnxModel(tmp_path / "model.onnx", make_tokenizer())
 
 
+@pytest.mark.slow
 def test_an_exported_model_with_a_broken_weight_is_named(tmp_path):
     """Instead of decoding logits that are no numbers into `O` for every word."""
     model = make_model(CONFIGS["bert"], "tokens")

@@ -125,6 +125,7 @@ def test_int8_gives_nearly_the_same_tags_and_always_the_same(runs, tagger_folder
     assert len(pairs) > 1000 and np.mean([a == b for a, b in pairs]) > 0.95
 
 
+@pytest.mark.slow
 def test_classes_of_long_texts_are_those_of_torch(runs, classifier_folder):
     report = runs.results["export-classification"]
     assert report["head"] == "sequence" and "f1" not in report and list(report["files"]) == ["model.onnx"]

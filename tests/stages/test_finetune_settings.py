@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("name", ["ema", pytest.param("last", marks=pytest.mark.slow)])
 def test_a_training_that_is_stopped_gives_the_same(runs: Any, tmp_path: Path, one_thread: None, name: str) -> None:
     """With dropout, an accumulation of two, and a stop within the second epoch of four."""
     files = {split: str(runs.labelled("ner", split)) for split in ("train", "validation")}
@@ -88,7 +88,9 @@ def loss_of_classifier(runs: Any, folder: Path) -> float:
     return -sum(math.log(one.scores[text["label"]]) for one, text in zip(found, texts, strict=True)) / len(texts)
 
 
-@pytest.mark.parametrize(("metric", "direction"), [("accuracy", "maximize"), ("loss", "minimize")])
+@pytest.mark.parametrize(
+    ("metric", "direction"), [pytest.param("accuracy", "maximize", marks=pytest.mark.slow), ("loss", "minimize")]
+)
 def test_epoch_and_seed_are_chosen_by_the_metric_that_is_asked_for(runs: Any, metric: str, direction: str) -> None:
     choose = max if direction == "maximize" else min
     optim = OptimConfig(lr=1e-2, head_lr=1e-2)

@@ -126,6 +126,7 @@ def test_transformers_reads_the_folders_with_the_same_ids(out: Path, model: str)
     assert loaded.config.pad_token_id == theirs.pad_token_id == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["byte_bpe"], indirect=True)
 def test_a_kind_of_a_users_package(out: Path, tmp_path: Path) -> None:
     places = os.pathsep.join([str(Path(__file__).parents[1] / "user_package"), *sys.path])

@@ -54,7 +54,8 @@ def opened(kind: str, folder: Path) -> Any:
     return model.eval()
 
 
-@pytest.mark.parametrize("kind", ["deberta", pytest.param("electra", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["deberta", "electra"])
 def test_it_is_stopped_and_goes_on_and_both_folders_open(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     settings = settings_of(runs, kind)
     assert work.run("pretrain", "whole", settings) == 0

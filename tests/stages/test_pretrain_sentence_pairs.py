@@ -73,7 +73,8 @@ def test_it_is_stopped_and_goes_on_and_the_folder_opens(runs: Any, work: Work, k
     torch.testing.assert_close(masked(torch.tensor([[2, 30, 3]])).logits, model(torch.tensor([[2, 30, 3]]))[0])
 
 
-@pytest.mark.parametrize("kind", ["Bert", pytest.param("Albert", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["Bert", "Albert"])
 def test_what_goes_on_from_its_folder(runs: Any, work: Work, kind: str, capsys: Any) -> None:
     """Itself, masked LM, a task, another vocabulary, a student."""
     assert work.run("pretrain", "first", settings_of(runs, kind, budget={"max_steps": 6})) == 0

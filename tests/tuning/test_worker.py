@@ -31,6 +31,7 @@ def test_the_end_repeats_the_warnings_of_the_best_training(fake: Any) -> None:
     assert code == 0 and said.splitlines()[-1] == "warning: trial 0: it learned nothing", said
 
 
+@pytest.mark.slow
 def test_the_best_settings_give_the_best_value_again(fake: Any) -> None:
     fake.config(out="a study", trials=2, enqueue=[{"x": 0.25}], pruner="none")
     code, said = fake.run("tune", "-c", "tune.yaml")
