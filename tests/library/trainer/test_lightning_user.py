@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,11 @@ def test_a_module_is_complete_when_it_is_constructed(tiny: Tiny) -> None:
     assert module(batch).shape == (len(batch["positions"]), 7)
     pretraining = Pretraining(BERT, module.tokenizer, MaskedLM())
     assert pretraining(batch).shape[-1] == module.tokenizer.vocab_size
+
+
+def test_a_window_is_no_longer_than_the_tokenizer_says(tiny: Tiny) -> None:
+    encoder = replace(BERT, max_position_embeddings=256)
+    assert FineTuning(tiny / "vocab", Ner(labels=["law"]), init="random", encoder=encoder).max_length == 48
 
 
 @pytest.mark.parametrize("kind", [FineTuning, Pretraining])
