@@ -14,6 +14,8 @@ _OPINIONS = "tests/distillation/test_opinions.py"
 _TRAINER = "tests/library/trainer"  # Lightning's Trainer with the modules of this package
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
 
+_TRAINERS = ("tests/library/trainer/test_tasks.py", "tests/library/trainer/test_lightning_user.py")
+
 # module below the package -> its own tests, and further tests for the mutants that survive them
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "pretraining/masking.py": (
@@ -142,7 +144,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/tasks/test_ner.py",
             "tests/training/test_module.py",
         ),
-        _STAGES,
+        (*_STAGES, *_TRAINERS),
     ),
     "pretraining/module.py": (
         ("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"),
@@ -165,8 +167,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
     "tasks/parsing/task.py": (("tests/tasks/test_parsing.py", _OPINIONS), ("tests/tasks/test_parsing_stages.py",)),
-    "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
-    "tasks/question_answering/windows.py": ((*_ANSWERING, _OPINIONS), ("tests/tasks/test_question_stages.py",)),
+    "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), _TRAINERS),
+    "tasks/question_answering/windows.py": ((*_ANSWERING, _OPINIONS), _TRAINERS),
     "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
     "tasks/relations/reading.py": (("tests/tasks/test_relations.py",), ()),

@@ -75,6 +75,9 @@ def test_a_task(tiny, sets, tmp_path, name):
     assert headline.monitor in logged
     (scores,) = run.test(module, data, verbose=False)
     assert f"test/{headline.key}" in scores
+    test_set = LabelledData(module.task, validation=files["test"], tokenizer=module.tokenizer)
+    (validated,) = run.validate(module, test_set, verbose=False)
+    assert validated[headline.monitor] == pytest.approx(scores[f"test/{headline.key}"], abs=1e-6)
     check_interface("metrics", metric_names(logged | scores.keys()), name)
     loaded = FineTuning.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True)
     assert trainer().test(loaded, data, verbose=False)[0] == pytest.approx(scores, abs=1e-5)
