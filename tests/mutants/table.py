@@ -12,9 +12,8 @@ _PAIRS_STAGES = ("tests/stages/test_pretrain_sentence_pairs.py",)
 _ANSWERING = ("tests/tasks/test_question_answering.py",)
 _OPINIONS = "tests/distillation/test_opinions.py"
 _TRAINER = "tests/library/trainer"  # Lightning's Trainer with the modules of this package
+_EVERY_TASK = f"{_TRAINER}/test_tasks.py"
 _PREDICTING = ("tests/serving/test_predictor.py", "tests/stages/test_predict.py")
-
-_TRAINERS = ("tests/library/trainer/test_tasks.py", "tests/library/trainer/test_lightning_user.py")
 
 # module below the package -> its own tests, and further tests for the mutants that survive them
 TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -144,7 +143,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/tasks/test_ner.py",
             "tests/training/test_module.py",
         ),
-        (*_STAGES, *_TRAINERS),
+        (*_STAGES, _EVERY_TASK, f"{_TRAINER}/test_lightning_user.py"),
     ),
     "pretraining/module.py": (
         ("tests/pretraining/test_masked_lm.py", "tests/training/test_numbers.py"),
@@ -167,8 +166,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "tasks/parsing/trees.py": (("tests/tasks/test_trees.py", "tests/tasks/test_treebanks.py"), ()),
     "tasks/parsing/files.py": (("tests/tasks/test_treebanks.py",), ("tests/tasks/test_parsing.py",)),
     "tasks/parsing/task.py": (("tests/tasks/test_parsing.py", _OPINIONS), ("tests/tasks/test_parsing_stages.py",)),
-    "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), _TRAINERS),
-    "tasks/question_answering/windows.py": ((*_ANSWERING, _OPINIONS), _TRAINERS),
+    "tasks/question_answering/task.py": ((*_ANSWERING, _OPINIONS), (_EVERY_TASK,)),
+    "tasks/question_answering/windows.py": ((*_ANSWERING, _OPINIONS), (_EVERY_TASK,)),
     "tasks/relations/marked.py": (("tests/tasks/test_relations.py",), ()),
     "tasks/relations/task.py": (("tests/tasks/test_relations.py", _OPINIONS), ()),
     "tasks/relations/reading.py": (("tests/tasks/test_relations.py",), ()),
