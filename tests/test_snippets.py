@@ -155,7 +155,7 @@ def wrong_settings(stage: str, files: list[Path], options: list[tuple[str, str]]
 
 def test_everything_is_counted():
     assert Counter(block.language for block in BLOCKS) == {
-        "yaml": 79, "sh": 92, "python": 35, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
+        "yaml": 79, "sh": 93, "python": 35, "toml": 1, "conll": 5, "conllu": 1, "jsonl": 13, "json": 1, "csv": 3,
         "tsv": 1, "text": 8,
     }  # fmt: skip
     assert (len(RECIPES), len(SIZES), len(CONFIGS)) == (30, 26, 57)
