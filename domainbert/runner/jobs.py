@@ -11,7 +11,7 @@ import platform
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
@@ -82,16 +82,14 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         resumed=resume,
     )
-    with ExitStack() as running:
-        running.enter_context(command_of_other_processes(_stage_command(job)))
+    with command_of_other_processes(_stage_command(job)):
         record = replace(record, launch=launch_id())  # which the other processes get
-        claim = claim_folder(job, record, dump_yaml(config), resume, state.record)
-        check_not_removed = running.enter_context(claim)
-        metrics = as_plain(_call_stage(job))
-        check_not_removed()
-        seconds = round(time.monotonic() - start_seconds, 3)
-        record = replace(record, state="done", wall_seconds=seconds, metrics=metrics)
-        record.write(job.out)
+        with claim_folder(job, record, dump_yaml(config), resume, state.record) as check_not_removed:
+            metrics = as_plain(_call_stage(job))
+            check_not_removed()
+            seconds = round(time.monotonic() - start_seconds, 3)
+            record = replace(record, state="done", wall_seconds=seconds, metrics=metrics)
+            record.write(job.out)
     return record
 
 
