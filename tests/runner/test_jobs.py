@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 
 from domainbert.base.files import hash_file, write_text
+from domainbert.base.process import launch_id, process_rank
 from domainbert.base.run_record import read_record
 from domainbert.cli import main
 from domainbert.runner import jobs
@@ -166,6 +167,32 @@ def test_another_process_of_a_launch_waits_until_a_finished_stage_has_run_again(
     fake_stages.CALLS.clear()
     assert main(words) == 0
     assert fake_stages.CALLS == ["out"]
+
+
+def test_a_process_that_a_stage_starts_runs_the_same_stage(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "_CLAIM_SECONDS", 5.0)
+    exit_codes = []
+
+    def area(shape: object) -> float:
+        """Start the second process, as Lightning does, in the middle of the stage."""
+        if process_rank() == 0:
+            child = os.fork()
+            if not child:
+                os.environ["LOCAL_RANK"] = "1"
+                os._exit(main(sys.argv[1:]))
+            exit_codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            return 1.0
+        Path("second.txt").write_text(launch_id())
+        return 2.0
+
+    monkeypatch.setattr(fake_stages.Circle, "area", area)
+    assert main(["use", "--source", "source.txt", "--out", "out"]) == 0
+    assert exit_codes == [0]
+    record = read_record(Path("out"))
+    assert record is not None and record.metrics["area"] == 1.0, "the record is of the first process"
+    assert record.launch == Path("second.txt").read_text() != ""
 
 
 def test_a_folder_that_another_process_writes_is_not_taken_for_an_interrupted_one(
