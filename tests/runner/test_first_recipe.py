@@ -313,8 +313,14 @@ def test_a_general_model_is_tuned_as_it_is_and_after_pretraining_where_there_is_
     corpus = ("--corpus", runs / "sample/corpus.jsonl", "--out", "b.yaml")
     init("--labelled", runs / "sample/ner", "--model", runs / "pretrain", *corpus)
     made = stages("b.yaml")
-    assert list(made) == ["prepare", "dapt", "finetune-general", "finetune-dapt", "result"]
-    assert made["dapt"]["init_from"] == made["prepare"]["tokenizer"] == made["finetune-general"]["model"]
+    assert list(made) == ["prepare", "dapt-stable", "dapt", "finetune-general", "finetune-dapt", "result"]
+    first, second = made["dapt-stable"], made["dapt"]
+    assert first["init_from"] == made["prepare"]["tokenizer"] == made["finetune-general"]["model"]
+    phases = [(one["masking"]["mlm_probability"], one["schedule"]["name"]) for one in (first, second)]
+    assert phases == [(0.3, "constant"), (0.15, "linear")] and second["init_from"] == "@dapt-stable"
+    assert first["budget"]["max_epochs"] + second["budget"]["max_epochs"] == 1 and second["seed"] != first.get(
+        "seed", 0
+    )
     assert made["finetune-dapt"] == {**made["finetune-general"], "model": "@dapt"}
     assert made["result"]["models"] == {"dapt": "@finetune-dapt", "general": "@finetune-general"}
     assert made["dapt"]["max_length"] == 96, "the model has no more positions"
