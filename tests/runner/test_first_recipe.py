@@ -458,6 +458,12 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
     assert [sizes.fine_tuning_batch_size(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
     assert [sizes.fine_tuning_lr(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
     assert [sizes.fine_tuning_lr(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
+    adapted = {words: sizes.further_pretraining_epochs(words, small=True) for words in (5_000_000, 17_200_000)}
+    assert {words: [one.value for one in phases.values()] for words, phases in adapted.items()} == {
+        5_000_000: [0.8, 0.2],
+        17_200_000: [0.23, 0.058],  # 4 M and 1 M words
+    }
+    assert sizes.further_pretraining_epochs(10**9, small=False)["passes"].value == 0.8
     assert [sizes.pretraining_optim(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
     assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
 

@@ -266,20 +266,19 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
         "validation_fraction": Choice(0.1, too_few) if corpus.documents < _FEW_DOCUMENTS else None,
     }
     if findings.model is not None:
-        facts |= _further_pretraining_variables(hidden)
+        facts |= _further_pretraining_variables(words, hidden)
     return facts
 
 
-def _further_pretraining_variables(hidden: int) -> dict[str, Any]:
+def _further_pretraining_variables(words: int, hidden: int) -> dict[str, Any]:
     """Return the variables of both phases that adapt a model with this hidden size: a constant rate, then its decay."""
     small = hidden <= 384
     reason = "as for 6 x 384 in the published results" if small else "lower for a larger model; not measured"
     return {
-        "passes": Choice(0.8, "passes; with the second phase one, as in the published results"),
+        **sizes.further_pretraining_epochs(words, small),
         "masking": Choice({"mlm_probability": 0.3}, "more to predict per step, while the rate is constant"),
         "pretrain_optim": Choice({"lr": 5e-4 if small else 1e-4}, reason),
         "pretrain_schedule": Choice({"name": "constant", "warmup_fraction": 0.04}, "as in the published results"),
-        "final_passes": Choice(0.2, "passes, while the rate decays"),
         "final_masking": Choice({"mlm_probability": 0.15}, "the default"),
         "final_schedule": Choice({"name": "linear", "warmup_fraction": 0.05}, "as in the published results"),
         "final_seed": Choice(1, "another order of the rows than in the first phase"),

@@ -16,6 +16,7 @@ from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
 TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without (docs/results-appendix.md)
+_ADAPTATION_WORDS = 5e6  # that gave the whole gain of adapting a model of 6 x 384 (docs/results-appendix.md)
 _WINDOWS = (128, 256, 512)
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
@@ -117,6 +118,16 @@ def pretraining_epochs(words: int) -> Choice:
     if words < 50e6:
         return Choice(5, "passes; the published results have two, to save time")
     return Choice(2 if words < 500e6 else 1, "passes: there is enough text, so the time is the limit")
+
+
+def further_pretraining_epochs(words: int, small: bool) -> dict[str, Choice]:
+    """Choose the numbers of passes of both phases that adapt a general model, of at most 6 x 384 if `small`."""
+    share, reason = 1.0, "passes; with the second phase one, as in the published results"
+    if small and words > _ADAPTATION_WORDS:
+        share = _ADAPTATION_WORDS / words
+        reason = "passes; with the second phase 5 M words: 12 M more added nothing in the published results"
+    phases = {"passes": (0.8, reason), "final_passes": (0.2, "passes, while the rate decays")}
+    return {name: Choice(float(f"{part * share:.2g}"), reason) for name, (part, reason) in phases.items()}
 
 
 def pretraining_batch_size(words: int) -> Choice:
