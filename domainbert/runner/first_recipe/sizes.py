@@ -16,7 +16,7 @@ from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
 TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without (docs/results-appendix.md)
-_ADAPTATION_WORDS = 5e6  # that gave the whole gain of adapting a model of 6 x 384 (docs/results-appendix.md)
+_ADAPTATION_WORDS = 5e6  # that gave the gain of adapting a model of 6 x 384 (docs/results-appendix.md)
 _WINDOWS = (128, 256, 512)
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
