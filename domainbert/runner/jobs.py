@@ -56,7 +56,8 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
         return state.record
     interrupted = state.resumable and state.record is None
     try:
-        return _run_once(job, state, resume_command, resume or (interrupted and not force))
+        with command_of_other_processes(_stage_command(job)):  # the record has the launch that these processes get
+            return _run_once(job, state, resume_command, resume or (interrupted and not force))
     except FolderFinished:  # another process has finished the folder since `folder_state`: its output is kept
         state = folder_state(job)
         if force or state.record is None or not state.done:  # not the output of this job
@@ -79,17 +80,16 @@ def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -
         seed=config.get("seed", config.get("seeds")),
         versions=versions(),
         git_commit=git_commit(),
+        launch=launch_id(),
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         resumed=resume,
     )
-    with command_of_other_processes(_stage_command(job)):
-        record = replace(record, launch=launch_id())  # which the other processes get
-        with claim_folder(job, record, dump_yaml(config), resume, state.record) as check_not_removed:
-            metrics = as_plain(_call_stage(job))
-            check_not_removed()
-            seconds = round(time.monotonic() - start_seconds, 3)
-            record = replace(record, state="done", wall_seconds=seconds, metrics=metrics)
-            record.write(job.out)
+    with claim_folder(job, record, dump_yaml(config), resume, state.record) as check_not_removed:
+        metrics = as_plain(_call_stage(job))
+        check_not_removed()
+        seconds = round(time.monotonic() - start_seconds, 3)
+        record = replace(record, state="done", wall_seconds=seconds, metrics=metrics)
+        record.write(job.out)
     return record
 
 

@@ -274,11 +274,13 @@ def _further_pretraining_variables(words: int, hidden: int) -> dict[str, Any]:
     """Return the variables of both phases that adapt a model with this hidden size: a constant rate, then its decay."""
     small = hidden <= 384
     reason = "as for 6 x 384 in the published results" if small else "lower for a larger model; not measured"
+    passes = sizes.further_pretraining_epochs(words, small)
     return {
-        **sizes.further_pretraining_epochs(words, small),
+        "passes": Choice(float(f"{0.8 * passes.value:.2g}"), passes.reason),
         "masking": Choice({"mlm_probability": 0.3}, "more to predict per step, while the rate is constant"),
         "pretrain_optim": Choice({"lr": 5e-4 if small else 1e-4}, reason),
         "pretrain_schedule": Choice({"name": "constant", "warmup_fraction": 0.04}, "as in the published results"),
+        "final_passes": Choice(float(f"{0.2 * passes.value:.2g}"), "passes, while the rate decays"),
         "final_masking": Choice({"mlm_probability": 0.15}, "the default"),
         "final_schedule": Choice({"name": "linear", "warmup_fraction": 0.05}, "as in the published results"),
         "final_seed": Choice(1, "another order of the rows than in the first phase"),

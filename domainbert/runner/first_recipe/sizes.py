@@ -120,14 +120,12 @@ def pretraining_epochs(words: int) -> Choice:
     return Choice(2 if words < 500e6 else 1, "passes: there is enough text, so the time is the limit")
 
 
-def further_pretraining_epochs(words: int, small: bool) -> dict[str, Choice]:
-    """Choose the numbers of passes of both phases that adapt a general model, of at most 6 x 384 if `small`."""
-    share, reason = 1.0, "passes; with the second phase one, as in the published results"
+def further_pretraining_epochs(words: int, small: bool) -> Choice:
+    """Choose the number of passes that adapt a general model to a corpus; `small` is at most 6 x 384."""
     if small and words > _ADAPTATION_WORDS:
-        share = _ADAPTATION_WORDS / words
-        reason = "passes; with the second phase 5 M words: 12 M more added nothing in the published results"
-    phases = {"passes": (0.8, reason), "final_passes": (0.2, "passes, while the rate decays")}
-    return {name: Choice(float(f"{part * share:.2g}"), reason) for name, (part, reason) in phases.items()}
+        reason = "in both phases 5 M words: 12 M more added nothing measurable in the published results"
+        return Choice(_ADAPTATION_WORDS / words, reason)
+    return Choice(1.0, "in both phases one pass, as in the published results")
 
 
 def pretraining_batch_size(words: int) -> Choice:
