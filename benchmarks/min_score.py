@@ -1,6 +1,6 @@
 """F1 of a tagger with and without the least score of an entity, which validation selects.
 
-    python benchmarks/min_score.py --data econ|ncbi|sample FOLDER ... [--pipeline] [--small 20 125 500]
+    python benchmarks/min_score.py FOLDER ... --data econ|ncbi|sample [--pipeline] [--small 20 125 500]
         [--validation_only]
 
 FOLDER are the seeds of one system, such as `seed-1` of a `finetune` stage. Each seed has its own least score; the

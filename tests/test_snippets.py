@@ -65,7 +65,7 @@ NOT_HERE = re.compile(
 )
 NAMED = re.compile(r"# ([\w-]+\.yaml)(?:, for ([\w-]+))?\n")
 SOME = re.compile(r"# in ([\w-]+)\n")
-OTHER_COMMANDS = {".", "aws", "export", "hf", "python3", "tensorboard", ".venv/bin/pre-commit"}
+OTHER_COMMANDS = {".", "awk", "aws", "export", "hf", "python3", "tensorboard", ".venv/bin/pre-commit"}
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,7 @@ def fine_tuning_lr(hidden: int, many_targets: bool) -> Choice:
     if hidden < 256:
         return Choice(5e-4, "as in the demo for this encoder")
     if hidden < 384:
-        reason = "as from random weights in the published results; twice the rate of pretrained weights"
+        reason = "as from random weights in the published results; pretrained weights had twice this rate"
         return Choice(1e-3 if many_targets else 5e-4, reason)
     if hidden < 512:
         if many_targets:
