@@ -141,13 +141,13 @@ class TextBatches(Dataset[Batch]):
     ) -> None:
         self.texts, self.tokenizer, self.max_length = texts, tokenizer, max_length
         items_of_rank = np.arange(len(texts))[share.rank :: share.world_size].tolist()
-        self.batches = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
+        self.indices = [items_of_rank[start : start + batch_size] for start in range(0, len(items_of_rank), batch_size)]
 
     def __len__(self) -> int:
-        return len(self.batches)
+        return len(self.indices)
 
     def __getitem__(self, index: int) -> Batch:
-        items = self.batches[index]
+        items = self.indices[index]
         aligned = align_text(self.tokenizer, [self.texts[item] for item in items])
         return collate([text_example(words, IGNORE_INDEX, self.max_length) for words in aligned], items, self.tokenizer)
 

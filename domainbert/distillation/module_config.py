@@ -27,7 +27,8 @@ class TransferDataSettings(LabelledDataSettings):
     """Settings of `TransferData`."""
 
     max_unlabelled: PositiveInt | None = 20_000
-    """Largest number of sentences to draw from `unlabelled` at random; None takes all."""
+    """Largest number of sentences to draw from a corpus `unlabelled` at random, and of texts in a list; None takes
+    all."""
 
     unlabelled_batch_size: BatchSize = 64
     """Number of unlabelled sentences in an optimiser step, in addition to `batch_size`."""

@@ -17,7 +17,7 @@ from domainbert.distillation.batches import DistillationBatches
 from domainbert.distillation.module_config import TransferDataSettings
 from domainbert.distillation.soft_labels import SoftLabels
 from domainbert.distillation.teachers import Teachers, TransferText, load_teachers
-from domainbert.labelled.contents import Content
+from domainbert.labelled.contents import Content, text_in
 from domainbert.tasks.config import TaskConfig
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.task import Task
@@ -64,6 +64,10 @@ class TransferData(LabelledData):
             expected = "CorpusConfig([Source(...)]) or a list of texts"
             raise DomainbertError(where="unlabelled", found=f"{str(unlabelled)[:80]!r}", expected=expected)
         self.unlabelled, self.max_unlabelled = unlabelled, settings.max_unlabelled
+        most = self.max_unlabelled
+        if isinstance(unlabelled, Sequence) and most is not None and len(unlabelled) > most:
+            found, expected = f"{len(unlabelled):,} texts", f"at most {most:,}, or max_unlabelled=None"
+            raise DomainbertError(where="unlabelled", found=found, expected=expected)
         self.unlabelled_batch_size = settings.unlabelled_batch_size
         if isinstance(teachers, Teachers):
             self.teachers = teachers
@@ -113,6 +117,14 @@ class TransferData(LabelledData):
         if not num_unlabelled:
             return [self.order]
         return [self.order, GlobalOrder(num_unlabelled, self.unlabelled_batch_size, self.seed)]
+
+    def describe(self, step: int) -> dict[str, Any]:
+        """Return the file lines of the labelled examples of a step, and the unlabelled texts."""
+        facts = super().describe(step)
+        for order in self.orders[1:]:
+            _, numbers = order.batch(step)
+            facts["unlabelled"] = [text_in(self.text.sentences[number]) for number in numbers.tolist()]
+        return facts
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return micro-batches of labelled and unlabelled text, with `teacher_logits` if they are in the cache."""

@@ -228,7 +228,8 @@ class PretrainingData(TrainingData):
         if len(reader.rows) < share.world_size:
             found = f"fewer rows ({len(reader.rows)}) than devices ({share.world_size})"
             raise DomainbertError(where="test", found=found, hint="use fewer devices")
-        return self._batches(self._validation_rows(reader, RowSources(texts), share))
+        sources = RowSources(texts)
+        return self._batches(self._equal_length(lambda share: self._validation_rows(reader, sources, share)))
 
     def predict_dataloader(self) -> Batches:
         """Return the batches of the texts to predict, `batch_size` texts each, in order, divided over the ranks."""
@@ -237,11 +238,14 @@ class PretrainingData(TrainingData):
         if len(self.predict) < share.world_size:
             found = f"fewer texts ({len(self.predict)}) than devices ({share.world_size})"
             raise DomainbertError(where="predict", found=found, hint="use fewer devices")
-        batches = TextBatches(self.predict, self.tokenizer, self.row_length, self.batch_size, share)
-        return self._batches(batches, batches.batches)
+        texts, tokenizer = self.predict, self.tokenizer
+        batches = self._equal_length(
+            lambda share: TextBatches(texts, tokenizer, self.row_length, self.batch_size, share)
+        )
+        return self._batches(batches, batches.indices)
 
     def _validation_rows(self, reader: PackedRowsReader, sources: RowSources, share: Share) -> ValidationRows:
-        return ValidationRows(reader, share.micro_batch_size(self.batch_size), share, sources)
+        return ValidationRows(reader, max(share.micro_batch_size(self.batch_size), 1), share, sources)
 
     def describe(self, step: int) -> dict[str, Any]:
         """Return the numbers of the `rows` and `documents` that a step reads, as lists that JSON can store."""

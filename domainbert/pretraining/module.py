@@ -102,11 +102,18 @@ class Pretraining(RowsModule):
         self.objective_config: ObjectiveConfig = read_argument("objective", ObjectiveConfig, objective)
         self.init_from = None if init_from is None else Path(init_from)
         self.card_values: dict[str, Any] = {} if self.init_from is None else inherited_values(self.init_from)
+        start_tokenizer = None if self.init_from is None else open_model(self.init_from).tokenizer()
         if tokenizer is None:
-            assert self.init_from is not None
-            self.tokenizer = open_model(self.init_from).tokenizer()
+            assert start_tokenizer is not None
+            self.tokenizer = start_tokenizer
         else:
             self.tokenizer = tokenizer_of(tokenizer)
+        if start_tokenizer is not None and start_tokenizer.fingerprint != self.tokenizer.fingerprint:
+            raise DomainbertError(
+                "another vocabulary than the model of init_from",
+                where="tokenizer",
+                hint=f"remove it, or make a model with this vocabulary from {self.init_from} with `transfer`",
+            )
         self.embedding_steps, self.compiles = settings.embedding_steps, compile
         self.activation_checkpointing = settings.activation_checkpointing
         vectors = None if static_embeddings is None else _static_embeddings(static_embeddings, seed)

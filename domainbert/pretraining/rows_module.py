@@ -16,6 +16,7 @@ from domainbert.encoders.packed import Packed
 from domainbert.pretraining.data_module import PretrainingData
 from domainbert.tokenization.load import DomainTokenizer, load_tokenizer
 from domainbert.training.data_module import TrainingData
+from domainbert.training.loaders import SPARE
 from domainbert.training.module import TrainedModule
 
 
@@ -74,9 +75,10 @@ class RowsModule(TrainedModule):
         """Return the vectors of the texts of a batch (texts, H), in order: the mean of the last hidden states of all
         tokens, special tokens included. A text longer than a row has overlapping windows, whose means are averaged."""
         tokens, example = Packed.of(batch), batch["example"]  # (windows,) index of the text of each window
-        windows = pool_texts("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
+        windows = pool_texts("mean", self.model.hidden_states(tokens), tokens.segment_ids, batch["positions"])
         sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)
-        return sums / torch.bincount(example).unsqueeze(-1)
+        means = sums / torch.bincount(example).unsqueeze(-1)
+        return means[:0] if SPARE in batch else means
 
 
 def tokenizer_of(source: str | Path | DomainTokenizer | Mapping[str, Any]) -> DomainTokenizer:

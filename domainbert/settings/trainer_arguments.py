@@ -60,19 +60,16 @@ REFUSED = {
 SPEED_ONLY = frozenset({"accelerator", "devices", "num_nodes", "strategy", "log_every_n_steps", "profiler"})
 """Arguments that do not change the trained model: a stage does not run again for a new value."""
 
-_UNUSED_PARAMETERS = ("", "_find_unused_parameters_false", "_find_unused_parameters_true")
-_DDP = [f"ddp{start}{unused}" for start in ("", "_spawn", "_fork", "_notebook") for unused in _UNUSED_PARAMETERS]
-_DEEPSPEED = [f"deepspeed_stage_{stage}" for stage in ("1", "2", "2_offload", "3", "3_offload", "3_offload_nvme")]
-
 ALLOWED_NAMES = {
-    "accelerator": ("auto", "cpu", "cuda", "gpu", "mps", "tpu"),
+    "accelerator": ("auto", "cpu", "cuda", "gpu", "mps"),
+    # without the strategies that train in spawned processes: a stage reads the results of the training in its own
     "strategy": (
-        *("auto", "fsdp", "fsdp_cpu_offload", *_DDP, "deepspeed", *_DEEPSPEED),
-        *("single_device", "single_tpu", "single_xla", "xla", "xla_debug"),
+        *("auto", "single_device", "fsdp"),
+        *("ddp", "ddp_find_unused_parameters_false", "ddp_find_unused_parameters_true"),
     ),
-    "profiler": ("advanced", "pytorch", "simple", "xla"),
+    "profiler": ("advanced", "pytorch", "simple"),
 }
-"""Allowed names by argument, from the registries of Lightning."""
+"""Allowed names by argument, among the names in the registries of Lightning."""
 
 _DEVICES = Annotated[str, Field(pattern=r"^(auto|-1|[1-9]\d{0,3}|\d{1,4}(,\d{1,4})+,?|\d{1,4},)$")]
 _TYPES: dict[str, Any] = {

@@ -162,7 +162,9 @@ class FineTuning(TrainedModule):
         if self.entries is not None:  # the embedding matrix has only the entries in use: replace ids by its rows
             batch = {**batch, "input_ids": self.entries.rows_of(batch["input_ids"])}
         if not self.training:
-            return logits_of_rows(self.model, batch, _MAX_TOKENS, self.task.scaling.full_precision)
+            # processes with shards gather the weights together, so each has one part per batch
+            max_tokens = batch["input_ids"].numel() if is_sharded(self) else _MAX_TOKENS
+            return logits_of_rows(self.model, batch, max_tokens, self.task.scaling.full_precision)
         logits: Tensor = self.model(Packed.of(batch), batch["positions"])
         return logits
 
@@ -202,15 +204,19 @@ class FineTuning(TrainedModule):
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
         predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
-        self.test_scores.update(predictor, batch["sources"], batch["items"].tolist())
+        if SPARE not in batch:
+            self.test_scores.update(predictor, batch["sources"], batch["items"].tolist())
 
     def on_test_epoch_end(self) -> None:
         """Log the scores of the predicted test items."""
         log_scores(self, "test", self.test_scores.compute(self.predictor), self.task.headline)
 
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
-        """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds."""
+        """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds. A
+        spare batch has none."""
         predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
+        if SPARE in batch:
+            return []
         return [predictor.as_json(prediction) for prediction in predictor.predict(batch["sources"].items)]
 
     @property

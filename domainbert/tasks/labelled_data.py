@@ -275,5 +275,7 @@ class LabelledData(TrainingData):
         if len(items) < share.world_size:
             found = f"fewer items ({len(items)}) than devices ({share.world_size})"
             raise DomainbertError(found, where=name, hint="use fewer devices")
-        batches = ItemBatches(items, encode, self.tokenizer, self.batch_size, share, scoring)
+        batches = self._equal_length(
+            lambda share: ItemBatches(items, encode, self.tokenizer, self.batch_size, share, scoring)
+        )
         return self._batches(batches, batches.indices)

@@ -80,9 +80,7 @@ def logits_of_rows(
         first_row = number * rows_per_part
         part = tokens if is_whole else _rows_of(tokens, slice(first_row, first_row + rows_per_part))
         with torch.autocast(device, enabled=not full_precision and torch.is_autocast_enabled(device)):
-            states = model.head_input(part, positions[start:end] - first_row * length)
-        with torch.autocast(device, enabled=False):
-            parts.append(model.logits(states.float()))
+            parts.append(model.precise_logits(part, positions[start:end] - first_row * length))
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
@@ -111,10 +109,8 @@ def packed_logits(
         """Compute one batch; `items` are the indices of the examples `part`."""
         batch = collate(part, items, tokenizer)
         on_device = {name: _to_device(torch.from_numpy(values), device) for name, values in batch.items()}
-        with torch.inference_mode():
-            with cast:
-                states = model.head_input(Packed.of(on_device), on_device["positions"])
-            return on_device, model.logits(states.float())  # bf16 logits (8 bits) would change predictions
+        with torch.inference_mode(), cast:
+            return on_device, model.precise_logits(Packed.of(on_device), on_device["positions"])
 
     queued: list[Computed] = []
     for items in LabelledBatches(examples, tokenizer, max_tokens, Share()).batches:

@@ -164,7 +164,8 @@ def remove_checkpoints(out: Path) -> None:
 def check_disk_space(out: Path, checkpoint_bytes: int, model_bytes: int) -> None:
     """Raise `DomainbertError` if the disk has no room for the checkpoints and the model."""
     num_checkpoints = _NUM_KEPT + 2  # the newest two, the best, and an unfinished write
-    needed, free = num_checkpoints * checkpoint_bytes + model_bytes, shutil.disk_usage(out).free
+    present = sum(path.stat().st_size for path in (out / FOLDER).glob("step-*/*"))  # of an earlier run
+    needed, free = num_checkpoints * checkpoint_bytes - present + model_bytes, shutil.disk_usage(out).free
     if free < needed:
         raise DomainbertError(
             f"the disk has {free:,} bytes free",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -109,6 +109,10 @@ class TrainingData(lightning.LightningDataModule):
             )
         sets = zip(of_this_rank, of_first_rank, strict=True)
         return [self._batches(EqualLengthBatches(local, longest)) for local, longest in sets]
+
+    def _equal_length(self, batches_of: Callable[[Share], Dataset[Batch]]) -> EqualLengthBatches:
+        """Return the batches of this process, equally many on each device."""
+        return EqualLengthBatches(batches_of(self._share), batches_of(replace(self._share, rank=0)))
 
     def _batches(self, batches: Dataset[Batch], indices: Sequence[list[int]] = ()) -> Batches:
         loader = self._loader(batches)

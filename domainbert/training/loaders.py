@@ -91,7 +91,8 @@ class WithBoundaries(Dataset[Batch]):
 
 
 class EqualLengthBatches(Dataset[Batch]):
-    """Validation batches of a process, padded with spare batches to the length of `first`, so that no process waits.
+    """Batches of a process outside of training, padded with spare batches to the length of `first`, so that no process
+    waits.
 
     Items are distributed round-robin, so the first process has the most batches, `first`. Processes that compute
     together (fsdp) would otherwise wait for each other forever. A spare batch repeats a batch of the first process and
@@ -100,6 +101,12 @@ class EqualLengthBatches(Dataset[Batch]):
 
     def __init__(self, local: Dataset[Batch], first: Dataset[Batch]) -> None:
         self.local, self.first = local, first
+
+    @property
+    def indices(self) -> list[list[int]]:
+        """Indices of the items of each batch, of batches that have them; a spare batch has none."""
+        indices: list[list[int]] = self.local.indices  # type: ignore[attr-defined]
+        return indices + [[] for _ in range(len(self) - len(indices))]
 
     def __len__(self) -> int:
         """Return the number of batches, including spare batches."""

@@ -29,7 +29,7 @@ from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step, update_epoch_length
 from domainbert.training.optimisers import build_optimizer, build_schedule, clip_gradient, skip_step
 from domainbert.training.processes import first_process_writes
-from domainbert.training.sharding import shard_models
+from domainbert.training.sharding import is_sharded, shard_models
 from domainbert.training.step_loss import StepLoss
 
 if TYPE_CHECKING:
@@ -110,8 +110,10 @@ class TrainedModule(lightning.LightningModule):
 
     def configure_model(self) -> None:
         """Shard each layer's weights over the processes if the strategy is `fsdp`."""
-        # no Trainer: load_from_checkpoint
-        if self._trainer is not None and isinstance(self.trainer.strategy, ModelParallelStrategy):
+        # no Trainer: load_from_checkpoint; sharded: by an earlier fit, before a test
+        if self._trainer is None or is_sharded(self):
+            return
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
             shard_models([*self.models.values()], self.device_mesh["data_parallel"])  # type: ignore[index]
 
     def configure_optimizers(self) -> OptimizerLRScheduler:

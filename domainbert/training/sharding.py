@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_optimizer_state_dict,
 )
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -83,6 +83,8 @@ def shard_models(models: Sequence[EncoderWithHead], mesh: DeviceMesh) -> None:
         for block in dict.fromkeys(model.encoder.blocks()):  # a repeated block is sharded once
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
+        for method in ("hidden_states", "precise_logits"):
+            register_fsdp_forward_method(model, method)  # gathers the weights, as `forward` does
 
 
 def whole_weights(module: nn.Module) -> dict[str, Tensor]:
@@ -91,7 +93,10 @@ def whole_weights(module: nn.Module) -> dict[str, Tensor]:
     For a sharded module this is a collective operation: the first process gets the weights, the others {}.
     """
     if is_sharded(module):
-        return cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
+        weights = cast("dict[str, Tensor]", get_model_state_dict(module, options=_WHOLE))
+        if torch.distributed.get_world_size() > 1:
+            return weights
+        return {name: tensor.clone() for name, tensor in weights.items()}  # a process alone got no copies
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in module.state_dict().items()}
 
 

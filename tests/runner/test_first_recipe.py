@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -347,6 +348,12 @@ def test_a_teacher_is_asked_for_the_task_and_on_the_corpus(runs, sample, capsys)
     student = stages("b.yaml")["finetune-student"]
     assert student["losses"][0]["class_path"] == "SoftTargets" and "prepare" not in stages("b.yaml")
     assert student["unlabelled"]["select"]["like"] == student["train"]
+    sentences = Path("numbers.jsonl").read_text().replace('"text"', '"sentence"')
+    Path("sentences.jsonl").write_text(sentences)
+    init("--labelled", "sentences.jsonl", *models, "--corpus", sample / "corpus.jsonl", "--out", "e.yaml")
+    student = stages("e.yaml")["finetune-student"]
+    assert student["unlabelled"]["select"]["like"] == [{"path": student["train"], "text_key": "sentence"}]
+    assert main(["run", "e.yaml", "--dry-run"]) == 0
     init("--labelled", sample / "questions", *models, "--out", "c.yaml")
     init("--labelled", sample / "trees", *models, "--out", "d.yaml")
     students = {name: stages(f"{name}.yaml")["finetune-student"] for name in "abcd"}
@@ -417,7 +424,7 @@ def test_sizes_follow_the_words_of_the_corpus_and_the_machine():
         return (
             sizes.vocab_size(words, "").value,
             sizes.encoder(words, "", where)[1].value,
-            sizes.pretraining_epochs(words).value,
+            sizes.pretraining_budget(words).value["max_epochs"],
             sizes.pretraining_batch_size(words).value,
         )
 
@@ -457,8 +464,16 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
     assert [sizes.fine_tuning_batch_size(items).value for items in (500, 3999, 4000)] == [16, 16, 32]
     assert [sizes.fine_tuning_lr(hidden, True).value for hidden in (128, 256, 384, 768)] == [5e-4, 1e-3, 3e-4, 5e-5]
     assert [sizes.fine_tuning_lr(hidden, False).value for hidden in (128, 256, 384, 768)] == [5e-4, 5e-4, 1e-4, 2e-5]
-    passes = [sizes.further_pretraining_epochs(words, small=True).value for words in (10**6, 5 * 10**6, 20 * 10**6)]
-    assert passes == [1, 1, 0.25] and sizes.further_pretraining_epochs(10**9, small=False).value == 1
+    pass_in_phases, five_million = (
+        [{"max_epochs": 0.8}, {"max_epochs": 0.2}],
+        [{"max_tokens": 5_600_000}, {"max_tokens": 1_400_000}],
+    )
+    adaptations = ((5_000_000, True, pass_in_phases), (20_000_000, True, five_million), (10**9, False, pass_in_phases))
+    for words, small, budgets in adaptations:
+        assert [choice.value for choice in sizes.adaptation_budgets(words, small)] == budgets
+    assert [sizes.micro_batch_size(*few) for few in ((256, SERVER), (384, LAPTOP))] == [None, None]
+    assert sizes.micro_batch_size(384, SERVER).value == "auto"
+    assert sizes.micro_batch_size(384, replace(LAPTOP, memory_gib=6.0)).value == 8, "`auto` measures only a GPU"
     assert [sizes.pretraining_optim(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
     assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
 

@@ -58,24 +58,25 @@ def test_values_that_may_stand(name: str, value: Any) -> None:
     ("name", "value", "expected"),
     [
         ("strategy", "dpp", "did you mean 'ddp'?"),
+        ("strategy", "ddp_spawn", f"one of {', '.join(ALLOWED_NAMES['strategy'])}"),
         ("accelerator", "gpus", "did you mean 'gpu'?"),
-        ("profiler", "trace", "one of advanced, pytorch, simple, xla"),
+        ("profiler", "trace", "one of advanced, pytorch, simple"),
     ],
 )
-def test_a_name_that_lightning_does_not_know_is_told_before_anything_runs(name: str, value: str, expected: str) -> None:
+def test_a_name_that_cannot_be_used_is_told_before_anything_runs(name: str, value: str, expected: str) -> None:
     assert problems(name, value) == [("t.yaml:2", f"trainer.{name}", f"found {value!r}", expected)]
 
 
-def test_the_names_are_those_of_lightning() -> None:
+def test_the_names_are_names_of_lightning() -> None:
     from lightning.pytorch import Trainer
     from lightning.pytorch.accelerators import AcceleratorRegistry
     from lightning.pytorch.strategies import StrategyRegistry
 
-    assert {*ALLOWED_NAMES["strategy"]} == {"auto", *StrategyRegistry.available_strategies()}
-    assert {*ALLOWED_NAMES["accelerator"]} == {"auto", "gpu", *AcceleratorRegistry.available_accelerators()}
+    assert {*ALLOWED_NAMES["strategy"]} < {"auto", *StrategyRegistry.available_strategies()}
+    assert {*ALLOWED_NAMES["accelerator"]} < {"auto", "gpu", *AcceleratorRegistry.available_accelerators()}
     with pytest.raises(Exception, match="it can only be one of") as refused:
         Trainer(logger=False, profiler="trace")
-    assert {*ALLOWED_NAMES["profiler"]} == {*re.findall("'([a-z]+)'", str(refused.value))}
+    assert {*ALLOWED_NAMES["profiler"]} < {*re.findall("'([a-z]+)'", str(refused.value))}
 
 
 @pytest.mark.parametrize("name", list(REFUSED))

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from domainbert.base.run_record import read_record
 from domainbert.data.packing import collate
 from domainbert.distillation.prediction_config import SoftTargets
 from domainbert.distillation.student_config import StudentConfig
@@ -27,6 +28,7 @@ from domainbert.tasks.multi_label.config import MultiLabel
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import task_class, task_from_model_folder
 from domainbert.training.config import AveragingConfig, OptimConfig
+from tests import forked
 from tests.refusals import command_refused, refused
 from tests.resuming import TRAINING, Work, assert_same_outcome
 
@@ -190,3 +192,20 @@ def test_they_are_refused_before_anything_is_trained(runs: Any, tmp_path: Path) 
     expected = "at most 2, the number of layers of the encoder"
     command_refused("finetune", *words, "--frozen_layers", "3", where="frozen_layers", found="3", expected=expected)
     assert not (tmp_path / "out").exists()
+
+
+def test_sharded_weights_are_gathered_for_validation(runs: Any, tmp_path: Path) -> None:
+    """In a single process, which shards too: the scores of the same training without `fsdp`, and the best weights."""
+    files = [f"--{split}={runs.labelled('ner', split)}" for split in ("train", "validation")]
+    options = ["--model", runs / "pretrain", "--task", "Ner", *files, "--max_epochs", 5, "--seeds", "[3]"]
+    options += ["--dropout", 0.0, "--precision", "32-true", "--trainer.accelerator", "cpu", "--batch_size", 8]
+    options += ["--optim", "{lr: 5e-3, eps: 1e-4}"]  # Adam divides rounding errors by tiny moments
+    for strategy in ("auto", "fsdp"):
+        forked.domainbert(tmp_path, "finetune", *options, "--trainer.strategy", strategy, "--out", strategy)
+    (one,), (other,) = (read_record(tmp_path / name).metrics["seeds"] for name in ("auto", "fsdp"))
+    assert 0 < one["best_epoch"] < 5 and one["validation"]["f1"] > 0.0
+    for row, wanted in zip(other["history"], one["history"], strict=True):
+        assert row == pytest.approx(wanted, rel=1e-5)
+    whole, sharded = (load_file(tmp_path / name / "seed-3" / "model.safetensors") for name in ("auto", "fsdp"))
+    for name, tensor in whole.items():
+        torch.testing.assert_close(sharded[name], tensor, rtol=0.0, atol=1e-5)

@@ -275,6 +275,12 @@ def test_room_is_wanted_for_four_checkpoints_and_the_model(tmp_path: Path, monke
     check_disk_space(tmp_path, 1_000, 100)
     with refused(where=tmp_path, problem="the disk has 4,100 bytes free", expected="at least 4,101 for the..."):
         check_disk_space(tmp_path, 1_000, 101)
+    folder = tmp_path / "checkpoints" / "step-00000010"  # it will be replaced
+    folder.mkdir(parents=True)
+    (folder / "checkpoint.ckpt").write_bytes(b" " * 900)
+    check_disk_space(tmp_path, 1_000, 1_000)
+    with refused(where=tmp_path, problem="the disk has 4,100 bytes free", expected="at least 4,101 for the..."):
+        check_disk_space(tmp_path, 1_000, 1_001)
 
 
 def test_progress_is_a_checkpoint_or_a_finished_part(tmp_path: Path) -> None:

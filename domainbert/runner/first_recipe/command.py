@@ -6,15 +6,15 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.files import write_text
 from domainbert.base.paths import check_home_expanded, check_utf8, resolve_path
 from domainbert.encoders.config import EncoderConfig
-from domainbert.labelled.sets import paths_of
+from domainbert.labelled.sets import path_of, paths_of
 from domainbert.runner.first_recipe import sizes
-from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_facts, exclude_entry
+from domainbert.runner.first_recipe.corpus import CorpusFacts, corpus_entry, corpus_facts, exclude_entry
 from domainbert.runner.first_recipe.labelled import LabelledFacts, labelled_facts
 from domainbert.runner.first_recipe.sizes import Choice, Machine, this_machine
 from domainbert.runner.first_recipe.writing import file_in_yaml, in_comment, recipe_text, task_in_yaml
@@ -50,7 +50,7 @@ fine-tune both, and distill the teacher into the model; with --corpus, distill o
   --allow-import PKG    allow tasks of your packages (PKG,PKG), which are imported, to read the file
 """
 
-_LOW_MEMORY_GIB = 8
+_HELD_OUT: tuple[Literal["validation", "test"], ...] = ("validation", "test")
 _FEW_DOCUMENTS = 500  # fewer get a larger share of validation
 
 
@@ -94,8 +94,14 @@ def perform(typed: ParsedArguments) -> int:
         write_text(path, text)
     if corpus is not None:
         sets, contents = labelled.division.splits.sets, labelled.division.contents
-        entries = [exclude_entry(sets[name], contents[name]) for name in ("validation", "test")]  # reads the new files
-        facts["excluded"] = [entry for entry in entries if entry is not None]
+        # reads the new files
+        similar_to = corpus_entry(sets["train"], contents["train"])
+        facts["similar_to"] = [similar_to] if isinstance(similar_to, dict) else similar_to
+        entries = {path_of(sets[name]): exclude_entry(sets[name], contents[name]) for name in _HELD_OUT}
+        facts["excluded"] = [entry for entry in entries.values() if entry is not None]
+        for path in (path for path, entry in entries.items() if entry is None):
+            reason = "its texts are too short to search for, or in a format that a corpus does not read"
+            print(f"note: {path} is not excluded from the corpus: {reason}")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out, recipe_text(facts))
     print(_summary(findings, out, run_folder, options.get("allow_import")), end="")
@@ -245,12 +251,11 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
     """`hidden` is the hidden size of the pretrained model."""
     machine, words = findings.machine, corpus.words
     too_few = f"2 % of the documents ({corpus.documents:,}) are too few"
-    uses_micro_batches = hidden >= 384 and (machine.gpu is not None or machine.memory_gib < _LOW_MEMORY_GIB)
     facts = {
         "vocab_size": sizes.vocab_size(words, corpus.size),
         "encoder": encoder,
         "workers": Choice(machine.cores, f"cores: {machine.cores}; the output does not depend on it"),
-        "passes": sizes.pretraining_epochs(words),
+        "budget": sizes.pretraining_budget(words),
         "rows": sizes.pretraining_batch_size(words),
         "dropout": Choice(0.0, "as in the published results: few passes do not overfit"),
         "static_embeddings": Choice(True, "initial embeddings from contexts in the corpus: the loss falls sooner"),
@@ -262,7 +267,7 @@ def _pretraining_variables(corpus: CorpusFacts, encoder: Choice, hidden: int, fi
         "pretrain_schedule": Choice(
             {"name": "wsd", "warmup_fraction": 0.02, "decay_fraction": 0.25}, "as in the published results"
         ),
-        "micro_batch": Choice("auto", "as many rows at a time as fit in memory") if uses_micro_batches else None,
+        "micro_batch": sizes.micro_batch_size(hidden, machine),
         "validation_fraction": Choice(0.1, too_few) if corpus.documents < _FEW_DOCUMENTS else None,
     }
     if findings.model is not None:
@@ -274,13 +279,13 @@ def _further_pretraining_variables(words: int, hidden: int) -> dict[str, Any]:
     """Return the variables of both phases that adapt a model with this hidden size: a constant rate, then its decay."""
     small = hidden <= 384
     reason = "as for 6 x 384 in the published results" if small else "lower for a larger model; not measured"
-    passes = sizes.further_pretraining_epochs(words, small)
+    budget, final_budget = sizes.adaptation_budgets(words, small)
     return {
-        "passes": Choice(float(f"{0.8 * passes.value:.2g}"), passes.reason),
+        "budget": budget,
         "masking": Choice({"mlm_probability": 0.3}, "more to predict per step, while the rate is constant"),
         "pretrain_optim": Choice({"lr": 5e-4 if small else 1e-4}, reason),
         "pretrain_schedule": Choice({"name": "constant", "warmup_fraction": 0.04}, "as in the published results"),
-        "final_passes": Choice(float(f"{0.2 * passes.value:.2g}"), "passes, while the rate decays"),
+        "final_budget": final_budget,
         "final_masking": Choice({"mlm_probability": 0.15}, "the default"),
         "final_schedule": Choice({"name": "linear", "warmup_fraction": 0.05}, "as in the published results"),
         "final_seed": Choice(1, "another order of the rows than in the first phase"),

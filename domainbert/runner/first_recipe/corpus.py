@@ -83,16 +83,23 @@ def _document_separator(files: list[Path]) -> dict[str, str]:
 
 
 def exclude_entry(file: Single, labelled: Labelled[Any]) -> str | dict[str, str] | None:
-    """Return the entry of `exclude` of a corpus for a held-out file: a path, or the fields of a source.
-
-    Return None if a corpus cannot read all texts of the file, or if all texts are too short to be searched for.
-    """
+    """Return the entry of `exclude` of a corpus for a held-out file; None also if all its texts are too short to be
+    searched for."""
     from domainbert.corpus.known_texts import MIN_WORDS  # here: imports numpy, which `--help` does not need
-    from domainbert.corpus.ngrams import words_of_text
+
+    return corpus_entry(file, labelled, MIN_WORDS)
+
+
+def corpus_entry(file: Single, labelled: Labelled[Any], min_words: int = 1) -> str | dict[str, str] | None:
+    """Return the path of a labelled file, or the fields of a source, with which a corpus reads its texts.
+
+    Return None if a corpus cannot read all texts of the file, or if all texts have fewer than `min_words` words.
+    """
+    from domainbert.corpus.ngrams import words_of_text  # here, too
 
     path = str(path_of(file))
     texts = [clean_sides([text_in(item.content)]).text for item in labelled.items]  # cleaned like a corpus
-    long_texts = {tuple(words) for words in map(words_of_text, texts) if len(words) >= MIN_WORDS}
+    long_texts = {tuple(words) for words in map(words_of_text, texts) if len(words) >= min_words}
     if not long_texts:
         return None
     for fields in _candidate_fields(file):

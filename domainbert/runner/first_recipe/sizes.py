@@ -16,7 +16,9 @@ from domainbert.base.process import num_cores
 
 _MIN_STEPS = 600  # after 80 steps, the loss of a large model at a low rate has hardly changed
 TOKENS_PER_WORD = 1.3  # estimate with punctuation, before a vocabulary exists; 1.154 without (docs/results-appendix.md)
-_ADAPTATION_WORDS = 5e6  # that gave the gain of adapting a model of 6 x 384 (docs/results-appendix.md)
+_LOW_MEMORY_GIB = 8
+# that gave the gain of adapting a model of 6 x 384 (docs/results-appendix.md); tokens of both phases
+_ADAPTATION_WORDS, _ADAPTATION_TOKENS = 5e6, (5_600_000, 1_400_000)
 _WINDOWS = (128, 256, 512)
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
@@ -111,21 +113,23 @@ def pretraining_optim(hidden: int) -> Choice:
     return Choice({"name": "muon", "lr": 2e-3}, "lower for a larger encoder; not measured")
 
 
-def pretraining_epochs(words: int) -> Choice:
+def pretraining_budget(words: int) -> Choice:
     """Choose the number of passes over the corpus."""
     if words < 3e6:
-        return Choice(10, "passes; little text needs more passes, and validation shows whether they help")
+        return Choice({"max_epochs": 10}, "little text needs more passes, and validation shows whether they help")
     if words < 50e6:
-        return Choice(5, "passes; the published results have two, to save time")
-    return Choice(2 if words < 500e6 else 1, "passes: there is enough text, so the time is the limit")
+        return Choice({"max_epochs": 5}, "passes; the published results have two, to save time")
+    return Choice({"max_epochs": 2 if words < 500e6 else 1}, "passes: there is enough text, so the time is the limit")
 
 
-def further_pretraining_epochs(words: int, small: bool) -> Choice:
-    """Choose the number of passes that adapt a general model to a corpus; `small` is at most 6 x 384."""
+def adaptation_budgets(words: int, small: bool) -> list[Choice]:
+    """Choose the lengths of both phases that adapt a general model to a corpus; `small` is at most 6 x 384."""
+    name, lengths, reason = "max_epochs", (0.8, 0.2), "one pass in both phases, as in the published results"
     if small and words > _ADAPTATION_WORDS:
-        reason = "in both phases 5 M words: 12 M more added nothing measurable in the published results"
-        return Choice(_ADAPTATION_WORDS / words, reason)
-    return Choice(1.0, "in both phases one pass, as in the published results")
+        name, lengths = "max_tokens", _ADAPTATION_TOKENS
+        reason = "5 M words in both phases: 12 M more added nothing measurable in the published results"
+    constant, decay = lengths
+    return [Choice({name: constant}, reason), Choice({name: decay}, "while the rate decays")]
 
 
 def pretraining_batch_size(words: int) -> Choice:
@@ -133,6 +137,15 @@ def pretraining_batch_size(words: int) -> Choice:
     if words < 1e6:
         return Choice(16, "rows per step: small, so that little text gives some thousand steps")
     return Choice(32, "rows per step, as in the published results") if words < 30e6 else Choice(64, "rows per step")
+
+
+def micro_batch_size(hidden: int, machine: Machine) -> Choice | None:
+    """Choose how many rows are computed at a time; None is all rows of a step."""
+    if hidden < 384:
+        return None
+    if machine.gpu is not None:
+        return Choice("auto", "as many rows at a time as fit in memory")
+    return Choice(8, "rows at a time, for little memory") if machine.memory_gib < _LOW_MEMORY_GIB else None
 
 
 def window(lengths: Sequence[int], measured: bool, max_length: int, whole_texts: bool = False) -> Choice:

@@ -278,3 +278,6 @@ def test_distillation_on_a_task(tiny, tmp_path, cached):
     check_card(tmp_path / "library", tmp_path / "stage" / "seed-1")
     (found,) = trainer().test(best, tiny.data(), verbose=False)
     assert 0 <= found["test/f1"] <= 1
+    described = data.describe(0)
+    assert len(described["lines"]) == 8 and len(described["unlabelled"]) == 4
+    assert {*described["unlabelled"]} < {" ".join(words) for words in data.text.sentences}

@@ -123,6 +123,9 @@ def test_another_vocabulary(tiny):
         fit(Pretraining.from_pretrained(tiny / "other"), tiny.rows())
     with refused(where="prepared", problem="...prepared has another vocabulary than the model"):
         fit(Distillation([tiny / "other"], [HardTargets()]), DistillationData(tiny / "prepared", max_length=32))
+    hint = "remove it, or make a model with this vocabulary from...model with `transfer`"
+    with refused(where="tokenizer", problem="another vocabulary than the model of init_from", hint=hint):
+        Pretraining(tokenizer=tiny / "other", init_from=tiny / "model")
     with refused(where="teachers", problem="...other has another vocabulary than ...model", expected="the..."):
         Distillation([tiny / "model", tiny / "other"], [SoftTargets()])
 
@@ -176,6 +179,12 @@ def test_modules_and_data_that_do_not_belong_together(tiny):
             "only student or only model",
         ),
         (lambda: TransferData(TASK, unlabelled="a.txt"), "unlabelled", "'a.txt'", "CorpusConfig([Source(...)]) or..."),
+        (
+            lambda: TransferData(TASK, unlabelled=["Prices rose."] * 2, max_unlabelled=1),
+            "unlabelled",
+            "2 texts",
+            "at most 1, or max_unlabelled=None",
+        ),
         (
             lambda: TransferData(TASK, unlabelled_batch_size=0),
             "unlabelled_batch_size",

@@ -149,6 +149,13 @@ def test_limit_train_batches_goes_on_to_fresh_examples(tiny, limit, steps):
     assert run.lr_scheduler_configs[0].scheduler.last_epoch == 2 * steps
 
 
+def test_a_validation_of_fewer_rows_at_a_time_than_micro_batches(tiny):
+    """`accumulate_grad_batches` belongs to the training."""
+    module = tiny.pretraining()
+    few, many = (trainer(accumulate_grad_batches=4).validate(module, tiny.rows(batch_size=size)) for size in (2, 16))
+    assert few[0] == pytest.approx(many[0])
+
+
 def test_limit_val_test_and_predict_batches(tiny):
     module, run = fitted(tiny, max_epochs=1, limit_val_batches=0)
     assert "validation/f1" not in run.callback_metrics

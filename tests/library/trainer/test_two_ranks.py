@@ -27,16 +27,20 @@ from domainbert.tasks.finetuning import FineTuning
 from domainbert.tasks.labelled_data import LabelledData
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.config import OptimConfig
+from domainbert.training.sharding import FullySharded
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     root, data, out, arguments = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), json.loads(sys.argv[4])
     sets = {name: data / f"ner-{name}.conll" for name in ("train", "validation", "test")}
-    labelled = LabelledData(Ner(head="linear"), **sets, tokenizer=root / "model", batch_size=8, max_length=24)
+    sizes = {"batch_size": arguments.pop("batch_size", 8), "max_length": 24, "predict": arguments.pop("predict", None)}
+    labelled = LabelledData(Ner(head="linear"), **sets, tokenizer=root / "model", **sizes)
     module = FineTuning(root / "model", labelled.task, optim=OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4), dropout=0.0)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     keeps = L.pytorch.callbacks.ModelCheckpoint(out, filename="{step}", every_n_train_steps=3, save_top_k=-1)
     resumed = arguments.pop("ckpt_path", None)
+    if arguments.get("strategy") == "fsdp":
+        arguments["strategy"] = FullySharded()
     trainer = L.Trainer(accelerator="cpu", max_epochs=2, callbacks=[keeps], **quiet, **arguments)
     trainer.fit(module, labelled, ckpt_path=resumed)
     validation = float(trainer.callback_metrics["validation/f1"])
@@ -85,3 +89,14 @@ def test_devices_and_strategy(tiny, tmp_path):
 def test_limits_and_intervals(tiny, tmp_path):
     some, _ = launched(tiny, tmp_path / "some", devices=2, limit_train_batches=2, val_check_interval=1)
     assert some["steps"] == 4
+
+
+def test_shards_have_the_scores_of_one_process(tiny, tmp_path):
+    """The second process has fewer batches of texts to predict, and computes as many as the first."""
+    texts = ["Prices rose in Medellín.", "The Bank of Ghana lent.", "Loans.", "A. Duflo wrote.", "Rates fell."]
+    alone, weights = launched(tiny, tmp_path / "one", devices=1, predict=texts, batch_size=2)
+    sharded, of_two = launched(tiny, tmp_path / "two", devices=2, strategy="fsdp", predict=texts, batch_size=2)
+    assert close(weights, of_two) and sharded["validation"] == pytest.approx(alone["validation"])
+    assert sharded["test"] == pytest.approx(alone["test"])
+    other = json.loads((tmp_path / "two" / "facts-1.json").read_text())
+    assert [facts["predicted"] for facts in (alone, sharded, other)] == [5, 3, 2]

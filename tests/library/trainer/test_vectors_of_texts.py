@@ -17,6 +17,7 @@ from domainbert.models.loading import load_encoder
 from domainbert.pretraining.module import Pretraining
 from domainbert.tokenization.align import align_text
 from domainbert.training.data_module import TrainingData
+from domainbert.training.loaders import SPARE
 from tests.library.trainer.tiny_library import BERT, trainer
 from tests.refusals import refused
 
@@ -76,7 +77,11 @@ def test_texts_are_dealt_to_the_ranks(tiny, monkeypatch):
     data = tiny.rows(max_length=LENGTH, batch_size=2, predict=TEXTS)
     data.setup("predict")
     monkeypatch.setattr(TrainingData, "_share", Share(rank=1, world_size=2))
-    assert [batch["items"].tolist() for batch in data.predict_dataloader()] == [[1, 3]]
+    last, spare = data.predict_dataloader()  # the first process has two batches, too
+    assert last["items"].tolist() == [1, 3] and SPARE not in last and SPARE in spare
+    assert data.predict_dataloader().batch_sampler.seen_batch_indices == [[1, 3], []]
+    module = Pretraining.from_pretrained(tiny / "model").eval()
+    assert [len(module.predict_step(batch, number)) for number, batch in enumerate((last, spare))] == [2, 0]
     monkeypatch.setattr(TrainingData, "_share", Share(rank=0, world_size=6))
     with refused(where="predict", found="fewer texts (..."):
         data.predict_dataloader()
