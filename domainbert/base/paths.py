@@ -164,12 +164,12 @@ def _resolve_in_package(text: str) -> Path:
 
 
 def _download_from_hub(text: str) -> Path:
-    """Return the folder, without weights if the hub has neither safetensors nor `pytorch_model.bin` of the model."""
+    """Return the folder, without weights if the hub has no safetensors, `pytorch_model.bin` or ONNX of the model."""
     from huggingface_hub import snapshot_download  # here: slow to import
 
     name, revision = check_hub_name(text)
-    for weights in ("model*.safetensors", "pytorch_model*.bin"):
-        patterns = ["*.json", "*.txt", "*.md", weights]
+    for weights in ("model*.safetensors", "pytorch_model*.bin", "model*.onnx"):
+        patterns = ["*.json", "*.txt", "*.md", "biaffine.safetensors", weights]
         try:
             folder = Path(snapshot_download(name, revision=revision, allow_patterns=patterns))
         except Exception as error:  # the hub's client raises dozens of unrelated types

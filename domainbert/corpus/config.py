@@ -48,7 +48,8 @@ class Source:
     """File whose line n is the translation of line n; only for a plain text file with `documents: line`."""
 
     documents: Literal["file", "blank_line", "line"] = "file"
-    """Unit of a document in plain text: a whole file, the text between blank lines, or a line."""
+    """Unit of a document in plain text: a whole file, the text between blank lines, or a line. Other files have a
+    document per row."""
 
     weight: Annotated[float, Range(0, 1000, exclude_low=True)] = 1.0
     """Number of copies of each document: 2 writes training documents twice, 0.5 keeps half of all documents, selected
@@ -64,6 +65,7 @@ class Source:
     """Split to read from a hub dataset; domainbert splits it into training and validation documents."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "path", str(self.path) if isinstance(self.path, Path) else self.path)
         check_fields(self)
         if self.language is not None and not _LANGUAGE.fullmatch(self.language):
             raise DomainbertError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
@@ -11,7 +12,13 @@ import numpy as np
 
 from domainbert.base.counter_random import UInts, random_bits
 
-_WORD = re.compile(r"\w+")
+_MARKS = "".join(mark for mark in map(chr, range(0x300, 0x1F000)) if unicodedata.category(mark).startswith("M"))
+_CHINESE_AND_JAPANESE = (
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
+)
+_LETTER = rf"[^\W{_CHINESE_AND_JAPANESE}]"
+# `\w` has no combining marks, which write vowels in many scripts
+_WORD = re.compile(rf"{_LETTER}+(?:[{_MARKS}]+{_LETTER}*)*|[{_CHINESE_AND_JAPANESE}]")
 _CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
 _ODD = 0x9E3779B97F4A7C15  # base of the polynomial of a run; odd, so that no bits are lost
 
@@ -19,7 +26,7 @@ _ODD = 0x9E3779B97F4A7C15  # base of the polynomial of a run; odd, so that no bi
 def words_of_text(text: str) -> list[str]:
     """Return the runs of letters and digits in lower case, so that tokenized and raw text have the same words.
 
-    Scripts that write vowels as combining marks are split at these marks.
+    Each Chinese or Japanese character is a word. Thai, Lao, Burmese and Khmer are split only at spaces and punctuation.
     """
     return _WORD.findall(text.lower())
 

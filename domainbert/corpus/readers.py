@@ -91,9 +91,17 @@ def read_conll(path: Path, source: Source) -> Texts:
             sentence.append((number, line))
         elif sentence:
             start = sentence[0][0]
-            rows = [(number, _columns(line)) for number, line in strip_conllu_extras(sentence)]
+            rows = [(number, _columns(line)) for number, line in strip_conllu_extras(_without_comments(sentence))]
             yield f":{start}", " ".join(_words(path, rows))
             sentence = []
+
+
+def _without_comments(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Return the lines from the first word on: comments begin with # and have other columns than the last word."""
+    last_line = sentence[-1][1]
+    shape = len(_columns(last_line)), "\t" in last_line
+    is_comment = [line.startswith("#") and (len(_columns(line)), "\t" in line) != shape for _, line in sentence]
+    return sentence[is_comment.index(False) :]
 
 
 def _columns(line: str) -> list[str]:

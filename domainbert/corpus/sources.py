@@ -52,6 +52,13 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
     for index, source in enumerate(sources):
         if source.hub_name is None and not any(_has_reader(file, source) for _, file in find_files(source.path)):
             problems.add(_no_files_error(source.path).at(f"{key}[{index}].path"))
+        is_split = source.documents != "file" and source.translation is None and key != "exclude"
+        if is_split and not _may_have_plain_text(source):
+            problems.add(
+                where=f"{key}[{index}].documents",
+                found=f"{source.documents} for {source.path}, in which each row is a document",
+                expected="plain text, or no documents",
+            )
         parallel_files = [] if source.translation is None else [Path(source.path), source.translation]
         for path in parallel_files:
             if not path.is_file():
@@ -65,6 +72,13 @@ def check_sources(sources: Sequence[Source], key: str = "sources") -> None:
 
 def _has_reader(file: Path, source: Source) -> bool:
     return source.format != "auto" or format_suffix(file) in READERS
+
+
+def _may_have_plain_text(source: Source) -> bool:
+    if source.format != "auto" or source.hub_name is not None:
+        return source.format == "text" and source.hub_name is None
+    files = [file for _, file in find_files(source.path)]
+    return not files or any(format_suffix(file) == ".txt" for file in files)
 
 
 def _no_files_error(path: str) -> DomainbertError:

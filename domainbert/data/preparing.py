@@ -161,6 +161,7 @@ def _prepare_parts(
     progress: Progress,
 ) -> PreparedSummary:
     planned = plan_parts(out, corpus, tokenizer, row_lengths)
+    (out / PREPARED_FILE).unlink(missing_ok=True)  # of an earlier run, which may have had another tokenizer
     parts: dict[Path, dict[str, Any]] = {}  # facts by folder
     for folder in {*(out / PARTS_FOLDER).glob("[0-9]*")} - {part.folder for part in planned}:
         shutil.rmtree(folder)  # left by an interrupted run over other files

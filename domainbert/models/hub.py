@@ -51,8 +51,8 @@ def push_to_hub(
         token: access token; None takes `HF_TOKEN`, or the token that `hf auth login` has saved.
 
     Raises:
-        DomainbertError: the folder is no complete model folder, the name is not valid on the hub, or the hub is not
-            reachable or rejects the upload.
+        DomainbertError: the folder is no complete model folder, the card is no file, the name is not valid on the hub,
+            or the hub is not reachable or rejects the upload.
     """
     from huggingface_hub import CommitOperationAdd, HfApi  # here: slow to import
 
@@ -62,11 +62,13 @@ def push_to_hub(
     files = model_files(Path(folder))
     if card is not None:
         check_regular(Path(card))
+        if not Path(card).is_file():
+            raise DomainbertError(where="card", found=str(card), expected="a file")
         files[CARD] = Path(card)
     try:
         api = HfApi(token=token)
-        url = api.create_repo(name, private=private, exist_ok=True)
         operations = [CommitOperationAdd(name, path) for name, path in sorted(files.items())]
+        url = api.create_repo(name, private=private, exist_ok=True)
         api.create_commit(url.repo_id, operations, commit_message=commit_message)
     except Exception as error:  # the hub's client raises dozens of unrelated types
         status: int = getattr(getattr(error, "response", None), "status_code", 0)

@@ -82,7 +82,7 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
         DomainbertError: `domainbert[onnx]` is not installed; the model folder cannot be read, or its head has no
             weights; the labelled file is invalid; or the logits of `model.onnx` differ from the torch model.
     """
-    from domainbert.serving.onnx.decoders import find_decoder
+    from domainbert.serving.onnx.decoders import DECODER_FILES, find_decoder
     from domainbert.serving.onnx.graph import need_onnx
     from domainbert.tasks.task import task_from_model_folder
 
@@ -108,6 +108,9 @@ def export(out: Path, settings: Export, inputs: Inputs) -> dict[str, Any]:
             results[f"{scoring.headline.name} on {names}"] = _scores_text(scores, scoring.headline)
         write_json(new / "metrics.json", report)
         write_text(new / "README.md", _card(report, folder, decoder.logits if decoder else "", results))
+        for name in (INT8_FILE, *DECODER_FILES):
+            if not (new / name).exists():
+                (out / name).unlink(missing_ok=True)  # of another model, exported earlier
     print("\n".join(f"{name}: {text}" for name, text in results.items()))
     return report
 

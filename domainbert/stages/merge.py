@@ -47,7 +47,7 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
     from domainbert.data.prepared_facts import TOKENIZER_FOLDER, read_facts
     from domainbert.tokenization.load import load_tokenizer
 
-    problems, part_paths = Problems("prepared"), dict[Path, Path]()
+    problems, part_paths = Problems("prepared"), dict[tuple[str, ...], Path]()
     first_folder, first_fingerprint, first_lengths = settings.prepared[0], None, list[int]()
     for folder in settings.prepared:
         corpus = read_facts(folder)
@@ -65,7 +65,9 @@ def merge(out: Path, settings: Merge) -> dict[str, Any]:
             problems.add(file=folder, found=f"row_lengths {lengths}", expected=f"{first_lengths}, as in {first_folder}")
         for part in corpus["parts"]:
             path = folder / part["folder"]
-            earlier_path = part_paths.setdefault(path.resolve(), path)  # `path` itself if the part is new
+            splits = [split for split in part["splits"].values() if split["documents"]]
+            content = tuple(file["sha256"] for split in splits for file in split["files"]) or (str(path.resolve()),)
+            earlier_path = part_paths.setdefault(content, path)  # `path` itself if the part is new
             if earlier_path is not path:
                 problems.add(
                     f"the same part as {earlier_path}", file=path, hint="remove one of the folders from prepared"

@@ -51,6 +51,10 @@ def test_a_model_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert sorted(file.name for file in resolve_path("hub:name").iterdir()) == list(sorted(hub.files))
     assert [one[:2] for one in hub.requests] == [("name", None)] * 2
 
+    hub = FakeHub(tmp_path / "exported", "config.json", "crf.json", "model.onnx", "model.int8.onnx", "decoder.onnx")
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub)
+    assert {file.name for file in resolve_path("hub:name").iterdir()} == {*hub.files} - {"decoder.onnx"}
+
 
 def test_without_a_network_a_model_comes_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`HF_HUB_OFFLINE` is set in all tests."""

@@ -17,6 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.corpus import files
 from domainbert.corpus.config import Source
 from domainbert.corpus.readers import READERS, read_conll, read_csv, read_jsonl, read_parquet, read_text
+from domainbert.corpus.sources import check_sources
 from tests.refusals import refused
 
 TEXTS = ["Inflation rose.", 'He said "no",\nand left.', "Zinsen fielen später.", "tab\there"]
@@ -181,6 +182,26 @@ def test_conll_gives_sentences_without_labels(tmp_path):
     path = tmp_path / "a.conll"
     path.write_text(" -DOCSTART- O\n\nCash B-x\n  transfers   I-x\n\n\nhelp\tO\n.\tO\n", encoding="utf-8")
     assert list(read_conll(path, Source(str(path)))) == [(":3", "Cash transfers"), (":7", "help .")]
+
+
+def test_comments_before_a_sentence_are_no_words(tmp_path):
+    """As in MultiCoNER; UniversalNER numbers its words. A first word may begin with #."""
+    path = tmp_path / "a.conll"
+    path.write_text("# id 5239d808\tdomain=en\nthe _ _ O\nThames _ _ B-LOC\n\n# O\n1 O\n", encoding="utf-8")
+    assert list(read_conll(path, Source(str(path)))) == [(":1", "the Thames"), (":5", "# 1")]
+    path.write_text("# sent_id = 1\n# text = Rates rose\n1\tRates\tO\t-\tx\n2\trose\tO\t-\tx\n", encoding="utf-8")
+    with refused(file=path, line=3, problem="column 0 holds word numbers"):
+        list(read_conll(path, Source(str(path))))
+
+
+def test_documents_divide_only_plain_text(tmp_path):
+    for name in ("a.jsonl", "b.txt"):
+        (tmp_path / name).write_text('{"text": "Rates rose.\\n\\nLoans fell."}\n')
+    found = f"line for {tmp_path / 'a.jsonl'}, in which each row is a document"
+    with refused(where="sources[0].documents", found=found, expected="plain text, or no documents"):
+        check_sources([Source(tmp_path / "a.jsonl", documents="line")])
+    check_sources([Source(tmp_path, documents="line")])  # of which some is plain text
+    assert Source(tmp_path).path == str(tmp_path)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le"])

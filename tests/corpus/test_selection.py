@@ -69,6 +69,14 @@ def test_hashes_of_ngrams_are_those_of_their_definition() -> None:
     assert len(hash_ngrams(hash_words(words), 8)) == len(hash_ngrams(hash_words([]), 2)) == 0
 
 
+def test_words_of_other_scripts() -> None:
+    """Marks that write vowels belong to their word; Chinese and Japanese characters are words."""
+    assert words_of_text("हिन्दी में दर बढ़ी।") == ["हिन्दी", "में", "दर", "बढ़ी"]
+    assert words_of_text("e\u0301te\u0301, \u0301a") == ["e\u0301te\u0301", "a"]
+    assert words_of_text("央行2019年加息。インフレ") == ["央", "行", "2019", "年", "加", "息", *"インフレ"]
+    assert words_of_text("금리는 올랐다") == ["금리는", "올랐다"]
+
+
 def test_weights_are_those_of_the_definition_and_the_highest_are_kept() -> None:
     texts = [*OTHER, *MEDICAL, "…!"]
     found = select(TASK, lambda: texts, 0.43)

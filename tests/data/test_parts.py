@@ -423,6 +423,9 @@ def test_corpora_that_cannot_be_merged(
     merge(tmp_path / "some", prepared=corpora[1:])
     with refused(file=f"{corpora[1]}/parts/00000", problem="the same part as..."):
         merge(out, prepared=[tmp_path / "some", *corpora])
+    shutil.copytree(corpora[1], tmp_path / "copied")
+    with refused(file=tmp_path / "copied/parts/00001", problem=f"the same part as {corpora[1]}/parts/00001"):
+        merge(out, prepared=[*corpora, tmp_path / "copied"])
     given = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
     prepare(tmp_path / "long", corpus=given, tokenizer=tokenizer, row_lengths=[20], num_workers=0)
     with refused(file="long", found="row_lengths [20]", expected=f"[16, 40], as in {whole}"):

@@ -157,6 +157,8 @@ def test_what_is_no_model_is_refused_before_the_hub_is_asked(hub, tagger, tmp_pa
         push_to_hub("me/tag ger", tagger)
     with refused(where="me/tagger@main", found="the revision main", expected="a name without one"):
         push_to_hub("me/tagger@main", tagger)
+    with refused(where="card", found=str(tagger / "REAMDE.md"), expected="a file"):
+        push_to_hub("me/tagger", tagger, card=tagger / "REAMDE.md")
     (tagger / "model.safetensors").unlink()
     with refused(file=tagger, expected="a model folder with its weights..."):
         push_to_hub("me/tagger", tagger)

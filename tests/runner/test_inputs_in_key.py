@@ -131,6 +131,22 @@ def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> 
             (file.parent / "more").unlink()
 
 
+def test_the_folder_of_an_onnx_file_is_in_the_key(tmp_path: Path) -> None:
+    """It has the labels, the tokenizer and the transitions of a CRF."""
+    folder = tmp_path / "onnx"
+    folder.mkdir()
+    for name in ("model.onnx", "config.json"):
+        (folder / name).write_text("one")
+    (tmp_path / "texts.txt").write_text("Rates rose.")
+    config = {"model": str(folder / "model.onnx"), "input": str(tmp_path / "texts.txt")}
+    stage = load_stage("predict")
+    keys = []
+    for labels in ("one", "two"):
+        (folder / "config.json").write_text(labels)
+        keys.append(facts(stage, read(stage, config, tmp_path)).key)
+    assert keys[0] != keys[1]
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_file_that_a_configuration_names_is_in_the_key(name: str, tmp_path: Path) -> None:
     """Only configurations of label names have paths, apart from `input_files` and the files of a labelled set."""

@@ -175,7 +175,7 @@ def test_as_the_card_says(runs, tagger_folder, sentences, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
+def test_a_random_field_decodes_what_the_file_emits(runs, sentences, tmp_path):
     folder = runs.finetune("ner-crf-exported", "ner", task=Ner(head="crf"), seeds=(1,), max_epochs=3)
     check = runs.labelled("ner", "validation")
     out = runs.run("export-crf", export, model=folder, quantize="int8", check=check, task=Ner())
@@ -187,6 +187,10 @@ def test_a_random_field_decodes_what_the_file_emits(runs, sentences):
     assert ours.task.crf is not None and theirs.task.crf is not None and theirs.task.crf.transitions.abs().max() > 0
     given = [*sentences, [], [word for words in sentences[:20] for word in words]]
     assert ours.predict_words(given) == theirs.predict_words(given)
+    again = tmp_path / "again"
+    shutil.copytree(out, again)
+    export(again, model=runs / "classification-pretrained")
+    assert not {"crf.json", "model.int8.onnx"} & {file.name for file in again.iterdir()}, "of the other model"
     (out / "crf.json").unlink()
     with pytest.raises(DomainbertError, match=r"crf\.json: not the CRF of an exported tagger"):
         load_tagger(out, "32-true")

@@ -135,6 +135,9 @@ class BiaffineDecoder(Decoder):
             setattr(self.head, name, nn.Parameter(tensors[name]))
 
 
+DECODER_FILES = (CrfDecoder.name, BiaffineDecoder.name)
+
+
 def find_decoder(head: nn.Module, labels: Sequence[str]) -> Decoder | None:
     """Return the part of a head that is stored in a separate file: a CRF or biaffine scores; None for other heads."""
     if crf_of(head) is not None:
