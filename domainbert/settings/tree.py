@@ -162,9 +162,10 @@ def read_variables(tree: Node, environment: Mapping[str, str], problems: Problem
         problems.add(where=f"{node.where}: vars", found=node.short_text(), expected="a mapping such as {data: law/raw}")
         return {}
     for name, value in node.value.items():
-        typed = str(value.text or value.value) if isinstance(value.value, (str, int, float)) else None
-        environment_name = f"DOMAINBERT_{name.upper()}"
         is_option = value.where.startswith("--")  # from the command line, which overrides the environment
+        is_text = isinstance(value.value, (str, int, float)) or (is_option and value.text is not None)
+        typed = str(value.text or value.source or value.value) if is_text else None
+        environment_name = f"DOMAINBERT_{name.upper()}"
         text = typed if is_option else environment.get(environment_name, typed)
         if text is None:
             expected = f"text here, or --vars.{name}, or the environment variable {environment_name}"

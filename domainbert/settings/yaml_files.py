@@ -30,6 +30,7 @@ class Node:
         value: a dict of nodes, a list of nodes, or a plain scalar.
         where: `file:line`, or the name of the option.
         text: the typed text of an option, because `5` may be meant as text.
+        source: the text of a number or word in a file, such as `1.10`; variables keep it.
         folder: the folder of the file.
         reference: for a path in the folder of an earlier stage, the original text, such as `@vocab`.
         stage_finished: whether this earlier stage has finished.
@@ -39,6 +40,7 @@ class Node:
     value: Any
     where: str
     text: str | None = None
+    source: str | None = None
     folder: Path | None = None
     reference: str | None = None
     stage_finished: bool = False
@@ -207,6 +209,7 @@ class _Builder:
             value = [self.build(item) for item in node.value]
         else:
             value = self._scalar(node)
+            return Node(value, where, source=node.value, folder=self.folder)
         return Node(value, where, folder=self.folder)
 
     def _scalar(self, node: yaml.Node) -> Any:

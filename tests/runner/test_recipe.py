@@ -483,6 +483,11 @@ def test_variables_from_file_environment_and_command_line(fake_stages: ModuleTyp
     assert word(read(("vars.words", "${folder} of ${made}"), ("vars.made", "${by} us"), ("vars.by", "by"))) == (
         "texts of by us"
     )
+    assert word(read(("vars.words", "[v1] x: y #2"))) == "[v1] x: y #2"
+    for text in ("2024_01", "01", "1.10", "true", "1e-3"):  # not 202401, 1, 1.1, True, 0.001
+        Path("recipe.yaml").write_text(RECIPE.replace("words: plain", f"words: {text}"))
+        assert word(read(("stages.make.words", "['v${words}']"))) == f"v{text}"
+    Path("recipe.yaml").write_text(RECIPE)
     with refused(where="vars.words", problem="leads to ${words}, which refers to itself", expected="plain..."):
         read(("vars.words", "${folder}"), ("vars.folder", "${words}"))
     with refused(where="--vars.wrds", problem="${wrds} is not used", hint="did you mean 'words'..."):
