@@ -36,7 +36,7 @@ GROUPS = [
         "domainbert.tokenization.config:TokenizerKindConfig",
         "tests/tokenization/test_{}.py",
     ),
-    Group("pretraining/objectives", 3, "domainbert.pretraining.config:ObjectiveConfig", "tests/pretraining/test_{}.py"),
+    Group("pretraining/objectives", 4, "domainbert.pretraining.config:ObjectiveConfig", "tests/pretraining/test_{}.py"),
 ]
 TESTS = {
     "bert": "tests/encoders/test_parity.py::test_all_hidden_states_with_padding[bert-gelu]",

@@ -25,6 +25,8 @@ class CheckedSet:
 
     name: SetName
     labelled: Labelled[Any]
+    model_labels: tuple[str, ...] = ()
+    """`labels` of the task; empty if the model has the labels of the training set."""
 
     @cached_property
     def items(self) -> list[PlainItem]:

@@ -51,7 +51,7 @@ def read_checked(
     if not contents:
         return None, unreadable_files
     labelled = contents[0] if len(contents) == 1 else read(task, readable_files)  # several files are read as one set
-    return CheckedSet(name, labelled), unreadable_files
+    return CheckedSet(name, labelled, tuple(task.labels or ())), unreadable_files
 
 
 @rule("error")

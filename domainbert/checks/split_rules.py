@@ -138,11 +138,13 @@ def _are_documents_numbered(names: Set[str]) -> bool:
 
 @rule("error")
 def unknown_label(sets: TwoSets, rule: Rule[TwoSets]) -> Iterator[Finding]:
-    """A label of validation or test does not occur in training, so the model cannot predict it.
+    """A label of validation or test does not occur in training, nor in `labels` of the task, so the model cannot
+    predict it.
 
     Correct the name of the label, add training examples, or remove the label.
     """
-    for label in sorted(sets.second.label_counts.keys() - sets.first.label_counts.keys()):
+    known_labels = {*sets.first.label_counts, *sets.first.model_labels}
+    for label in sorted(sets.second.label_counts.keys() - known_labels):
         count = sets.second.label_counts[label]
         message = f"the label {label!r} of {sets.second.name} (count {count:,}) does not occur in {sets.first.name}"
         yield rule.finding(message, sets.second.places(sets.second.indices_with_label(label)), count)

@@ -111,12 +111,14 @@ def validation_scores(rows: FloatArray) -> dict[str, Any]:
 
     `rows` (questions, 6) are exact match and F1 as in SQuAD 1.1, both as in SQuAD 2.0, which has questions without an
     answer, `answerable` and margin (see `best_threshold`). The threshold maximises F1, and the scores are computed at
-    this threshold.
+    this threshold. If all margins are -inf, the scores are those of the given answers, without `threshold`.
     """
     exact_squad_1, f1_squad_1, exact, f1, answerable, margins = rows.T
     if answerable.all():
         num_questions = max(len(rows), 1)
         return {"f1": f1_squad_1.sum() / num_questions, "exact": exact_squad_1.sum() / num_questions}
+    if np.isneginf(margins).all():
+        return {"f1": f1.mean(), "exact": exact.mean()}
     threshold = midpoint_threshold(best_threshold(f1, answerable, margins).answered, margins)
     is_answered = margins <= threshold
     no_answer_score = 1 - answerable

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from domainbert.metrics.bootstrap import SummedStatistic
-from domainbert.metrics.counts import FloatArray, IntArray, count_slices
+from domainbert.metrics.counts import FloatArray, IntArray, count_slices, divide_or_undefined
 
 Arc = tuple[int, str]
 """Head of a word (from 1; 0 is the root) and label."""
@@ -48,11 +48,10 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
 
 def _ratio_of(row: int, column: int) -> SummedStatistic:
     """Divide `column` of `row` of the counts (..., 3, 3) of `count_arcs` by the first column, the number of words or
-    trees; 0 if this number is 0."""
+    trees; undefined if this number is 0."""
 
     def share(counts: NDArray[Any]) -> FloatArray:
-        correct, total = counts[..., row, column], counts[..., row, 0]
-        return np.divide(correct, total, out=np.zeros(np.shape(total)), where=total != 0)
+        return divide_or_undefined(counts[..., row, column], counts[..., row, 0])
 
     return share
 

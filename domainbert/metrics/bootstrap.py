@@ -3,7 +3,7 @@
 Percentile bootstrap (Efron and Tibshirani 1993, section 13.3): draw as many documents as there are, with replacement,
 and recompute the score from the summed counts. With several seeds the bootstrap is hierarchical: seeds are drawn with
 replacement, scored on the same documents, and averaged. So the interval covers the choice of test documents and the
-randomness of training.
+randomness of training. It ignores draws in which the score is undefined (NaN), such as F1 without entities.
 
 All systems are scored on the same draws of documents, so differences are paired. Seeds are drawn independently, because
 seed 1 of two systems has nothing in common. The seeds drawn for a system depend only on the sums of its counts, so that
@@ -20,7 +20,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from domainbert.metrics.counts import FloatArray, micro_f1
+from domainbert.metrics.counts import FloatArray, micro_f1, undefined_as_nan
 
 _CHUNK_CELLS = 1 << 22  # drawn documents in memory at a time: 32 MB
 
@@ -83,7 +83,7 @@ def resample_scores(
     seed: int = 0,
     units: Sequence[int] | None = None,
 ) -> dict[str, FloatArray]:
-    """Return the scores of each system in every resample: (resamples,).
+    """Return the scores of each system in every resample: (resamples,); NaN in resamples where they are undefined.
 
     Args:
         systems: counts of the seeds of each system, each (documents, labels, 3), with the same documents in the same
@@ -93,7 +93,8 @@ def resample_scores(
             document are not independent; None: each row is a unit.
     """
     all_rows = slice(None)
-    part_scores = resample_parts(systems, [all_rows], statistic, resamples, seed, units)
+    with undefined_as_nan():
+        part_scores = resample_parts(systems, [all_rows], statistic, resamples, seed, units)
     return {name: scores[:, 0] for name, scores in part_scores.items()}
 
 

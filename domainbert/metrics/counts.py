@@ -1,12 +1,14 @@
 """Precision, recall and F1 from counts, arrays whose last axis is (tp, fp, fn).
 
 Counts are first summed over sentences, batches and documents; F1 is never averaged over them. A ratio with denominator
-0 is 0, as in seqeval.
+0 is 0, as in seqeval; in bootstrap draws a score with denominator 0 is NaN (`undefined_as_nan`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,22 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+
+_UNDEFINED = ContextVar("undefined", default=0.0)  # value of an undefined score
+
+
+@contextmanager
+def undefined_as_nan() -> Iterator[None]:
+    """Context manager in which undefined scores are NaN instead of 0: ratios of 0 / 0, correlations of equal numbers.
+
+    For bootstrap draws: an undefined score is no score of 0. Precision, recall and F1 of a label stay 0, so that macro
+    F1 is NaN only if no label occurs.
+    """
+    token = _UNDEFINED.set(np.nan)
+    try:
+        yield
+    finally:
+        _UNDEFINED.reset(token)
 
 
 def precision(counts: NDArray) -> FloatArray:
@@ -38,7 +56,8 @@ def micro_f1(counts: NDArray) -> FloatArray:
     >>> float(micro_f1(count_classes(["a", "b"], ["a", "a"], ["a", "b"]).sum(axis=0)))
     0.5
     """
-    return f1(counts.sum(axis=-2))
+    tp, fp, fn = np.moveaxis(counts.sum(axis=-2), -1, 0)
+    return divide_or_undefined(2 * tp, 2 * tp + fp + fn)
 
 
 def macro_f1(counts: NDArray) -> FloatArray:
@@ -51,14 +70,14 @@ def macro_f1(counts: NDArray) -> FloatArray:
     0.333
     """
     occurs = counts.sum(axis=-1) > 0
-    return _ratio(f1(counts).sum(axis=-1), occurs.sum(axis=-1))
+    return divide_or_undefined(f1(counts).sum(axis=-1), occurs.sum(axis=-1))
 
 
 def weighted_f1(counts: NDArray) -> FloatArray:
     """Return the mean of the F1 of the labels, weighted by gold support (tp + fn). Counts (..., labels, 3) give
     (...)."""
     support = counts[..., 0] + counts[..., 2]
-    return _ratio((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
+    return divide_or_undefined((f1(counts) * support).sum(axis=-1), support.sum(axis=-1))
 
 
 def accuracy(counts: NDArray) -> FloatArray:
@@ -92,6 +111,13 @@ def f1_of_sets(gold: Sequence[Set[Any]], predicted: Sequence[Set[Any]]) -> float
     """Return the micro F1 of sets of labels, one set per item; 0 if all sets are empty."""
     correct = sum(len(labels & predicted_labels) for labels, predicted_labels in zip(gold, predicted, strict=True))
     return 2 * correct / max(sum(map(len, gold)) + sum(map(len, predicted)), 1)
+
+
+def divide_or_undefined(numerator: NDArray, denominator: NDArray) -> FloatArray:
+    """Return numerator / denominator, arrays of equal shape; where the denominator is not positive, 0, or NaN within
+    `undefined_as_nan`."""
+    undefined = np.full(np.shape(denominator), _UNDEFINED.get())
+    return np.divide(numerator, denominator, out=undefined, where=denominator > 0)
 
 
 def _ratio(numerator: NDArray, denominator: NDArray) -> FloatArray:

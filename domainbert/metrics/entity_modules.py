@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ class EntityF1(StoredRows):
     Args:
         per_type: add `precision/TYPE`, `recall/TYPE` and `f1/TYPE`.
         lenient: add `lenient_` scores, for which an overlap with the same type is correct, and `partial_` scores, for
-            which an inexact overlap counts half.
+            which an inexact overlap counts half. The spans of a sentence must then not overlap each other.
     """
 
     dtype = torch.int64
@@ -53,7 +54,8 @@ class EntityF1(StoredRows):
         """Add sentences, given by their tags or spans.
 
         Raises:
-            DomainbertError: different numbers of sentences or tags, or a tag of an unknown scheme.
+            DomainbertError: different numbers of sentences or tags, a tag of an unknown scheme, or, for lenient scores,
+                overlapping spans in a sentence.
         """
         if len(predicted) != len(gold):
             raise DomainbertError(
@@ -65,6 +67,9 @@ class EntityF1(StoredRows):
                     f"length {len(tags)}", where=f"predicted[{number}]", expected=f"{len(gold_tags)}, as in gold"
                 )
         spans, gold_spans = ([_as_spans(sentence) for sentence in side] for side in (predicted, gold))
+        if self.lenient:
+            _check_disjoint("predicted", spans)
+            _check_disjoint("gold", gold_spans)
         types = sorted({span[2] for side in (spans, gold_spans) for sentence in side for span in sentence})
         counts = count_entities(gold_spans, spans, types).sum(axis=0)
         matches = count_lenient(gold_spans, spans, types) if self.lenient else np.zeros(len(types), dtype=np.int64)
@@ -129,6 +134,18 @@ def _totals(records: Sequence[int]) -> tuple[list[str], IntArray, IntArray]:
     types = sorted(by_type)
     counts = np.array([by_type[name] for name in types], dtype=np.int64).reshape(-1, 4)
     return types, counts[:, :3], counts[:, 3]
+
+
+def _check_disjoint(name: str, sentences: Sequence[Sequence[Span]]) -> None:
+    for number, spans in enumerate(sentences):
+        for left, right in pairwise(spans):  # sorted
+            if right[0] < left[1]:
+                raise DomainbertError(
+                    f"the spans {left} and {right} overlap",
+                    where=f"{name}[{number}]",
+                    expected="spans that do not overlap, for lenient scores",
+                    hint="set lenient=False for nested entities",
+                )
 
 
 def _are_tags(sentence: Sequence[Any]) -> bool:

@@ -226,11 +226,11 @@ class AnswerScores(StoredRows):
     ) -> None:
         """Add questions: predicted answers and gold answers.
 
-        `margins` are score of "no answer" - score of the predicted answer; by default 1 for an empty answer, and 0 for
-        other answers. If some questions have no gold answer, the scores are computed as in SQuAD 2.0, at the best
-        threshold of the margins, otherwise as in SQuAD 1.1.
+        `margins` are score of "no answer" - score of the predicted answer, for all questions or none. If some questions
+        have no gold answer, the scores are computed as in SQuAD 2.0, with margins at their best threshold, without
+        margins for the given answers. Otherwise they are computed as in SQuAD 1.1.
         """
-        margins = [0.0 if answer else 1.0 for answer in predicted] if margins is None else margins
+        margins = [-np.inf] * len(predicted) if margins is None else margins  # below every threshold
         rows = [
             (
                 *score_answer(answer, texts, version_2=not texts),

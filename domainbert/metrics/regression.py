@@ -3,8 +3,8 @@
 Pearson's correlation, the errors and R2 are functions of sums over texts. Spearman's correlation is not: it is
 Pearson's correlation of the ranks, with mean ranks for ties (Spearman 1904), and each bootstrap draw has other ranks.
 
-Degenerate cases: a correlation is 0 if all predictions or all gold numbers are equal; R2 is 0 if all gold numbers are
-equal, and 1 if they are also predicted exactly, as in scikit-learn.
+Degenerate cases: a correlation is 0, in bootstrap draws NaN, if all predictions or all gold numbers are equal; R2 is 0
+if all gold numbers are equal, and 1 if they are also predicted exactly, as in scikit-learn.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from typing_extensions import override
 
 from domainbert.metrics.bootstrap import Statistic, WeightedStatistic, score_once
-from domainbert.metrics.counts import FloatArray
+from domainbert.metrics.counts import FloatArray, divide_or_undefined
 
 _ROUNDING = 1e-12  # a variance below this share of the mean square is a rounding error
 
@@ -101,7 +101,7 @@ def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArr
 
 def _correlation(covariance: FloatArray, gold_variance: FloatArray, variance: FloatArray) -> FloatArray:
     root = np.sqrt(gold_variance) * np.sqrt(variance)
-    return np.asarray(np.divide(covariance, root, out=np.zeros_like(root), where=root > 0)).clip(-1, 1)
+    return divide_or_undefined(covariance, root).clip(-1, 1)
 
 
 STATISTICS: Mapping[str, Statistic] = {"pearson": pearson, "spearman": Spearman(), "rmse": rmse, "mae": mae, "r2": r2}

@@ -22,7 +22,7 @@ from domainbert.metrics.bootstrap import (
     resample_scores,
     score_once,
 )
-from domainbert.metrics.counts import FloatArray, IntArray
+from domainbert.metrics.counts import FloatArray, IntArray, undefined_as_nan
 
 MIN_UNITS = 30
 """Slices with fewer sampling units (see `resample_scores`) are marked `few`: their scores are unreliable, and their
@@ -30,7 +30,7 @@ intervals may be too narrow."""
 
 Summary = dict[str, Any]
 """`systems`: scores by name; `paired`: first system - each later system; `draws`: headline of each system in every
-resample; `warnings`: models that have not learned. See `summarize`."""
+resample, None where it is undefined; `warnings`: models that have not learned. See `summarize`."""
 
 Prediction = TypeVar("Prediction")
 Predictions = TypeVar("Predictions")
@@ -129,18 +129,22 @@ def summarize(
     settings = resampling.resamples, resampling.seed, resampling.units
     resampled = {name: resample_scores(counts, statistic, *settings) for name, statistic in statistics.items()}
     if slice_statistic is not None:
-        slice_draws = {
-            key: resample_parts(counts, list(parts.values()), slice_statistic, *settings)
-            for key, parts in slices.rows.items()
-        }
+        with undefined_as_nan():
+            slice_draws = {
+                key: resample_parts(counts, list(parts.values()), slice_statistic, *settings)
+                for key, parts in slices.rows.items()
+            }
         _add_slices(summaries, paired, counts, slices, slice_draws, slice_statistic, resampling.units, undefined)
         if slices.mean_over is not None:
-            # the mean over the parts that occur in a resample
-            by_system = slice_draws[slices.mean_over]
+            # the mean over the parts that occur in a resample; an undefined score counts 0, as in `Slices.mean`
+            parts = list(slices.rows[slices.mean_over].values())
+            by_system = resample_parts(counts, parts, slice_statistic, *settings)
             resampled[slices.mean_key] = {name: np.nanmean(draws, axis=-1) for name, draws in by_system.items()}
     for name, draws in resampled.items():
         _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
-    headline_draws = {system: draws.tolist() for system, draws in resampled[headline].items()}
+    headline_draws = {
+        system: np.where(np.isnan(draws), None, draws).tolist() for system, draws in resampled[headline].items()
+    }
     return {"systems": summaries, "paired": paired, "draws": headline_draws}
 
 

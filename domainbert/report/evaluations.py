@@ -36,8 +36,8 @@ class System:
     """Folder of its mistakes: `mistakes/NAME` below the folder of `evaluate`."""
     drawn: dict[str, Any]
     """Settings of the bootstrap: `seed`, `resamples`, `units`, `metric`; empty for older versions."""
-    draws: list[float]
-    """Score in each resample."""
+    draws: list[float | None]
+    """Score in each resample; None where it is undefined."""
 
 
 @dataclass(frozen=True)
@@ -148,5 +148,6 @@ def _paired_interval(first: System, other: System) -> list[float] | None:
         return None
     import numpy as np  # here, because most reports have nothing to pair
 
-    low, high = np.percentile(np.subtract(first.draws, other.draws), _PERCENTILES)
-    return [float(low), float(high)]
+    differences = np.subtract(np.array(first.draws, dtype=float), np.array(other.draws, dtype=float))  # None: NaN
+    defined = differences[~np.isnan(differences)]
+    return np.percentile(defined, _PERCENTILES).tolist() if len(defined) else None

@@ -228,20 +228,25 @@ class StageArguments:
         return encoder or pending.encoder_of(initial_model)
 
     def check_training_files(self) -> None:
-        """Report errors in the training and validation sets, and validation labels that the training set lacks."""
+        """Report errors in the training and validation sets, and labels that the model will not have."""
         labels = self.training_labels()
         if labels is not None:
             with self.record_problems("task"):
                 self["task"].check_labels(labels)
-        self.check_labelled("train", self["task"])
+        self.check_labelled("train", self["task"], self["task"].labels)
         self.check_labelled("validation", self["task"], labels)
 
     def training_labels(self) -> tuple[str, ...] | None:
-        """Return the labels of the training set; None if they are not known yet."""
-        if self.get("train") is None or self.get("task") is None or not self.is_ready(self["train"]):
+        """Return the labels of the task or, if it has none, of the training set; None if they are not known yet."""
+        task, train = self.get("task"), self.get("train")
+        if task is None or train is None:
+            return None
+        if task.labels is not None:
+            return tuple(task.labels)
+        if not self.is_ready(train):
             return None
         with suppress(DomainbertError):  # `check_labelled` reports the error
-            labels = [self.inputs.labels(self["task"], file) for file in files_of(self["train"])]
+            labels = [self.inputs.labels(task, file) for file in files_of(train)]
             return tuple(sorted(set().union(*labels)))
         return None
 

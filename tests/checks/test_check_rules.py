@@ -14,6 +14,7 @@ import pytest
 from domainbert.checks import corpus_rules
 from domainbert.checks.rules import LABELLED_SET_RULES
 from domainbert.stages.check import check
+from domainbert.tasks.classification.config import Classification
 from tests.refusals import refused
 
 _SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).with_name("planted.py"))
@@ -23,7 +24,7 @@ sys.modules["planted"] = planted
 _SPEC.loader.exec_module(planted)
 
 
-def looked_at(folder: Path, rows: Any, task: str, **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def looked_at(folder: Path, rows: Any, task: Any, **settings: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the stage returns, and `check.json`."""
     labelled = {name: str(path) for name, path in planted.written(folder / "data", rows).items()}
     result = check(folder / "out", labelled=labelled, task=task, **settings)
@@ -272,3 +273,10 @@ def test_a_copy_with_other_punctuation_has_another_number(tmp_path: Path) -> Non
     _, report = looked_at(tmp_path, rows, "Regression")
     messages = [finding["message"] for finding in report["findings"]]
     assert "1 of 60 texts of test are also in train, 1 of them with other labels" in messages
+
+
+def test_a_label_of_the_task_is_known_without_a_training_text(tmp_path: Path) -> None:
+    rows = planted.planted(fault("unknown-label"))
+    task = Classification(labels=("up", "down", "sideways"))
+    result, _ = looked_at(tmp_path, rows, task)
+    assert result["errors"] == [] and "unknown-label" not in result["findings"]

@@ -167,3 +167,17 @@ def test_rows_of_batches_and_ranks_are_put_together() -> None:
     gathered: list[torch.Tensor] = []
     alone._sync_dist(lambda numbers, group=None: gathered.append(numbers) or [numbers, numbers])
     assert gathered[0].dtype == torch.float64 and gathered[0].shape == (0,)
+
+
+def test_answers_without_margins_are_scored_as_they_are() -> None:
+    """No threshold is sought, which would replace answers that are wrong by no answer."""
+    metric = AnswerScores()
+    metric.update(["1889", "Paris", ""], [["1889"], [], []])
+    metric.update(["x", "in Bern"], [[], ["Bern"]])
+    found = {name: float(value) for name, value in metric.compute().items()}
+    assert found == pytest.approx({"f1": (1 + 0 + 1 + 0 + 2 / 3) / 5, "exact": 2 / 5})
+    metric.reset()
+    metric.update(["1889", "Paris", ""], [["1889"], [], []], margins=[0.0, 1.0, 1.0])
+    assert {name: float(value) for name, value in metric.compute().items()} == {
+        "f1": 1.0, "exact": 1.0, "threshold": 0.5
+    }  # fmt: skip

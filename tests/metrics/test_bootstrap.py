@@ -2,8 +2,10 @@ import numpy as np
 import pytest
 
 from domainbert.metrics import bootstrap
+from domainbert.metrics.attachment import ATTACHMENT
 from domainbert.metrics.bootstrap import interval, resample_parts, resample_scores
-from domainbert.metrics.counts import accuracy, micro_f1
+from domainbert.metrics.classification import NULL_CLASS_STATISTICS
+from domainbert.metrics.counts import accuracy, macro_f1, micro_f1, weighted_f1
 from domainbert.tasks.counted_scoring import mean_value
 from tests.metrics.drawn_seeds import drawn_seeds
 
@@ -117,3 +119,36 @@ def test_the_score_of_a_part_without_rows_in_a_draw_is_undefined(statistic):
     wanted = [[counts[row, 0, 0] if row in draw else np.nan for row in range(4)] for draw in drawn]
     np.testing.assert_array_equal(draws, wanted)
     assert np.isnan(draws).any(axis=0).all() and all(map(np.isnan, interval(draws[np.isnan(draws)])))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "statistic", [micro_f1, macro_f1, weighted_f1, *map(NULL_CLASS_STATISTICS.get, ("micro_f1", "macro_f1"))]
+)
+def test_a_draw_without_any_label_is_left_out(statistic):
+    """A perfect model on one entity in 20 sentences had the interval 0 to 1; the point score of no entity stays 0."""
+    counts = np.zeros((20, 3, 3), dtype=np.int64)
+    counts[7, 0, 0] = counts[:, 2, 0] = 1  # row 2: all labels, which F1 without a null class does not read
+    if statistic not in NULL_CLASS_STATISTICS.values():
+        counts = counts[:, :2]
+    drawn = resample_scores({"a": [counts]}, statistic, 400)["a"]
+    assert 90 < np.isnan(drawn).sum() < 200, "0.95 ** 20 of the draws, 143"
+    assert interval(drawn) == (1.0, 1.0)
+    assert statistic(np.zeros((3, 3))) == 0
+
+
+def test_a_label_that_a_draw_lacks_counts_as_it_does_in_a_score():
+    """Macro F1 of a draw without label 0 is the F1 of label 1; one predicted but absent label counts 0."""
+    counts = np.array([[[1, 0, 0], [0, 0, 0]], [[0, 1, 0], [1, 0, 0]], [[0, 0, 0], [0, 0, 0]]])
+    drawn = resample_scores({"a": [counts]}, macro_f1, 50, 1)["a"]
+    texts = np.random.default_rng(1).integers(3, size=(50, 3))
+    wanted = [macro_f1(counts[row].sum(axis=0)) if set(row) != {2} else np.nan for row in texts]
+    np.testing.assert_allclose(drawn, wanted)
+    assert {0.5, 1.0} < set(drawn[~np.isnan(drawn)].round(3)) and np.isnan(drawn).any()
+
+
+def test_trees_without_words_in_a_draw_have_no_score():
+    counts = np.array([[[2, 2, 2], [2, 2, 2], [1, 1, 1]], [[1, 1, 1], [0, 0, 0], [1, 1, 1]]])
+    drawn = resample_scores({"a": [counts]}, ATTACHMENT["las_no_punctuation"], 40)["a"]
+    assert interval(drawn) == (1.0, 1.0) and np.isnan(drawn).any(), "a sentence of punctuation alone"
+    assert ATTACHMENT["las_no_punctuation"](counts[1]) == 0

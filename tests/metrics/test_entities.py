@@ -9,6 +9,7 @@ from domainbert.labelled.tag_schemes import spans_from_tags, to_iob2
 from domainbert.metrics.counts import f1_of_sets, macro_f1, scores
 from domainbert.metrics.entities import count_entities, count_lenient, lenient_and_partial
 from domainbert.metrics.entity_modules import EntityF1
+from tests.refusals import refused
 
 TYPES = ["a", "b", "c"]
 TAGS = ["O", *(f"{prefix}-{kind}" for prefix in "BI" for kind in TYPES)]
@@ -120,3 +121,19 @@ def test_every_gold_entity_of_many_is_found_or_missed():
 def test_f1_of_sets_counts_all_labels_of_all_items():
     assert f1_of_sets([{1, 2, 3}, {4}], [{1, 2}, {5}]) == pytest.approx(2 * 2 / (4 + 3))
     assert f1_of_sets([set()], [set()]) == 0
+
+
+@pytest.mark.parametrize("nested", [[(0, 5, "a"), (2, 3, "b")], [(2, 3, "a"), (0, 3, "a"), (6, 7, "a")]])
+def test_lenient_scores_of_overlapping_spans_are_refused(nested):
+    """The sweep over both sides pairs spans that do not overlap within a side: some overlaps were lost."""
+    metric, gold = EntityF1(lenient=True), [[], [(2, 3, "b")]]
+    for name, sides in (("predicted", ([[], nested], gold)), ("gold", (gold, [[], nested]))):
+        with refused(
+            where=f"{name}[1]", problem="the spans (0, ... and (2, 3, ... overlap", expected="spans that do..."
+        ):
+            metric.update(*sides)
+    strict = EntityF1()
+    strict.update([nested], [nested])
+    assert strict.compute()["f1"] == 1
+    metric.update([[(5, 6, "a"), (3, 5, "a")]], [[(3, 5, "a")]])  # adjacent, in any order
+    assert float(metric.compute()["lenient_f1"]) == pytest.approx(2 / 3)

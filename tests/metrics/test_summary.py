@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
@@ -91,3 +93,15 @@ def test_scores_of_many_counts_are_those_of_each():
         np.testing.assert_allclose(statistic(counts), each)
     f1s = [2 * tp / (2 * tp + fp + fn) for tp, fp, fn in counts[1, 1] if tp + fp + fn]
     assert float(macro_f1(counts[1, 1])) == pytest.approx(np.mean(f1s))
+
+
+def test_undefined_draws_are_not_in_an_interval_or_in_json():
+    """One entity in ten sentences: a third of the draws have none, unless a model predicts one in each sentence."""
+    gold = [[(0, 1, "p")], *[[]] * 9]
+    spurious = [[(0, 1, "p")], *[[(1, 2, "p")]] * 9]
+    found = entities(gold, {"right": {"1": gold}, "eager": {"1": spurious}}).summary(RESAMPLING)
+    right, eager = found["systems"]["right"], found["systems"]["eager"]
+    assert (right["f1"], right["interval"]) == (1.0, [1.0, 1.0]) and eager["interval"][0] == 0
+    assert found["paired"][0]["interval"][1] < 1, "of the draws in which both have a score"
+    assert set(found["draws"]["right"]) == {None, 1.0} and None not in found["draws"]["eager"]
+    json.dumps(found, allow_nan=False)

@@ -72,6 +72,14 @@ def test_without_the_same_draws_the_difference_has_no_interval_and_says_why(tmp_
     ]
 
 
+def test_undefined_draws_are_left_out_of_a_paired_interval(tmp_path: Path) -> None:
+    for name, draws in (("a", [0.7, None, 0.9, 1.0]), ("b", [0.5, 0.1, None, 0.8])):
+        evaluated(tmp_path / name / "result", {"model": 0.75})
+        put(tmp_path / name / "result/draws.json", {"drawn": {"seed": 1}, "systems": {"model": draws}})
+    (one,) = found(tmp_path / "a", tmp_path / "b")
+    assert one.pairs[0].interval == pytest.approx([0.2, 0.2])
+
+
 def test_other_test_sets_stay_apart_and_so_do_two_evaluations_of_one_run(tmp_path: Path) -> None:
     evaluated(tmp_path / "a/result", {"model": 0.75})
     evaluated(tmp_path / "a/later", {"model": 0.7})

@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 
 from domainbert.models.loading import load_model
 from domainbert.serving.loaders import load_classifier, load_tagger
+from domainbert.stages.early_checks import StageArguments
 from domainbert.tasks.classification.config import Classification
 from domainbert.tasks.ner.config import Ner
 from domainbert.training.config import OptimConfig
@@ -147,3 +148,20 @@ def test_micro_batches_change_nothing(runs, name, task):
     shared = next(key for key in whole if key.endswith("layer.0.output.dense.weight"))
     assert float((whole[shared] - moved[shared]).abs().max()) > 1e-3
     assert max(float((whole[key] - part[key]).abs().max()) for key in whole) < 2e-5
+
+
+def test_labels_of_the_task_decide_which_labels_a_file_may_have(tmp_path):
+    """Validation may have a label of the task that training lacks; training may have no other label."""
+    files = {"train": "ab", "validation": "abc"}
+    for name, labels in files.items():
+        (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"text {label},{label}\n" for label in labels))
+    paths = {name: tmp_path / f"{name}.csv" for name in files}
+
+    def check(*labels):
+        arguments = StageArguments({"task": Classification(labels=labels or None), **paths})
+        arguments.check_training_files()
+        return arguments.training_labels(), [(key, error.line) for key, error in arguments.problems]
+
+    assert check("a", "b", "c") == (("a", "b", "c"), [])
+    assert check() == (("a", "b"), [("validation", 4)])
+    assert check("a", "c") == (("a", "c"), [("train", 3), ("validation", 3)])

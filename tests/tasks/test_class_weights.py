@@ -194,3 +194,13 @@ def test_positive_weights_of_labels(tokenizer: Any) -> None:
         task_from_training_set(MultiLabel(pos_weight="balanced"), MultiLabelFile(file.path, texts[:2], "jsonl"))
     with refused(where="pos_weight", found="'z'"):
         MultiLabel(pos_weight={"z": 2.0}).check_labels(["x", "y"])
+
+
+@pytest.mark.parametrize(("sampling", "shares"), [(True, [12, 0, 12]), (0.5, [15, 0, 9])])
+def test_classes_without_a_text_are_not_drawn(sampling: bool | float, shares: list[int]) -> None:
+    """`labels` may have a class that training has not; its power 0 ** 0 is 1, a share of no text."""
+    task = ClassificationTask(("dove", "eagle", "hawk"), Classification(balanced_sampling=sampling))
+    texts = [LabelledText("a", label, line) for line, label in enumerate(["dove"] * 18 + ["hawk"] * 6, 1)]
+    order = task.training_hooks.order(task, texts, 8, 0)
+    items = np.concatenate([order.batch(step)[1] for step in range(3)])
+    assert np.bincount([task.target(texts[item]) for item in items], minlength=3).tolist() == shares

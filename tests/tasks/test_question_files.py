@@ -12,8 +12,10 @@ import pytest
 from domainbert.labelled.contents import TextPair
 from domainbert.labelled.folds import split_folds
 from domainbert.labelled.sets import read_set
+from domainbert.metrics.summary import Resampling
 from domainbert.tasks.question_answering.config import QuestionAnswering
 from domainbert.tasks.question_answering.files import read as read_questions
+from domainbert.tasks.question_answering.reader import Reply
 from domainbert.tasks.question_answering.scoring import AnswerScoring
 from tests.refusals import refused
 
@@ -196,3 +198,17 @@ def test_folds_divide_no_context(tmp_path: Path) -> None:
             assert all(one.texts == ["1889"] for side in sides for one in side)
             held += [one.id for one in sides[1]]
         assert sorted(held) == sorted(one.id for one in items)
+
+
+def test_questions_on_a_single_context_are_drawn_themselves(tmp_path: Path) -> None:
+    """All resamples of one context would be equal, and the interval would have no width."""
+    (tmp_path / "a.json").write_text(json.dumps(nested(GOOD)))
+    file = read_questions(QuestionAnswering(), tmp_path / "a.json")
+    scoring = AnswerScoring(QuestionAnswering(), file)
+    right = [Reply(item.texts[0] if item.texts else "", 0, 0, 1.0, 0.0, []) for item in file.items]
+    scoring.predictions = {"a": {"1": [*right[:2], Reply("x", 0, 0, 1.0, 0.0, [])]}}
+    (system,) = scoring.summary(Resampling(200, 0))["systems"].values()
+    low, high = system["interval"]
+    assert (scoring.num_units, file.unit, file.unit_ids) == (3, "questions", None)
+    assert low < system["f1"] < high and system["f1"] == pytest.approx(2 / 3)
+    assert (len(file.units()), file.fold_units()) == (1, [0, 0, 0]), "folds still divide no context"

@@ -695,3 +695,18 @@ stages:
 def in_line(training: str) -> str:
     """Settings as part of a flow mapping."""
     return ", ".join(line.strip() for line in training.strip().splitlines())
+
+
+def test_pairs_of_entities_in_a_single_text_are_drawn_themselves() -> None:
+    """All resamples of one text would be equal, and the interval would have no width."""
+    texts = ["<< a >> [[ b ]] c", "a << b >> [[ c ]]", "<< a >> b [[ c ]]"]
+    items = [RelatedEntities(find_markers(text, MARKERS), "part-of", line) for line, text in enumerate(texts, 1)]
+    test = RelationFile(Path("a.jsonl"), items, "jsonl")
+    scoring = RelationScoring(Relations(metric="micro"), test)
+    scoring.labels = set(CLASSES)
+    found = ["part-of", "none", "part-of"]
+    scoring.predictions = {"a": {"seed-1": [Relation(label, {label: 1.0}) for label in found]}}
+    drawn = np.array(scoring.summary(Resampling(200, 0))["draws"]["a"])
+    assert (test.unit_ids, scoring.num_units, test.unit) == (None, 3, "texts")
+    assert set(drawn.round(3)) == {0.0, 0.333, 0.667, 1.0}
+    assert [unit.line for unit in test.units()] == [1], "folds keep them together"

@@ -27,6 +27,7 @@ from domainbert.metrics.counts import score_counts
 from domainbert.metrics.modules import LabelScores
 from domainbert.metrics.summary import Resampling
 from domainbert.serving.predictor import load_predictor
+from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.task import task_from_training_set
 from domainbert.tasks.token_labels.config import TokenLabels
 from domainbert.tasks.token_labels.files import TokenLabelFile
@@ -393,3 +394,13 @@ stages:
     assert sum(fold.validation[0].count("-DOCSTART-") for fold in folds) == (
         elements / "train.conll"
     ).read_text().count("-DOC")
+
+
+@pytest.mark.parametrize("task", [TokenLabels, Ner])
+@pytest.mark.parametrize("name", ["label_names", "label_names_file"])
+def test_label_names_are_refused_for_columns(tmp_path: Path, task: Any, name: str) -> None:
+    """They had no effect: the tags 0 and 1 stayed numbers."""
+    path = written(tmp_path / "a.conll", "Xylitol 1\nhelps 0\n")
+    value = ["O", "B-INT"] if name == "label_names" else written(tmp_path / "names.json", '["O", "B-INT"]')
+    with refused(file=path, where=f"format.{name}", problem="set for CoNLL", expected="null, or JSONL with numbers..."):
+        task(format={name: value}).read(path)

@@ -57,9 +57,11 @@ class ClassTrainingHooks(TrainingHooks["ClassificationTask"]):
         sampling = task.learning.balanced_sampling
         if sampling is False:
             return super().order(task, items, batch_size, seed)
-        classes = np.array([task.target(item) for item in items])
+        # only the classes that occur: `labels` may have classes without a text
+        targets = [task.target(item) for item in items]
+        _, classes, counts = np.unique(targets, return_inverse=True, return_counts=True)
         power = 0.0 if sampling is True else sampling  # of the count of a class
-        return SharesOrder(classes, np.bincount(classes) ** power, batch_size, seed)
+        return SharesOrder(classes, counts**power, batch_size, seed)
 
     @override
     def remarks(self, task: ClassificationTask, scores: Mapping[str, float]) -> list[str]:

@@ -20,6 +20,7 @@ from domainbert.labelled.conll import TaggedRows, TaggedTable, read_columns
 from domainbert.labelled.entities import NerFile, entities_left_out, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
+from domainbert.labelled.label_names import refuse_names_for_conll
 from domainbert.labelled.row_values import problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.tag_schemes import tags_from_spans
@@ -65,8 +66,8 @@ def read(config: Ner, file: Path | Rows) -> NerFile:
       words at white space and punctuation; entities must begin and end at word boundaries.
 
     Raises:
-        DomainbertError: as `read_columns`, `read_lists`, `annotation_tools` and `tagged_file`; an entity outside its
-            text, not aligned with words, or overlapping another entity; no text.
+        DomainbertError: as `read_columns`, `read_lists`, `annotation_tools` and `tagged_file`; label names set for
+            CoNLL; an entity outside its text, not aligned with words, or overlapping another entity; no text.
     """
     format, path = config.format, Path(str(file))
     problems, notes = Problems(str(file)), ReaderCounts()
@@ -75,6 +76,7 @@ def read(config: Ner, file: Path | Rows) -> NerFile:
     kind = "json" if format.kind == "label_studio" else format.kind
     opened = open_file(file, kind, ("conll", "jsonl"), reads_exports=True)
     if opened.kind == "conll":
+        refuse_names_for_conll(format, file)
         return tagged_file(path, read_columns(path, opened.lines, format), format, notes)
     if opened.kind == "json":
         return _read_export(path, read_json_export(path, format, problems), format, problems)

@@ -89,11 +89,16 @@ class QuestionFile(Labelled[Question]):
     @property
     @override
     def unit(self) -> str:
-        return "contexts"
+        return "questions" if self.unit_ids is None else "contexts"
+
+    @property
+    @override
+    def unit_ids(self) -> list[int] | None:
+        """Return `context_ids`; None for a single context, of which all resamples would be equal."""
+        return self.context_ids if max(self.context_ids, default=0) > 0 else None
 
     @cached_property
-    @override
-    def unit_ids(self) -> list[int]:
+    def context_ids(self) -> list[int]:
         """Return for each item the index of its context, from 0."""
         return distinct_indices(item.context for item in self.items)
 
@@ -107,7 +112,7 @@ class QuestionFile(Labelled[Question]):
         """Return a line with the numbers of questions, of questions without an answer, and of contexts."""
         unanswerable = sum(not item.answers for item in self.items)
         questions = f"{self.path}: {counted(len(self.items), 'questions')}, {unanswerable:,} of them without an answer"
-        return f"{questions}, on {counted(max(self.unit_ids) + 1, 'contexts')}; {KIND_NAMES[self.kind]}"
+        return f"{questions}, on {counted(max(self.context_ids) + 1, 'contexts')}; {KIND_NAMES[self.kind]}"
 
     @override
     def plain_item(self, item: Question) -> PlainItem:
@@ -117,20 +122,20 @@ class QuestionFile(Labelled[Question]):
     def units(self) -> list[Unit]:
         """Return one unit per context, at its first question."""
         first_questions: dict[int, Question] = {}  # by index of the context
-        for unit, item in zip(self.unit_ids, self.items, strict=True):
+        for unit, item in zip(self.context_ids, self.items, strict=True):
             first_questions.setdefault(unit, item)
         return [Unit(item.line) for item in first_questions.values()]
 
     @override
     def fold_units(self) -> list[int]:
-        return self.unit_ids
+        return self.context_ids
 
     @override
     def file_content(self, units: Sequence[int]) -> str:
         """Return a file with the questions on the contexts with the indices `units`: in JSON if this file is JSON,
         otherwise in JSONL."""
         chosen = set(units)
-        items = [item for unit, item in zip(self.unit_ids, self.items, strict=True) if unit in chosen]
+        items = [item for unit, item in zip(self.context_ids, self.items, strict=True) if unit in chosen]
         if self.kind != "json":
             return "".join(json_line(_jsonl_row(item)) for item in items)
         by_context = groupby(items, key=lambda item: item.context)

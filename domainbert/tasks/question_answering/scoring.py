@@ -49,7 +49,7 @@ def _mean(counts: NDArray[Any], column: int) -> FloatArray:
 class AnswerScoring(CountedScoring):
     """Scoring as in SQuAD 2.0 if some questions have no answer, otherwise as in SQuAD 1.1.
 
-    The bootstrap resamples contexts.
+    The bootstrap resamples contexts, or the questions of a single context.
     """
 
     test: QuestionFile

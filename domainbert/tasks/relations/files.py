@@ -43,13 +43,17 @@ class RelationFile(Labelled[RelatedEntities]):
     @property
     @override
     def unit(self) -> str:
-        return "different texts"
+        return "texts" if self.unit_ids is None else "different texts"
 
     @cached_property
     @override
-    def unit_ids(self) -> list[int]:
-        """Return for each item the index of its unmarked text, as pairs from the same text are not independent."""
-        return distinct_indices(item.content.unmarked for item in self.items)
+    def unit_ids(self) -> list[int] | None:
+        """Return for each item the index of its unmarked text, as pairs from the same text are not independent.
+
+        Return None for pairs of a single text, of which all resamples would be equal.
+        """
+        text_ids = distinct_indices(item.content.unmarked for item in self.items)
+        return text_ids if max(text_ids, default=0) > 0 else None
 
     @property
     def summary(self) -> str:

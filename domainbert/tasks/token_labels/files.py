@@ -9,6 +9,7 @@ from domainbert.base.errors import Problems
 from domainbert.corpus.rows import Rows, open_file
 from domainbert.labelled.conll import TaggedTable, read_columns
 from domainbert.labelled.items import ReaderCounts, describe_labels
+from domainbert.labelled.label_names import refuse_names_for_conll
 from domainbert.labelled.row_values import is_visible, shown
 from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence, read_lists, sentence_rows, word_and_tag_keys
 from domainbert.tasks.token_labels.config import TokenLabels
@@ -27,13 +28,14 @@ class TokenLabelFile(TaggedFile[TaggedSentence]):
 def read(config: TokenLabels, file: Path | Rows) -> TokenLabelFile:
     """Return the sentences of a file, for `TaskConfig.read`.
 
-    Raise `DomainbertError` as `read_columns` and `read_lists`, and for a label with surrounding white space, with
-    invisible characters, or in a line that begins a document.
+    Raise `DomainbertError` as `read_columns` and `read_lists`, for label names set for CoNLL, and for a label with
+    surrounding white space, with invisible characters, or in a line that begins a document.
     """
     format, path = config.format, Path(str(file))
     opened = open_file(file, format.kind, ("conll", "jsonl"))
     problems, notes = Problems(str(file)), ReaderCounts()
     if opened.kind == "conll":
+        refuse_names_for_conll(format, file)
         table = read_columns(path, opened.lines, format)
     else:
         rows = sentence_rows(opened, problems, notes.left_out)
