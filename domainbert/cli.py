@@ -93,13 +93,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None and not disk_full_message(error):
             raise
-        sys.stderr.write(f"domainbert: {printable(str(error.filename or 'output')[:200])}: {error.strerror}\n")
+        problem = DomainbertError(error.strerror, file=printable(str(error.filename or "output")[:200]))
+        sys.stderr.write(_error_text(problem, as_json))
         return 2
     except UnicodeEncodeError as error:  # the name of a file on the disk
-        sys.stderr.write(f"domainbert: {error.object[:200]!a}: this name is not {error.encoding.upper()}; rename it\n")
+        encoding, name = error.encoding.upper(), ascii(error.object[:200])
+        problem = DomainbertError(f"this name is not {encoding}", file=name, hint="rename it")
+        sys.stderr.write(_error_text(problem, as_json))
         return 2
     except KeyboardInterrupt:
-        sys.stderr.write("domainbert: interrupted\n")
+        sys.stderr.write(_error_text(TrainingStopped("interrupted"), as_json))
         return 130
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -64,6 +65,51 @@ def test_json_has_the_facts_of_an_error(
     places = [(error["file"], error["line"], error["where"]) for error in errors]
     assert sorted(places) == [(str(file), 2, "size"), (str(file), 3, "siz")]
     assert facts("runs", str(tmp_path / "none")).keys() >= {"message", "problem"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "facts"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/data/ru\nns"),
+            2,
+            {"message": "/data/ru\\nns: Permission denied", "file": "/data/ru\\nns", "problem": "Permission denied"},
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            2,
+            {"message": "output: No space left on device", "file": "output", "problem": "No space left on device"},
+        ),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff", 1, 2, "surrogates not allowed"),
+            2,
+            {
+                "message": "'a\\udcff': this name is not UTF-8; rename it",
+                "file": "'a\\udcff'",
+                "problem": "this name is not UTF-8",
+                "hint": "rename it",
+            },
+        ),
+        (KeyboardInterrupt(), 130, {"message": "interrupted"}),
+    ],
+)
+def test_json_has_errors_of_the_system_too(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    facts: dict[str, str],
+) -> None:
+    """They were sentences, also with --json."""
+
+    def fail(arguments: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("domainbert.cli._dispatch", fail)
+    assert main(["demo", "--json"]) == code
+    assert json.loads(capsys.readouterr().err) == facts
+    assert main(["demo"]) == code
+    assert capsys.readouterr().err == f"domainbert: {facts['message']}\n"
 
 
 def test_a_rank_that_is_no_number_is_an_error_of_the_user(

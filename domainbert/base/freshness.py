@@ -28,6 +28,7 @@ from domainbert.base.files import (
     HASHES,
     LOGS,
     RUN_FILES,
+    RUN_FOLDERS,
     FileHashes,
     hash_file,
     hash_json,
@@ -236,6 +237,28 @@ def output_names(folder: Path) -> Iterator[str]:
         for name in files:
             if name not in _EDITABLE and not name.startswith(".") and (name == CURVES or not in_logs):
                 yield (below / name).as_posix()
+
+
+def foreign_names(folder: Path, outputs: Collection[str]) -> list[str]:
+    """Return the sorted names of the files in the folder of a finished stage that the stage did not write, relative to
+    the folder; a folder without any of its outputs is one name.
+
+    `outputs` are the recorded outputs. Hidden files, model cards, logs, checkpoints and the files about the run are not
+    recorded and belong to the stage, also in a folder without other files, such as the cards of `evaluate`.
+    """
+    written = {path for name in outputs for path in (folder / name, *(folder / name).parents)}
+
+    def foreign_paths(parent: Path) -> Iterator[Path]:
+        for path in parent.iterdir():
+            if path.name in RUN_FILES | RUN_FOLDERS or path.name.startswith("."):
+                continue
+            is_folder = path.is_dir() and not path.is_symlink()
+            if path in written and is_folder:
+                yield from foreign_paths(path)
+            elif path not in written and (not is_folder or any(output_names(path))):
+                yield path
+
+    return sorted(path.relative_to(folder).as_posix() for path in foreign_paths(folder))
 
 
 def _raise(error: OSError) -> None:

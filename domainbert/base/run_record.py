@@ -48,6 +48,11 @@ class RunRecord:
         """Whether the stage is finished."""
         return self.state == "done"
 
+    @property
+    def reads_stream(self) -> bool:
+        """Whether an input is standard input or a pipe, which cannot be read again."""
+        return any(str(digest).startswith("stream ") for digest in self.inputs.values())  # see `hashes_of_inputs`
+
     def write(self, folder: Path) -> None:
         """Write the record atomically, with the hashes of the files in the folder if the stage is done."""
         content = {name: value for name, value in vars(self).items() if name not in ("is_unchanged", "outputs")}

@@ -6,6 +6,7 @@ intervals include the variation of the seeds (see `bootstrap`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -143,7 +144,8 @@ def summarize(
     for name, draws in resampled.items():
         _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
     headline_draws = {
-        system: np.where(np.isnan(draws), None, draws).tolist() for system, draws in resampled[headline].items()
+        system: [None if math.isnan(score) else score for score in draws.tolist()]
+        for system, draws in resampled[headline].items()
     }
     return {"systems": summaries, "paired": paired, "draws": headline_draws}
 

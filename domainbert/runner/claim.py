@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -32,9 +33,11 @@ RECIPE = "recipe.json"
 NEVER_RUN, NOT_RESUMABLE, INTERRUPTED, DONE = "never run", "not finished", "interrupted", "done"
 BEING_WRITTEN = "another process is writing it"
 UNSEALED = f"its {RUN} was removed"  # by a user who edited files that the record lists
+STREAM_ENDED = "ended while it read a stream"  # which cannot be read again: its output is replaced only by --force
 """States of a stage's folder, as `--dry-run` prints them. Only an interrupted stage can be resumed."""
 
 _HEAD = "# domainbert "  # first words of a `CONFIG`, before the name of the stage
+_HELD_ERRORS = (errno.EACCES, errno.EAGAIN)  # of `lockf`, if another process holds the lock
 
 
 class FolderTaken(DomainbertError):
@@ -75,6 +78,8 @@ def claim_folder(
 
     def write_stopped(reason: str) -> str:
         write_ended("stopped", reason)
+        if holds_stream_output(job.out, record):
+            return f"{job.out}: {reason}; its output is kept, and a stream cannot be resumed"
         return f"{job.out}: {reason}; to resume: {record.resume_command}"
 
     with open(job.out / LOCK, "a", encoding="utf-8") as marker, ExitStack() as stack:
@@ -97,7 +102,7 @@ def claim_folder(
             raise TrainingStopped(write_stopped(str(stop) or "stopped by SIGINT")) from stop  # Ctrl-C has no text
         except Exception as error:  # record the failure, and keep only what a resumed run or the user can use
             check_not_removed()
-            disk_full = _disk_full_error(job, error, record.resume_command)
+            disk_full = _disk_full_error(job, error, record)
             if disk_full is not None and holds_progress(job.out):
                 _remove_incomplete_outputs(job.out)  # frees space for the run that resumes
             _keep_or_clear(job.out, disk_full or error, write_ended, is_new)
@@ -136,17 +141,20 @@ def _check_not_removed(job: Job, descriptor: int) -> None:
         )
 
 
-def _disk_full_error(job: Job, error: Exception, resume_command: str) -> DomainbertError | None:
-    """Return None if the cause of `error` is not a full disk."""
+def _disk_full_error(job: Job, error: Exception, record: RunRecord) -> DomainbertError | None:
+    """Return None if the cause of `error` is not a full disk; `TrainingFailed` if the output of a stream is kept."""
     reason = "" if isinstance(error, DomainbertError) else disk_full_message(error)  # or has its own advice
     if not reason:
         return None
     written = sum(file.stat().st_size for file in job.out.rglob("*") if file.is_file())
     numbers = f"{written:,} bytes and needed more; {shutil.disk_usage(job.out).free:,} were free"
     advice = f"no output was kept; {disk_full_advice(reason)} and run the stage again"
-    if holds_progress(job.out):
-        advice = f"its progress was kept; {disk_full_advice(reason)}, and resume with: {resume_command}"
-    return DomainbertError(
+    keeps_stream = holds_stream_output(job.out, record)
+    if keeps_stream:
+        advice = f"the output until then is kept; {disk_full_advice(reason)}, and use another --out for the rest"
+    elif holds_progress(job.out):
+        advice = f"its progress was kept; {disk_full_advice(reason)}, and resume with: {record.resume_command}"
+    return (TrainingFailed if keeps_stream else DomainbertError)(
         f"{reason} (stage {job.stage.name} had written {numbers})",
         file=getattr(error, "filename", None) or job.out,
         hint=advice,
@@ -164,16 +172,14 @@ def is_running(out: Path) -> bool:
     try:
         with open(out / LOCK, encoding="utf-8") as marker:  # read-only: another user may own the file
             fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:  # another process holds the lock
-        return True
+    except OSError as error:  # no lock file, or a file system without locks, unless another process holds the lock
+        return error.errno in _HELD_ERRORS
     return False
 
 
 def _lock(marker: TextIO, job: Job) -> None:
     """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock for 0.2 s, longer
-    than `is_running` does.
+    than `is_running` does, and `DomainbertError` if the file system has no locks.
 
     `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
     """
@@ -183,6 +189,13 @@ def _lock(marker: TextIO, job: Job) -> None:
             fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except OSError as error:
+            if error.errno not in _HELD_ERRORS:
+                code = errno.errorcode.get(error.errno or 0, "")
+                raise DomainbertError(
+                    f"this file system has no locks ({code}: {error.strerror})",
+                    file=job.out,
+                    hint="use another file system for `out`",
+                ) from error
             if time.monotonic() > deadline:
                 raise FolderTaken(
                     "another process is writing this folder", file=job.out, hint="wait for it, or end it"
@@ -225,6 +238,11 @@ def _clear(folder: Path) -> None:
             path.unlink()
 
 
+def holds_stream_output(out: Path, record: RunRecord) -> bool:
+    """Return whether the folder has output of a stage that reads a stream, which no other run can write again."""
+    return record.reads_stream and any((out / name).stat().st_size for name in output_names(out))
+
+
 def stage_of_config(out: Path) -> str:
     """Return the name of the stage that wrote the `CONFIG` in a folder; "" without such a file."""
     try:
@@ -250,6 +268,8 @@ def read_state(out: Path) -> tuple[str, RunRecord | None]:
         record = read_record(out)  # again, because the stage may have finished since the first look
     if record is not None and record.done:
         return DONE, record
+    if record is not None and holds_stream_output(out, record):
+        return STREAM_ENDED, record
     if record is not None or is_locked:
         return INTERRUPTED if holds_progress(out) else NOT_RESUMABLE, record
     if stage_of_config(out) and not (out / RUN).exists():  # a stage writes both files

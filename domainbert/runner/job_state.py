@@ -14,7 +14,16 @@ from domainbert.base.fields import BY_INPUT
 from domainbert.base.files import RUN, FileHashes
 from domainbert.base.freshness import Freshness, format_examples
 from domainbert.base.run_record import RunRecord
-from domainbert.runner.claim import BEING_WRITTEN, DONE, NEVER_RUN, NOT_RESUMABLE, UNSEALED, is_running, read_state
+from domainbert.runner.claim import (
+    BEING_WRITTEN,
+    DONE,
+    NEVER_RUN,
+    NOT_RESUMABLE,
+    STREAM_ENDED,
+    UNSEALED,
+    is_running,
+    read_state,
+)
 from domainbert.runner.stage_table import Stage, referred_stages
 from domainbert.settings.facts import hashes_of_inputs, stage_facts
 from domainbert.settings.reader import Settings
@@ -93,7 +102,7 @@ def folder_state(job: Job) -> FolderState:
     state, record = read_state(job.out)
     finished = record if state == DONE else None
     reason = BEING_WRITTEN if finished is None and is_running(job.out) else state  # `claim_folder` raises `FolderTaken`
-    if state in (NEVER_RUN, NOT_RESUMABLE):
+    if state in (NEVER_RUN, NOT_RESUMABLE, STREAM_ENDED):
         return FolderState(reason, empty=state == NEVER_RUN)
     if state == UNSEALED:
         return FolderState(state, damaged=state)

@@ -12,10 +12,11 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, suggest_name
 from domainbert.base.files import FileHashes, read_json, report_full_disk, write_json
+from domainbert.base.freshness import foreign_names, format_examples
 from domainbert.base.progress import format_duration
 from domainbert.base.run_record import RunRecord, read_record
 from domainbert.report.command import FILE, report_after_run
-from domainbert.runner.claim import RECIPE
+from domainbert.runner.claim import RECIPE, STREAM_ENDED
 from domainbert.runner.job_state import (
     FolderState,
     Job,
@@ -162,7 +163,27 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
                 where=f"stage {step.name}",
                 hint=f"undo the change to resume, or use --force {step.name} to start again",
             )
+        if step.state.reason == STREAM_ENDED and not step.forced:
+            problems.add(
+                f"{STREAM_ENDED}, and its output is kept in {step.job.out}",
+                where=f"stage {step.name}",
+                hint=f"move the output, or use --force {step.name} to replace it",
+            )
+        if not step.forced and (names := _foreign_names(step)):
+            problems.add(
+                f"has to run again, but its folder has files that it did not write ({format_examples(names)})",
+                where=f"stage {step.name}",
+                hint=f"move them out of {step.job.out}, or use --force {step.name} to delete them",
+            )
     problems.raise_if_any()
+
+
+def _foreign_names(step: PlannedStage) -> list[str]:
+    """Return the files of others in the folder of a finished stage, if all of the folder is going to be replaced."""
+    state = step.state
+    if state.record is None or state.done or state.resumable:
+        return []
+    return foreign_names(step.job.out, state.record.outputs)
 
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:

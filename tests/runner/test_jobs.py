@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from domainbert.base.files import hash_file, write_text
 from domainbert.base.process import launch_id, process_rank
 from domainbert.base.run_record import read_record
 from domainbert.cli import main
-from domainbert.runner import jobs
+from domainbert.runner import jobs, stage_table
 from domainbert.runner.claim import is_running
 from domainbert.settings.yaml_files import load_yaml
 from tests.refusals import command_refused
@@ -95,6 +96,33 @@ def test_the_folder_of_a_recipe_is_not_that_of_a_stage(fake_stages: ModuleType) 
     words = ("make", "--words", "[a]", "--out", "runs", "--force")
     expected = "an empty or a new folder, or the..."
     command_refused(*words, where="runs", problem="is the folder of a recipe", expected=expected)
+
+
+def test_files_of_the_user_in_the_folder_of_a_stage_are_never_deleted_without_force(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were deleted without notice when a setting had changed."""
+    monkeypatch.setitem(stage_table.STAGES, "learn", "fake_stages:learn")
+    Path("recipe.yaml").write_text("out: runs\nstages: {learn: {x: 0.1, seeds: [1, 3]}}\n")
+    assert main(["run", "recipe.yaml"]) == 0
+    out = Path("runs/learn")
+    (out / "cards/one").mkdir(parents=True)  # as `evaluate` writes: a model card is not recorded
+    (out / "cards/one/README.md").write_text("a card")
+    changed = ["run", "recipe.yaml", "--stages.learn.x=0.2"]
+    assert main([*changed, "--dry-run"]) == 0
+    mine = ["annotated.jsonl", "mine/README.md", "mine/notes.md", "onnx/model.onnx", "onnx/run.json", "seed-1/notes.md"]
+    for name in mine:
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(f"my {name}")
+    assert main(["run", "recipe.yaml"]) == 0, "nothing has to run"
+    names = "annotated.jsonl, mine, onnx and 1 more"
+    problem = f"has to run again, but its folder has files that it did not write ({names})"
+    hint = "move them out of runs/learn, or use --force learn to delete them"
+    for words in (changed, [*changed, "--dry-run"]):
+        command_refused(*words, where="stage learn", problem=problem, hint=hint)
+    assert all((out / name).read_text() == f"my {name}" for name in mine)
+    assert main([*changed, "--force", "learn"]) == 0
+    assert not any((out / name).exists() for name in mine)
 
 
 @pytest.mark.parametrize("name", ["thesis.tex", "run.json"])
@@ -301,3 +329,34 @@ def test_a_folder_that_another_process_writes_is_refused(
     assert not is_running(Path("out"))
     assert "another process is writing this folder" in capsys.readouterr().err
     assert Path("out/words.txt").read_text() == "of the other process"
+
+
+@pytest.mark.parametrize(
+    ("number", "is_held", "said"),
+    [
+        (errno.EACCES, True, "out: another process is writing this folder; wait for it, or end it"),
+        (errno.EAGAIN, True, "out: another process is writing this folder; wait for it, or end it"),
+        (
+            errno.ENOLCK,
+            False,
+            "out: this file system has no locks (ENOLCK: No locks available); use another file system for `out`",
+        ),
+    ],
+)
+def test_a_file_system_without_locks_is_not_another_process(
+    fake_stages: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
+    is_held: bool,
+    said: str,
+) -> None:
+    """As NFS without lockd; every errno was said to be another process."""
+
+    def lockf(file: object, flags: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.lockf", lockf)
+    assert main(["make", "--words", "[a]", "--out", "out"]) == 2
+    assert capsys.readouterr().err == f"domainbert: {said}\n"
+    assert is_running(Path("out")) == is_held

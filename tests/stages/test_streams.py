@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +131,72 @@ def test_what_was_predicted_before_a_broken_line_of_a_stream_is_kept(words, tmp_
     with standard_input(sent[0]):
         assert main([*words("-"), "--force"]) == 0
     assert texts_of(tmp_path / "out") == ["Text 0."]
+
+
+def assert_kept_until_forced(
+    words: Callable[[str], list[str]], out: Path, capsys: pytest.CaptureFixture[str], texts: list[str]
+) -> None:
+    assert texts_of(out) == texts
+    command = words("-")
+    recipe = out.parent / "recipe.yaml"
+    recipe.write_text(f"out: {out.parent}\nstages: {{out: {{stage: predict, model: {command[2]}, input: '-'}}}}\n")
+    for arguments, said in {
+        tuple(
+            command
+        ): f"domainbert: {out}: holds output of an earlier run (ended while it read a stream); use another "
+        "--out, or --force to replace it\n",
+        ("run", str(recipe)): f"domainbert: stage out: ended while it read a stream, and its output is kept in {out}; "
+        "move the output, or use --force out to replace it\n",
+    }.items():
+        with standard_input("New.\n"):
+            assert main(list(arguments)) == 2
+        assert capsys.readouterr().err == said
+        assert texts_of(out) == texts
+    with standard_input("New.\n"):
+        assert main([*command, "--force"]) == 0
+    assert texts_of(out) == ["New."]
+
+
+def test_predictions_of_an_interrupted_stream_are_kept(words, tmp_path, capsys):
+    """Ctrl-C is the usual end of `tail -f texts | domainbert predict`; the next run deleted the predictions."""
+    pipe, out = tmp_path / "pipe", tmp_path / "out"
+    os.mkfifo(pipe)
+    ended = threading.Event()
+
+    def send() -> None:
+        with pipe.open("w", encoding="utf-8") as stream:
+            stream.write("One.\nTwo men.\n")
+            stream.flush()
+            end = time.monotonic() + SECONDS
+            while len(texts_of(out)) < 2 and time.monotonic() < end:
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+            ended.wait(SECONDS)
+
+    writer = threading.Thread(target=send)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    try:
+        writer.start()
+        assert main(words(str(pipe))) == 75
+    finally:
+        ended.set()
+        signal.signal(signal.SIGINT, handler)
+        writer.join()
+    said = f"domainbert: {out}: stopped by SIGINT; its output is kept, and a stream cannot be resumed\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert_kept_until_forced(words, out, capsys, ["One.", "Two men."])
+
+
+def test_predictions_of_a_stream_before_the_disk_was_full_are_kept(words, tmp_path, capsys, monkeypatch):
+    def full(progress: object, count: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, standard_input("One.\n"):
+        patch.setattr("domainbert.base.progress.Progress.advance", full)
+        assert main(words("-")) == 2
+    said = "the output until then is kept; free some space, and use another --out for the rest\n"
+    assert capsys.readouterr().err.endswith(said)
+    assert_kept_until_forced(words, tmp_path / "out", capsys, ["One."])
 
 
 def test_what_was_predicted_before_a_broken_line_of_a_file_is_kept(words, tmp_path, capsys, monkeypatch):
