@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from domainbert.base.errors import DomainbertError, Problems, format_names
 from domainbert.corpus.file_kind import CONLLU_COLUMNS, Kind, is_word_numbering, strip_conllu_extras
 from domainbert.corpus.files import Line
-from domainbert.labelled.formats import SchemeChoice, TaggedColumns
+from domainbert.labelled.formats import LabelNames, SchemeChoice, TaggedColumns
 
 # characters that end a line for some programs, but not in a CoNLL file
 _BREAK = re.compile("[\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
@@ -88,6 +88,14 @@ class TaggedTable(NamedTuple):
     kind: Kind
     layout: str
     scheme: SchemeChoice | None = None
+
+
+def refuse_names_for_conll(format: LabelNames, file: object) -> None:
+    """Raise `DomainbertError` if the settings have label names, which a CoNLL file has in its columns."""
+    for name in ("label_names", "label_names_file"):
+        if getattr(format, name) is not None:
+            expected = "null, or JSONL with numbers as labels"
+            raise DomainbertError("set for CoNLL", file=file, where=f"format.{name}", expected=expected)
 
 
 def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> TaggedTable:

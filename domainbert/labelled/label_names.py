@@ -46,14 +46,6 @@ def label_names(format: LabelNames, first_row: Mapping[str, Any], where: str) ->
     return next((_check_names(found, source) for source, found in sources.items()), None)  # of the only source
 
 
-def refuse_names_for_conll(format: LabelNames, file: object) -> None:
-    """Raise `DomainbertError` if the settings have label names, which a CoNLL file has in its columns."""
-    for name in ("label_names", "label_names_file"):
-        if getattr(format, name) is not None:
-            expected = "null, or JSONL with numbers as labels"
-            raise DomainbertError("set for CoNLL", file=file, where=f"format.{name}", expected=expected)
-
-
 def refuse_other_names(row: Mapping[str, Any], first_row: Mapping[str, Any]) -> None:
     """Raise `DomainbertError` if a JSONL row has label names that differ from the first row's."""
     if NAMES_KEY in row and (names := row[NAMES_KEY]) != first_row.get(NAMES_KEY):

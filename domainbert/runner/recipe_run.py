@@ -181,7 +181,7 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
 def _foreign_names(step: PlannedStage) -> list[str]:
     """Return the files of others in the folder of a finished stage, if all of the folder is going to be replaced."""
     state = step.state
-    if state.record is None or state.done or state.resumable:
+    if state.record is None or state.done or state.resumable or state.damaged:  # damaged: another problem
         return []
     return foreign_names(step.job.out, state.record.outputs)
 

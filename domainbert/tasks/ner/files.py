@@ -16,11 +16,10 @@ from domainbert.corpus.file_kind import KIND_NAMES, Kind
 from domainbert.corpus.rows import Row, Rows, open_file
 from domainbert.labelled.annotation_tools import ToolRows, read_brat, read_json_export
 from domainbert.labelled.char_spans import Stretch, format_char_span, read_char_span, strip_span, words_inside
-from domainbert.labelled.conll import TaggedRows, TaggedTable, read_columns
+from domainbert.labelled.conll import TaggedRows, TaggedTable, read_columns, refuse_names_for_conll
 from domainbert.labelled.entities import NerFile, entities_left_out, tagged_file
 from domainbert.labelled.formats import ENTITY_KEYS, NerFormat
 from domainbert.labelled.items import ReaderCounts
-from domainbert.labelled.label_names import refuse_names_for_conll
 from domainbert.labelled.row_values import problem_with_list, problem_with_text, raise_problems, shown
 from domainbert.labelled.rows import without_rejected
 from domainbert.labelled.tag_schemes import tags_from_spans

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from domainbert.base.errors import Problems
 from domainbert.corpus.rows import Rows, open_file
-from domainbert.labelled.conll import TaggedTable, read_columns
+from domainbert.labelled.conll import TaggedTable, read_columns, refuse_names_for_conll
 from domainbert.labelled.items import ReaderCounts, describe_labels
-from domainbert.labelled.label_names import refuse_names_for_conll
 from domainbert.labelled.row_values import is_visible, shown
 from domainbert.labelled.tagged_files import TaggedFile, TaggedSentence, read_lists, sentence_rows, word_and_tag_keys
 from domainbert.tasks.token_labels.config import TokenLabels
