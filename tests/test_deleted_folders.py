@@ -161,6 +161,6 @@ def test_the_others_work_without_a_folder(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-6000:]
     codes = json.loads(done.stdout.splitlines()[-1])
-    assert len(codes) == 21
+    assert len(codes) == 22
     failed = {case["name"]: (tmp_path / str(case["log"])).read_text()[-3000:] for case in cases if codes[case["name"]]}
     assert failed == {}, "\n\n".join(f"{name}:\n{output}" for name, output in failed.items())
