@@ -97,11 +97,14 @@ def read_conll(path: Path, source: Source) -> Texts:
 
 
 def _without_comments(sentence: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Return the lines from the first word on: comments begin with # and have other columns than the last word."""
-    last_line = sentence[-1][1]
-    shape = len(_columns(last_line)), "\t" in last_line
-    is_comment = [line.startswith("#") and (len(_columns(line)), "\t" in line) != shape for _, line in sentence]
-    return sentence[is_comment.index(False) :]
+    """Return the lines from the first word on: comments begin with # and have other columns than all words. If the
+    words differ in their columns, too, return all lines."""
+    shapes = [(len(_columns(line)), "\t" in line) for _, line in sentence]
+    is_comment = [
+        line.startswith("#") and shape != shapes[-1] for (_, line), shape in zip(sentence, shapes, strict=True)
+    ]
+    first_word = is_comment.index(False)
+    return sentence[first_word:] if len(set(shapes[first_word:])) == 1 else sentence
 
 
 def _columns(line: str) -> list[str]:
