@@ -11,14 +11,13 @@ from hashlib import blake2b
 import numpy as np
 
 from domainbert.base.counter_random import UInts, random_bits
+from domainbert.base.scripts import CHINESE_AND_JAPANESE
 
 _MARKS = "".join(mark for mark in map(chr, range(0x300, 0x1F000)) if unicodedata.category(mark).startswith("M"))
-_CHINESE_AND_JAPANESE = (
-    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff"
-)
-_LETTER = rf"[^\W{_CHINESE_AND_JAPANESE}]"
+_CHARACTER_WORDS = "".join(f"{first}-{last}" for first, last in CHINESE_AND_JAPANESE)
+_LETTER = rf"[^\W{_CHARACTER_WORDS}]"
 # `\w` has no combining marks, which write vowels in many scripts
-_WORD = re.compile(rf"{_LETTER}+(?:[{_MARKS}]+{_LETTER}*)*|[{_CHINESE_AND_JAPANESE}]")
+_WORD = re.compile(rf"{_LETTER}+(?:[{_MARKS}]+{_LETTER}*)*|[{_CHARACTER_WORDS}]")
 _CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
 _ODD = 0x9E3779B97F4A7C15  # base of the polynomial of a run; odd, so that no bits are lost
 

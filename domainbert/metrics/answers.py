@@ -111,7 +111,7 @@ def validation_scores(rows: FloatArray) -> dict[str, Any]:
 
     `rows` (questions, 6) are exact match and F1 as in SQuAD 1.1, both as in SQuAD 2.0, which has questions without an
     answer, `answerable` and margin (see `best_threshold`). The threshold maximises F1, and the scores are computed at
-    this threshold. If all margins are -inf, the scores are those of the given answers, without `threshold`.
+    this threshold. If all margins are -inf, the predicted answers are scored, without `threshold`.
     """
     exact_squad_1, f1_squad_1, exact, f1, answerable, margins = rows.T
     if answerable.all():

@@ -143,11 +143,13 @@ def summarize(
             resampled[slices.mean_key] = {name: np.nanmean(draws, axis=-1) for name, draws in by_system.items()}
     for name, draws in resampled.items():
         _add_intervals(summaries, paired, name, "" if name == headline else f"{name}_", draws)
-    headline_draws = {
-        system: [None if math.isnan(score) else score for score in draws.tolist()]
-        for system, draws in resampled[headline].items()
-    }
+    headline_draws = {system: _with_none(draws) for system, draws in resampled[headline].items()}
     return {"systems": summaries, "paired": paired, "draws": headline_draws}
+
+
+def _with_none(draws: FloatArray) -> list[float | None]:
+    """Replace NaN, which JSON does not have."""
+    return [None if math.isnan(score) else score for score in draws.tolist()]
 
 
 def _system_summary(

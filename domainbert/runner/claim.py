@@ -36,6 +36,7 @@ UNSEALED = f"its {RUN} was removed"  # by a user who edited files that the recor
 STREAM_ENDED = "ended while it read a stream"  # which cannot be read again: its output is replaced only by --force
 """States of a stage's folder, as `--dry-run` prints them. Only an interrupted stage can be resumed."""
 
+_STREAM_IS_KEPT = "its output is kept, and a stream cannot be resumed"
 _HEAD = "# domainbert "  # first words of a `CONFIG`, before the name of the stage
 _HELD_ERRORS = (errno.EACCES, errno.EAGAIN)  # of `lockf`, if another process holds the lock
 
@@ -78,9 +79,8 @@ def claim_folder(
 
     def write_stopped(reason: str) -> str:
         write_ended("stopped", reason)
-        if holds_stream_output(job.out, record):
-            return f"{job.out}: {reason}; its output is kept, and a stream cannot be resumed"
-        return f"{job.out}: {reason}; to resume: {record.resume_command}"
+        advice = _STREAM_IS_KEPT if holds_stream_output(job.out, record) else f"to resume: {record.resume_command}"
+        return f"{job.out}: {reason}; {advice}"
 
     with open(job.out / LOCK, "a", encoding="utf-8") as marker, ExitStack() as stack:
         descriptor = os.open(job.out, os.O_RDONLY | os.O_DIRECTORY)  # open: no new folder can get the same inode

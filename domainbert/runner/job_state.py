@@ -12,7 +12,7 @@ from typing import Any
 from domainbert.base.errors import DomainbertError, ErrorsFound
 from domainbert.base.fields import BY_INPUT
 from domainbert.base.files import RUN, FileHashes
-from domainbert.base.freshness import Freshness, format_examples
+from domainbert.base.freshness import Freshness, foreign_names, format_examples
 from domainbert.base.run_record import RunRecord
 from domainbert.runner.claim import (
     BEING_WRITTEN,
@@ -66,6 +66,12 @@ class FolderState:
     removes_outputs: bool = False
     """Whether resuming needs `--resume auto`, because it removes parts (seeds) that the settings no longer name, or, in
     the folder of a finished stage, outputs of changed input files."""
+
+    def foreign_names(self, out: Path) -> list[str]:
+        """Return the files in the folder `out` of a finished stage that the stage did not write, if all of the folder
+        is going to be replaced."""
+        is_replaced = not (self.done or self.resumable or self.damaged)
+        return foreign_names(out, self.record.outputs) if is_replaced and self.record is not None else []
 
 
 def make_job(

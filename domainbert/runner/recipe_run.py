@@ -12,7 +12,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, ErrorsFound, Problems, TrainingStopped, suggest_name
 from domainbert.base.files import FileHashes, read_json, report_full_disk, write_json
-from domainbert.base.freshness import foreign_names, format_examples
+from domainbert.base.freshness import format_examples
 from domainbert.base.progress import format_duration
 from domainbert.base.run_record import RunRecord, read_record
 from domainbert.report.command import FILE, report_after_run
@@ -157,33 +157,23 @@ def _check_plan(recipe: Recipe, plan: Sequence[PlannedStage]) -> None:
                 problems.add(
                     f"needs stage {other}, which is not up to date ({reason})", where=f"stage {step.name}", hint=advice
                 )
-        if step.state.changed and not step.forced:
-            problems.add(
-                f"was interrupted, and its settings or inputs have changed ({step.state.changed})",
-                where=f"stage {step.name}",
-                hint=f"undo the change to resume, or use --force {step.name} to start again",
-            )
-        if step.state.reason == STREAM_ENDED and not step.forced:
-            problems.add(
-                f"{STREAM_ENDED}, and its output is kept in {step.job.out}",
-                where=f"stage {step.name}",
-                hint=f"move the output, or use --force {step.name} to replace it",
-            )
-        if not step.forced and (names := _foreign_names(step)):
-            problems.add(
-                f"has to run again, but its folder has files that it did not write ({format_examples(names)})",
-                where=f"stage {step.name}",
-                hint=f"move them out of {step.job.out}, or use --force {step.name} to delete them",
-            )
+        if not step.forced:
+            _check_replaceable(step, problems)
     problems.raise_if_any()
 
 
-def _foreign_names(step: PlannedStage) -> list[str]:
-    """Return the files of others in the folder of a finished stage, if all of the folder is going to be replaced."""
-    state = step.state
-    if state.record is None or state.done or state.resumable or state.damaged:  # damaged: another problem
-        return []
-    return foreign_names(step.job.out, state.record.outputs)
+def _check_replaceable(step: PlannedStage, problems: Problems) -> None:
+    """Report files in the folder of a stage that only --force may delete."""
+    state, out, where, force = step.state, step.job.out, f"stage {step.name}", f"or use --force {step.name}"
+    if state.changed:
+        found = f"was interrupted, and its settings or inputs have changed ({state.changed})"
+        problems.add(found, where=where, hint=f"undo the change to resume, {force} to start again")
+    if state.reason == STREAM_ENDED:
+        found = f"{STREAM_ENDED}, and its output is kept in {out}"
+        problems.add(found, where=where, hint=f"move the output, {force} to replace it")
+    if names := state.foreign_names(out):
+        found = f"has to run again, but its folder has files that it did not write ({format_examples(names)})"
+        problems.add(found, where=where, hint=f"move them out of {out}, {force} to delete them")
 
 
 def follow_recipe(recipe: Recipe, selection: Selection) -> None:

@@ -343,6 +343,6 @@ class _Reader(NodeProblems):
             expected = "a file" if key in self.streams else f"a file or folder{hub_name}"
             return self.add_missing(node, key, f"'{value}' does not exist", expected=expected)
         self.settings.inputs.append(path)
-        if path.suffix == ".onnx" and (path.parent / "config.json").is_file():  # labels and tokenizer are beside it
+        if path.suffix == ".onnx" and (path.parent / "config.json").is_file():  # labels and tokenizer are next to it
             self.settings.inputs.append(path.parent)
         return path

@@ -151,7 +151,7 @@ def test_micro_batches_change_nothing(runs, name, task):
 
 
 def test_labels_of_the_task_decide_which_labels_a_file_may_have(tmp_path):
-    """Validation may have a label of the task that training lacks; training may have no other label."""
+    """Validation may have a label of the task without an item in training; training may have no other label."""
     files = {"train": "ab", "validation": "abc"}
     for name, labels in files.items():
         (tmp_path / f"{name}.csv").write_text("text,label\n" + "".join(f"text {label},{label}\n" for label in labels))

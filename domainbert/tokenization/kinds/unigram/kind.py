@@ -17,6 +17,7 @@ from tokenizers import Encoding, Tokenizer, decoders, normalizers, pre_tokenizer
 from tokenizers.models import Unigram
 from typing_extensions import override
 
+from domainbert.base.scripts import WITHOUT_SPACES
 from domainbert.tokenization.kind import (
     META_SPACE,
     Bools,
@@ -38,18 +39,6 @@ from domainbert.tokenization.words import WordCounter, count_words, normalized_w
 
 _MAX_WORD_CHARACTERS = 32  # characters of a training string, so that its probability does not underflow in float64
 _SPECIAL_SCORE = -1000.0  # score of special tokens, so that "<s>" in a text becomes "<", "s" and ">"
-_SCRIPTS_WITHOUT_SPACES = [  # first and last character of scripts without spaces between words
-    ("\u0e00", "\u0eff"),  # Thai, Lao
-    ("\u1000", "\u109f"),  # Burmese
-    ("\u1780", "\u17ff"),  # Khmer
-    ("\u3005", "\u3007"),  # iteration marks
-    ("\u3040", "\u30ff"),  # Japanese syllables
-    ("\u31f0", "\u31ff"),
-    ("\u3400", "\u4dbf"),  # Chinese characters
-    ("\u4e00", "\u9fff"),
-    ("\uf900", "\ufaff"),
-    ("\U00020000", "\U0003ffff"),
-]
 
 
 class _UnigramPieces(MarkedPieces):
@@ -222,7 +211,7 @@ def _split_by_character_class(text: str) -> Iterator[str]:
 @cache
 def _character_class(character: str) -> str:
     """Return "letter", "mark" (combining), "number", "sign", or "without spaces" for a script without spaces."""
-    if any(first <= character <= last for first, last in _SCRIPTS_WITHOUT_SPACES):
+    if any(first <= character <= last for first, last in WITHOUT_SPACES):
         return "without spaces"
     category = unicodedata.category(character)
     return {"L": "letter", "M": "mark", "N": "number"}.get(category[0], "sign")
