@@ -14,11 +14,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import raise_if_stopped
 from domainbert.base.redact import redact
+
+LOCK_HELD_ERRORS = (errno.EACCES, errno.EAGAIN)  # of `lockf`, if another process holds the lock
 
 
 def disk_full_message(error: BaseException) -> str:
@@ -48,6 +50,25 @@ def report_full_disk(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def lock_file(file: TextIO, operation: int) -> None:
+    """Lock a file, as `fcntl.lockf` does, until this process ends; raise `DomainbertError` if its file system has no
+    locks.
+
+    `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
+    """
+    try:
+        fcntl.lockf(file, operation)
+    except OSError as error:
+        if error.errno in LOCK_HELD_ERRORS:
+            raise
+        code = errno.errorcode.get(error.errno or 0, "")
+        raise DomainbertError(
+            f"this file system has no locks ({code}: {error.strerror})",
+            file=Path(file.name).parent,
+            hint="use a folder on another file system",
+        ) from error
+
+
 # by process id and folder: a forked process would inherit a lock that is held
 _thread_locks: dict[tuple[int, Path], threading.Lock] = {}
 
@@ -60,7 +81,7 @@ def folder_lock(folder: Path) -> Iterator[None]:
     folder = folder.resolve()
     thread_lock = _thread_locks.setdefault((os.getpid(), folder), threading.Lock())
     with thread_lock, open(folder / ".lock", "a", encoding="utf-8") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # ends with this process; a lock of flock would pass to a data loader's worker
+        lock_file(file, fcntl.LOCK_EX)
         yield
 
 

@@ -7,6 +7,7 @@ the file with the record first.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from typing import Any
 from domainbert.base.errors import DomainbertError
 from domainbert.base.files import HASHES, RUN, FileHashes, quick_look, read_json
 from domainbert.base.freshness import damaged_files, format_examples, is_unchanged, write_record
+
+_SEED = re.compile(r"seed-[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,12 @@ def _cached_record(folder: Path) -> RunRecord | None:
     if folder not in _records or _records[folder][0] != look:
         _records[folder] = look, read_record(folder)
     return _records[folder][1]
+
+
+def seed_folders(folder: Path) -> list[Path]:
+    """Return the folders `seed-N` in a stage folder, by seed; a copy such as `seed-1-backup` is not a seed."""
+    folders = (path for path in folder.glob("seed-*") if _SEED.fullmatch(path.name))
+    return sorted(folders, key=lambda path: int(path.name.removeprefix("seed-")))
 
 
 def check_outputs_unchanged(folder: Path, *patterns: str) -> None:

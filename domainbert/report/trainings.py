@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from domainbert.base.run_record import seed_folders
 from domainbert.report.runs import Run, StageFolder, settings_of
 
 _MAX_POINTS = 300
@@ -73,7 +74,7 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
             metrics = (*validation_metrics, "train/loss", "train/lr")
             monitored = validation_metrics[0] if seeds else ""
             title = _task_name(stage) if seeds else _PRETRAINING
-            for folder in (stage.path, *sorted(stage.path.glob("seed-*"))):
+            for folder in (stage.path, *seed_folders(stage.path)):
                 if not run.is_intact(folder / "logs", "metrics.jsonl") or not (folder / _LOG).is_file():
                     continue
                 curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from domainbert.base.errors import DomainbertError, TrainingFailed, TrainingStopped
-from domainbert.base.files import RUN, disk_full_advice, disk_full_message, write_text
+from domainbert.base.files import LOCK_HELD_ERRORS, RUN, disk_full_advice, disk_full_message, lock_file, write_text
 from domainbert.base.freshness import output_names
 from domainbert.base.process import record_stop
 from domainbert.base.run_record import RunRecord, read_record
@@ -38,7 +37,6 @@ STREAM_ENDED = "ended while it read a stream"  # which cannot be read again: its
 
 _STREAM_IS_KEPT = "its output is kept, and a stream cannot be resumed"
 _HEAD = "# domainbert "  # first words of a `CONFIG`, before the name of the stage
-_HELD_ERRORS = (errno.EACCES, errno.EAGAIN)  # of `lockf`, if another process holds the lock
 
 
 class FolderTaken(DomainbertError):
@@ -173,29 +171,19 @@ def is_running(out: Path) -> bool:
         with open(out / LOCK, encoding="utf-8") as marker:  # read-only: another user may own the file
             fcntl.lockf(marker, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:  # no lock file, or a file system without locks, unless another process holds the lock
-        return error.errno in _HELD_ERRORS
+        return error.errno in LOCK_HELD_ERRORS
     return False
 
 
 def _lock(marker: TextIO, job: Job) -> None:
     """Lock the file until this process ends; raise `FolderTaken` if another process holds the lock for 0.2 s, longer
-    than `is_running` does, and `DomainbertError` if the file system has no locks.
-
-    `lockf`, not `flock`: workers of data loaders would inherit a lock of `flock`, and keep it after this process died.
-    """
+    than `is_running` does."""
     deadline = time.monotonic() + 0.2
     while True:
         try:
-            fcntl.lockf(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
-        except OSError as error:
-            if error.errno not in _HELD_ERRORS:
-                code = errno.errorcode.get(error.errno or 0, "")
-                raise DomainbertError(
-                    f"this file system has no locks ({code}: {error.strerror})",
-                    file=job.out,
-                    hint="use another file system for `out`",
-                ) from error
+        except OSError as error:  # another process holds the lock
             if time.monotonic() > deadline:
                 raise FolderTaken(
                     "another process is writing this folder", file=job.out, hint="wait for it, or end it"

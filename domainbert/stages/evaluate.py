@@ -14,7 +14,7 @@ from domainbert.base.files import write_json
 from domainbert.base.paths import ModelPath
 from domainbert.base.progress import Progress
 from domainbert.base.redact import redact
-from domainbert.base.run_record import check_outputs_unchanged
+from domainbert.base.run_record import check_outputs_unchanged, seed_folders
 from domainbert.labelled.sets import LabelledSet, files_of, path_of, read_set, set_name
 from domainbert.settings.schema import defaults_of
 from domainbert.stages.stage import Inputs, stage
@@ -260,15 +260,10 @@ def _seed_folders(name: str, folder: Path) -> dict[str, Path]:
                 where=f"models.{name}",
                 hint=f"restore them, or run the stage that wrote {folder} again",
             )
-    seed_folders = sorted((path.parent for path in folder.glob("seed-*/config.json")), key=_seed_order)
-    if not seed_folders:
+    trained = [path for path in seed_folders(folder) if (path / "config.json").is_file()]
+    if not trained:
         found = "is not a folder" if not folder.is_dir() else "has no config.json, and no seed-* with one"
         raise DomainbertError(
             f"'{folder}' {found}", where=f"models.{name}", expected="a model folder or the output of finetune"
         )
-    return {path.name: path for path in seed_folders}
-
-
-def _seed_order(seed: Path) -> tuple[int, str]:
-    digits = seed.name.removeprefix("seed-")
-    return (int(digits) if digits.isdecimal() else 0, seed.name)
+    return {path.name: path for path in trained}

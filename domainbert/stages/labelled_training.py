@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from domainbert.base.fields import PARTS, SPEED_ONLY, BatchSize, Epochs, Positiv
 from domainbert.base.files import write_json
 from domainbert.base.freshness import Freshness, record_outputs
 from domainbert.base.process import process_rank
+from domainbert.base.run_record import seed_folders
 from domainbert.labelled.sets import LabelledSet
 from domainbert.metrics.headline import LOSS, Headline
 from domainbert.stages.warnings import print_warnings
@@ -154,9 +154,8 @@ def _prepare_folder(folder: Path, facts: Freshness, stale_reason: str) -> None:
 def _remove_unlisted_seeds(out: Path, seeds: Sequence[int]) -> None:
     """Delete the folders of seeds that are not listed, because readers take every `seed-N` for a current seed."""
     listed = {f"seed-{seed}" for seed in seeds}
-    for folder in sorted(out.glob("seed-*")):
-        is_other = re.fullmatch(r"seed-\d+", folder.name) and folder.name not in listed
-        if is_other and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
+    for folder in seed_folders(out):
+        if folder.name not in listed and ((folder / FINISHED).is_file() or (folder / FOLDER).is_dir()):
             print(f"{folder.name}: removed, because the setting 'seeds' no longer lists it")
             shutil.rmtree(folder)
 

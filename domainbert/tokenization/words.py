@@ -25,6 +25,7 @@ from domainbert.base.errors import HALF_SURROGATE, UNICODE, DomainbertError
 # is not cut, because its pre-tokens in byte-level BPE depend on its length and on the text after it
 _STRING = re.compile(r"\s+\S*(?:[^\S \n]\s*\S*)*")
 _MAX_DISTINCT = 250_000  # strings of a level
+_MAX_LOST_SHARE = 1 / 3  # of the occurrences of a level, by discarding rare strings
 _HASH_BITS = 64
 _MAX_UNUSED_IDS = 100_000  # a list of the vocabulary has an item for each id
 _MAX_GROWTH = 1_000  # characters that a normalizer may write for one
@@ -43,7 +44,9 @@ class WordCounter:
     documents of this level are skipped. So the sample of a large corpus has between half of `sample_bytes` and
     `sample_bytes`, plus or minus a document. The highest level is never discarded: a single document may be larger.
 
-    When one level has more than `max_distinct` distinct strings, at least the rarest half is discarded.
+    When one level has more than `max_distinct` distinct strings, at least the rarest half is discarded, unless this
+    would lose more than a third of their occurrences: scripts without spaces have few strings that occur twice. Then
+    this level and all lower levels are discarded, and the sample is smaller.
     """
 
     def __init__(self, sample_bytes: int, max_distinct: int = _MAX_DISTINCT) -> None:
@@ -113,7 +116,7 @@ class WordCounter:
         self._documents[level] += 1
         self._bytes[level] += len(encoded)
         if len(counts) > self.max_distinct:
-            self._drop_rare_strings(level)
+            self._drop_strings(level)
         while self.bytes > self.sample_bytes and len(self._counts) > 1:
             self._drop_lowest_level()
 
@@ -125,16 +128,21 @@ class WordCounter:
             words.update(count_words(counts, split))
         return words
 
-    def _drop_rare_strings(self, level: int) -> None:
+    def _drop_strings(self, level: int) -> None:
         """Discard the strings of a level that occur once, then twice, and so on, until at most half of `max_distinct`
-        remain."""
+        remain; or the level and all lower levels, if these strings have too many occurrences."""
         counts = self._counts[level]
         total, min_count = counts.total(), 1
         while len(counts) > self.max_distinct // 2:
             min_count += 1
             counts = Counter({string: count for string, count in counts.items() if count >= min_count})
-        self.forgotten += total - counts.total()
-        self._counts[level] = counts
+        lost = total - counts.total()
+        if lost > _MAX_LOST_SHARE * total and level < max(self._counts):
+            while self._lowest_level <= level:
+                self._drop_lowest_level()
+        else:
+            self.forgotten += lost
+            self._counts[level] = counts
 
     def _drop_lowest_level(self) -> None:
         # the lowest level has about half of the sample

@@ -339,7 +339,7 @@ def test_a_folder_that_another_process_writes_is_refused(
         (
             errno.ENOLCK,
             False,
-            "out: this file system has no locks (ENOLCK: No locks available); use another file system for `out`",
+            "out: this file system has no locks (ENOLCK: No locks available); use a folder on another file system",
         ),
     ],
 )

@@ -323,8 +323,9 @@ def test_a_folder_without_one_of_its_seeds_is_refused_even_if_it_is_not_sealed(t
     (tmp_path / "seeds.json").write_text(json.dumps(seeds))
     with refused(where="models.ours", problem="...seeds.json lists seed-2, but ... no config..."):
         _seed_folders("ours", tmp_path)
-    (tmp_path / "seed-2").mkdir()
-    (tmp_path / "seed-2/config.json").write_text("{}")
+    for copy in ("seed-2", "seed-1-backup"):  # a copy of a seed is not a seed
+        (tmp_path / copy).mkdir()
+        (tmp_path / copy / "config.json").write_text("{}")
     assert list(_seed_folders("ours", tmp_path)) == ["seed-1", "seed-2"]
 
 

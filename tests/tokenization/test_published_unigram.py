@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -177,6 +178,13 @@ def test_an_added_word_cuts_no_other_text_anew() -> None:
     more = extend_tokenizer(ours, [" econometric"])
     assert more.encode(["econometric"]) == [[ours.vocab_size]]
     assert more.encode(["econometrics"]) == ours.encode(["econometrics"]) == [[5, 7]]
+
+
+def test_an_added_word_wins_over_shorter_added_words_inside_it(form) -> None:
+    _, ours, _, _ = form
+    words = [" " + "".join(parts) for size in (3, 4) for parts in product(["fin", "the", "in", "s"], repeat=size)]
+    ids = extend_tokenizer(ours, words).encode([word.strip() for word in words])
+    assert ids == [[ours.vocab_size + index] for index in range(len(words))]
 
 
 def test_they_are_read_as_the_old_vocabulary_of_a_transfer(tmp_path: Path) -> None:

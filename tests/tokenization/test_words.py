@@ -48,6 +48,15 @@ def test_memory_is_bounded_and_what_is_forgotten_is_counted() -> None:
     assert len(words) < 1000
 
 
+def test_text_without_spaces_is_sampled_not_reduced_to_repeated_lines() -> None:
+    counter = WordCounter(10**9, max_distinct=100)
+    for number in range(4000):
+        counter.add(f"\u4e00{number}" if number % 20 else "\u5b57\u5b57")
+    assert 50 < counter.documents < 200 + 3800 / 20, "the copies of a document have one level"
+    assert sum(counter.words(str.split).values()) == counter.documents, "no string of the sample is lost"
+    assert counter.forgotten == 0
+
+
 def test_a_tokenizer_may_have_no_normalizer_and_no_pre_tokenizer(make_tokenizer) -> None:
     backend = make_tokenizer().backend
     assert normalized_words(backend)("The bank\u00e9s'") == ["the", "bankes", "'"]

@@ -162,7 +162,9 @@ class UnigramKind(TokenizerKind):
         model["vocab"] += [[token, lowest] for token in unlisted]  # the ids of `entries` follow theirs
         for entry in entries:
             piece_scores = [scores.get(token.value, lowest) for token in backend.model.tokenize(entry)]
-            model["vocab"].append([entry, sum(piece_scores) + 1e-6])  # scores are log probabilities
+            # more per character for long entries, so that an added entry wins over shorter added entries inside it
+            advantage = 1e-8 * len(entry) ** 2
+            model["vocab"].append([entry, sum(piece_scores) + advantage])  # scores are log probabilities
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """Return settings with a class that reads everything from `tokenizer.json`: classes such as ALBERT's would
