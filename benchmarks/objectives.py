@@ -20,7 +20,7 @@ from side_by_side import Rounds, Side, Turns, measure, num_cores, report, summar
 
 from domainbert.pretraining.objectives.masked_lm.config import MaskedLM
 from domainbert.runner.recipe import read_recipe
-from domainbert.runner.recipe_run import Selection
+from domainbert.runner.recipe_plan import Selection
 from domainbert.stages.pretrain import Pretrain
 
 _ROOT = Path(__file__).parents[1]

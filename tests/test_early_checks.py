@@ -17,7 +17,7 @@ from domainbert.cli import main
 from domainbert.encoders.bert.config import BertConfig
 from domainbert.labelled.entities import NerFile
 from domainbert.runner.recipe import read_recipe
-from domainbert.runner.recipe_run import Selection
+from domainbert.runner.recipe_plan import Selection
 from domainbert.stages.finetune import finetune
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read

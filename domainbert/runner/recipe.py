@@ -23,7 +23,7 @@ from domainbert.base.errors import Problems, suggest_name
 from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.job_state import Job, finished_record, make_job
-from domainbert.runner.recipe_run import Recipe, Selection
+from domainbert.runner.recipe_plan import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import (

@@ -10,7 +10,8 @@ from pathlib import Path
 from domainbert.base.errors import DomainbertError
 from domainbert.base.process import launched_world_size, process_rank
 from domainbert.runner.recipe import read_recipe
-from domainbert.runner.recipe_run import Selection, follow_recipe, make_plan, run_plan
+from domainbert.runner.recipe_plan import Selection, make_plan
+from domainbert.runner.recipe_run import follow_recipe, run_plan
 from domainbert.settings.command_line import ParsedArguments
 
 FLAGS = {

@@ -24,7 +24,8 @@ from domainbert.base.files import hash_json
 from domainbert.cli import main
 from domainbert.runner import jobs
 from domainbert.runner.recipe import read_recipe
-from domainbert.runner.recipe_run import Recipe, Selection, make_plan, run_plan
+from domainbert.runner.recipe_plan import Recipe, Selection, make_plan
+from domainbert.runner.recipe_run import run_plan
 from tests.refusals import command_refused, refused
 
 RECIPE = """\
