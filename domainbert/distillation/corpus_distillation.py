@@ -15,7 +15,6 @@ from torch.utils.data import Dataset
 from torchmetrics import MetricCollection, SumMetric
 from typing_extensions import override
 
-from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
 from domainbert.base.paths import model_name
 from domainbert.data.batches import Share
@@ -27,8 +26,8 @@ from domainbert.distillation.module import DistillationModule
 from domainbert.distillation.module_config import DistillationSettings
 from domainbert.distillation.students import build_student, student_config
 from domainbert.distillation.weighted import COUNTS, WeightedLosses, compute_outputs, mean_outputs, sizes_of
-from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_length_error
-from domainbert.encoders.families import build_model
+from domainbert.encoders.config import VocabularyFacts, max_length_error
+from domainbert.encoders.families import build_model, config_class_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import SeededDraws
 from domainbert.metrics.headline import LOSS
@@ -43,7 +42,7 @@ from domainbert.pretraining.phases import PhasedRows
 from domainbert.pretraining.rows_module import RowsModule
 from domainbert.tokenization.load import DomainTokenizer
 from domainbert.training.config import CorpusDataSettings
-from domainbert.training.hparams import from_plain, read_argument
+from domainbert.training.hparams import from_plain
 from domainbert.training.loaders import SPARE
 from domainbert.training.module import log_scores
 from domainbert.training.processes import first_process_writes
@@ -131,6 +130,7 @@ class Distillation(DistillationModule, RowsModule):
         self.folders = [path if isinstance(path, ModelFolder) else open_model(Path(path)) for path in teachers]
         self.set_loss_configs(losses, 1 if saved else len(self.folders))
         self.unfreeze_every = settings.unfreeze_every
+        self._headless: list[Path] = []  # teachers without a trained masked-LM head
         with SeededDraws(seed):
             if saved is None:
                 self._build(settings)
@@ -166,7 +166,16 @@ class Distillation(DistillationModule, RowsModule):
                 expected = "the same, as teachers are compared token by token; or distill-task, which compares words"
                 found = f"{other.path} has another vocabulary than {folder.path}"
                 raise DomainbertError(found, where="teachers", expected=expected)
-        teachers = [load_model(folder, "masked_lm")[0] for folder in self.folders]
+            if other.vocab_size != folder.vocab_size:
+                found = f"vocab_size {other.vocab_size:,} in {other.path}, {folder.vocab_size:,} in {folder.path}"
+                raise DomainbertError(where="teachers", found=found, expected="equal sizes: logits are averaged")
+        teachers = []
+        for teacher_folder in self.folders:
+            teacher, _, new_weights = load_model(teacher_folder, "masked_lm")
+            teachers.append(teacher)
+            # `config.json` may promise a head that the weights do not have
+            if new_weights or not predicts_entries(teacher_folder.config, teacher_folder.head):
+                self._headless.append(teacher_folder.path)
         student = settings.student
         self.config = student_config(student, folder.config)
         config = self.config.with_dropout(settings.dropout)  # only for the training: `self.config` is saved
@@ -177,14 +186,14 @@ class Distillation(DistillationModule, RowsModule):
         self._teacher_sizes = sizes_of(teachers[0].encoder)
         losses = self._build_losses(model)
         # the masked-LM head is trained if a loss reads logits, or was trained in the teacher
-        self.predicts = bool(losses.reads) or ("head" in copied and predicts_entries(folder.config, folder.head))
+        self.predicts = bool(losses.reads) or ("head" in copied and folder.path not in self._headless)
         self.names, self.card_values = [model_name(path) for path in self.paths], inherited_values(self.paths[0])
         self._set_models(model, teachers if losses.needs_teacher else [], losses)
 
     def _build_saved(self, saved: Mapping[str, Any], dropout: float | None) -> None:
         """Build the student of a checkpoint, whose weights are loaded later, without teachers."""
         self.tokenizer = DomainTokenizer.from_plain(saved["tokenizer"])
-        self.config = read_argument("saved.config", EncoderConfig, saved["config"])
+        self.config = config_class_of(saved["config"]).from_json(saved["config"])
         vocabulary = VocabularyFacts(saved["vocab_size"], self.tokenizer.pad_id)
         model = build_model(self.config.with_dropout(dropout), vocabulary, "masked_lm", 0)
         self._teacher_sizes, self.predicts = Sizes(*saved["teacher"]), saved["predicts"]
@@ -198,7 +207,7 @@ class Distillation(DistillationModule, RowsModule):
         arguments["teachers"] = []
         arguments["saved"] = {
             "tokenizer": self.tokenizer.as_plain(),
-            "config": as_plain(self.config),
+            "config": self.config.to_json(),
             "vocab_size": self.model.encoder.input_embeddings.num_embeddings,
             "teacher": list(astuple(self._teacher_sizes)),
             "predicts": self.predicts,
@@ -216,11 +225,10 @@ class Distillation(DistillationModule, RowsModule):
 
     def _build_losses(self, model: EncoderWithHead) -> WeightedLosses:
         weighted = WeightedLosses(self.loss_configs, sizes_of(model.encoder), self._teacher_sizes)
-        headless = [folder.path for folder in self.folders if not predicts_entries(folder.config, folder.head)]
-        if weighted.reads & {"predicted", "all"} and headless:
+        if weighted.reads & {"predicted", "all"} and self._headless:
             raise DomainbertError(
                 where="losses",
-                found=f"a loss on predictions, but the teacher {headless[0]} has no masked-LM head",
+                found=f"a loss on predictions, but the teacher {self._headless[0]} has no trained masked-LM head",
                 expected="losses on layers, such as HiddenMSE",
             )
         return weighted
@@ -300,6 +308,7 @@ class Distillation(DistillationModule, RowsModule):
             student = replace(student, hard_loss=hard)
         teacher = None
         if self.losses.needs_teacher:
+            self.check_teachers()
             teacher_positions = positions if "predicted" in reads else None
             layers = self.losses.attention_layers(side="teacher")
             with torch.no_grad():

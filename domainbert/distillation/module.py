@@ -48,6 +48,12 @@ class DistillationModule(TrainedModule):
         # a tuple, so that they are not submodules
         self.teachers = tuple(teacher.eval().requires_grad_(False) for teacher in teachers)
 
+    def check_teachers(self) -> None:
+        """Raise `DomainbertError` if there are no teachers to run."""
+        if not self.teachers:
+            expected = f"{type(self).__name__}(teachers)"
+            raise DomainbertError(where="teachers", found="none, as in a loaded checkpoint", expected=expected)
+
     def setup(self, stage: str) -> None:
         """Move the teachers to the device of the training; raise `DomainbertError` if the training is sharded."""
         super().setup(stage)

@@ -88,7 +88,13 @@ def check_task_distillation(
             raise DomainbertError(
                 where=f"losses[{number}].positions", found="'all', only for distill", expected="predicted"
             )
-    if has_cache and not task.distillation.has_logits:
+    if has_cache:
+        check_cached_task(task)
+
+
+def check_cached_task(task: TaskConfig) -> None:
+    """Raise `DomainbertError` if the outputs of a task cannot be in a cache."""
+    if not task.distillation.has_logits:
         raise DomainbertError(f"{task.name} has no logit for each label", where="cache", expected="cache: null")
 
 

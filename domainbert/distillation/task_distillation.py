@@ -19,6 +19,7 @@ from domainbert.distillation.module_config import TaskDistillationSettings
 from domainbert.distillation.prediction_config import (
     LogitMSE,
     SoftTargets,
+    check_cached_task,
     check_one_vocabulary,
     check_task_distillation,
 )
@@ -31,6 +32,7 @@ from domainbert.encoders.config import EncoderConfig, VocabularyFacts, max_lengt
 from domainbert.encoders.crf import crf_of
 from domainbert.encoders.heads import EncoderWithHead
 from domainbert.encoders.torch_internals import SeededDraws
+from domainbert.models.card import inherited_values
 from domainbert.models.folder import open_model
 from domainbert.tasks.capabilities import require_distillation_targets
 from domainbert.tasks.config import TaskConfig
@@ -91,16 +93,17 @@ class TaskDistillation(DistillationModule, FineTuning):
         is_saved = isinstance(model, Mapping)  # the plain values of a checkpoint, which needs no teachers
         self.set_loss_configs(losses, num_teachers=1 if is_saved else len(paths))
         task = task if isinstance(task, Task) else read_argument("task", TaskConfig, task)
+        self.ensemble: Teachers | None = None
         if not is_saved:
             config = task.config if isinstance(task, Task) else task
             assert config is not None
             has_cache = isinstance(teachers, Teachers) and teachers.cache is not None
             check_task_distillation(config, self.loss_configs, student, model is not None, has_cache)
-        self.ensemble = None if is_saved else _open_teachers(teachers, task)
+            task = task if isinstance(task, Task) else task_of_settings(task, open_model(paths[0]))
+            self.ensemble = _open_teachers(teachers, task)
         with SeededDraws(seed):
             if model is None:
                 assert self.ensemble is not None
-                task = _task_with_labels(task, self.ensemble.paths[0])
                 initial = _initial_student(self.ensemble, student, task, settings.dropout)
             else:
                 initial = initial_model(model, task, dropout=settings.dropout)
@@ -118,9 +121,10 @@ class TaskDistillation(DistillationModule, FineTuning):
             weighted = WeightedLosses(self.loss_configs, sizes_of(self.model.encoder), teacher_sizes)
         self.set_losses(weighted)
         if self.ensemble is not None:
-            check_losses(weighted, self, self.ensemble, self.max_length, has_model=model is not None)
-            if _run_in_each_step(self.ensemble, weighted):
-                self.set_teachers([teacher.model for teacher in self.ensemble.predictors])
+            check_losses(self, self.ensemble, has_model=model is not None)
+            if isinstance(teachers, Teachers):  # otherwise the data may have a cache
+                check_cache(self, teachers)
+            self._set_running_teachers(self.ensemble)
         self.start_facts = {"teachers": ", ".join(self.initial.teachers), "seed": seed}
         self._record_arguments(
             teachers=paths,
@@ -132,14 +136,32 @@ class TaskDistillation(DistillationModule, FineTuning):
         )
 
     def setup(self, stage: str) -> None:
-        """Check the data and the strategy of the Trainer."""
+        """Check the data, its cache and the strategy of the Trainer.
+
+        Teachers that run in each step compute a few logits, so that a teacher that cannot predict is found at once.
+        """
         if stage == "fit":  # the outputs of the teachers have the units of the task since they were loaded
             require_training_set(self, "TransferData")
+            data = getattr(self.trainer, "datamodule", None)
+            if isinstance(data, LabelledData) and not isinstance(data, TransferData):
+                found = f"{type(data).__name__} with TaskDistillation"
+                raise DomainbertError(where="trainer.fit", found=found, expected="TransferData")
+            if self.ensemble is not None and isinstance(data, TransferData):
+                self._use_cache_of(data, self.ensemble)
         super().setup(stage)
-        data = getattr(self.trainer, "datamodule", None)
-        if stage == "fit" and isinstance(data, LabelledData) and not isinstance(data, TransferData):
-            name = type(data).__name__
-            raise DomainbertError(where="trainer.fit", found=f"{name} with TaskDistillation", expected="TransferData")
+
+    def _use_cache_of(self, data: TransferData, ensemble: Teachers) -> None:
+        """Check the cache of the data, and run the teachers in each step only if they have to."""
+        if data.teachers is not None:
+            ensemble = replace(ensemble, cache=data.teachers.cache, top_k=data.teachers.top_k)
+        check_cache(self, ensemble)
+        self._set_running_teachers(ensemble)
+        if self.teachers:
+            ensemble.check(data.examples("train"))
+
+    def _set_running_teachers(self, ensemble: Teachers) -> None:
+        runs = _run_in_each_step(ensemble, self.losses)
+        self.set_teachers([teacher.model for teacher in ensemble.predictors] if runs else [])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store the student, so that `load_from_checkpoint` needs no teacher."""
@@ -192,22 +214,15 @@ class TaskDistillation(DistillationModule, FineTuning):
         cached_logits = batch.get("teacher_logits")
         if cached_logits is not None and not self.losses.needs_hidden:
             return Outputs(hidden=[], projections={}, logits=cached_logits)  # no teacher has to run
-        self._check_teachers_can_run()
+        if self.ensemble is not None and not self.teachers:
+            expected = "TransferData(..., teachers=...) with the same teachers"
+            raise DomainbertError("the batches have no logits of the teachers", where="cache", expected=expected)
+        self.check_teachers()
         computes_logits = "predicted" in self.losses.reads and cached_logits is None
         positions = batch["positions"] if computes_logits else None
         with torch.no_grad():
             outputs = mean_outputs([self._teacher_outputs(teacher, batch, positions) for teacher in self.teachers])
         return outputs if computes_logits else replace(outputs, logits=cached_logits)
-
-    def _check_teachers_can_run(self) -> None:
-        if self.teachers:
-            return
-        if self.ensemble is not None:
-            expected = "TransferData(..., teachers=...) with the same teachers"
-            raise DomainbertError("the batches have no logits of the teachers", where="cache", expected=expected)
-        raise DomainbertError(
-            where="teachers", found="none, as in a loaded checkpoint", expected="TaskDistillation(teachers)"
-        )
 
     def _teacher_outputs(self, teacher: EncoderWithHead, batch: dict[str, Any], positions: Tensor | None) -> Outputs:
         """Return the outputs of a teacher for a batch. Their `logits` are of words or texts, log-marginals for a CRF;
@@ -219,17 +234,12 @@ class TaskDistillation(DistillationModule, FineTuning):
         return replace(outputs, logits=logits)
 
 
-def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, Any] | TaskConfig) -> Teachers:
-    """Return the teachers. If they are paths, load them without a cache: then they run in each step."""
+def _open_teachers(teachers: Sequence[str | Path] | Teachers, task: Task[Any, Any]) -> Teachers:
+    """Return the teachers. If they are paths, load them without a cache: they run in each step, unless the data has a
+    cache."""
     if isinstance(teachers, Teachers):
         return teachers
-    paths = [Path(path) for path in teachers]
-    return load_teachers(paths, _task_with_labels(task, paths[0]), "auto", cache=None, top_k=1)
-
-
-def _task_with_labels(task: Task[Any, Any] | TaskConfig, teacher: Path) -> Task[Any, Any]:
-    """Return the task; settings without labels get the labels of the folder of a teacher."""
-    return task if isinstance(task, Task) else task_of_settings(task, open_model(teacher))
+    return load_teachers([Path(path) for path in teachers], task, "auto", cache=None, top_k=1)
 
 
 def _run_in_each_step(teachers: Teachers, losses: WeightedLosses) -> bool:
@@ -246,57 +256,65 @@ def _initial_student(
         config.with_dropout(dropout),  # only for the training: `config` is saved
         settings,
         teacher.model,
-        head=task.head_config,
+        head=task.head_config.completed(teacher.model.head_config),
         num_labels=len(task.labels),
         vocabulary=VocabularyFacts(teacher.model.encoder.input_embeddings.num_embeddings, teacher.tokenizer.pad_id),
     )
     print(f"student: {', '.join(copied) or 'nothing'} of the teacher; the rest starts at random")
     task.scaling.set_units(task, student.head)
-    return InitialModel(student, config, teacher.tokenizer, task)
+    return InitialModel(student, config, teacher.tokenizer, task, card=inherited_values(teachers.paths[0]))
 
 
-def check_losses(
-    weighted: WeightedLosses, module: TaskDistillation, teachers: Teachers, window: int, has_model: bool
-) -> None:
-    """Raise `DomainbertError` if the losses cannot compare student and teachers.
+def check_losses(module: TaskDistillation, teachers: Teachers, has_model: bool) -> None:
+    """Raise `DomainbertError` if the losses cannot compare student and teachers, with or without a cache.
 
-    `window` is the length of a training window in tokens. A student without a given model (`has_model`) has the
-    vocabulary of the first teacher.
+    A student without a given model (`has_model`) has the vocabulary of the first teacher.
     """
-    task, has_cache = module.task, teachers.cache is not None
+    task = module.task
     assert task.config is not None
     # LogitMSE needs the logits of all labels
     if any(isinstance(loss, (SoftTargets, LogitMSE)) for loss in module.loss_configs):
         require_distillation_targets(task)
     heads = [module.model.head, *(teacher.model.head for teacher in teachers.predictors)]
-    has_crf = any(crf_of(head) is not None for head in heads)  # its logits are log-marginals
-    drops_logits = has_cache and teachers.drops_logits(task)
-    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs) and (has_crf or drops_logits):
-        reason = "a CRF has no such logits" if has_crf else "the cache holds only the top_k highest"
+    if any(crf_of(head) is not None for head in heads):  # its logits are log-marginals
+        _check_no_logit_mse(module, "a CRF has no such logits")
+    fingerprints = [module.tokenizer.fingerprint] if has_model else []
+    fingerprints += [teacher.tokenizer.fingerprint for teacher in teachers.predictors]
+    check_one_vocabulary(task.config, module.loss_configs, has_model, fingerprints)
+    if module.losses.needs_hidden and _have_other_vocabulary(module, teachers):
+        raise DomainbertError(
+            where="losses",
+            found="losses on layers, but the student has another vocabulary than its teacher",
+            expected="losses on predictions only (SoftTargets, LogitMSE, HardTargets)",
+        )
+
+
+def check_cache(module: TaskDistillation, teachers: Teachers) -> None:
+    """Raise `DomainbertError` if the losses do not fit the cache of the teachers, or need a cache."""
+    task = module.task
+    assert task.config is not None
+    if teachers.cache is not None:
+        check_cached_task(task.config)
+        if teachers.drops_logits(task):
+            _check_no_logit_mse(module, "the cache holds only the top_k highest")
+    elif module.losses.needs_teacher and _have_other_vocabulary(module, teachers):
+        raise DomainbertError(
+            "missing",
+            where="cache",
+            expected="a folder, because a teacher with another vocabulary runs before the training",
+        )
+    longest = min(teacher.config.max_length for teacher in teachers.predictors)
+    if _run_in_each_step(teachers, module.losses) and module.max_length > longest:
+        hint = "for a longer window, set cache and use only losses on predictions"
+        raise max_length_error(module.max_length, longest, "a teacher", hint)
+
+
+def _check_no_logit_mse(module: TaskDistillation, reason: str) -> None:
+    if any(isinstance(loss, LogitMSE) for loss in module.loss_configs):
         raise DomainbertError(
             f"LogitMSE compares the logits of all labels, but {reason}", where="losses", expected="SoftTargets"
         )
 
-    # vocabularies
-    fingerprints = [module.tokenizer.fingerprint] if has_model else []
-    fingerprints += [teacher.tokenizer.fingerprint for teacher in teachers.predictors]
-    check_one_vocabulary(task.config, module.loss_configs, has_model, fingerprints)
-    if any(fingerprint != module.tokenizer.fingerprint for fingerprint in fingerprints):
-        if weighted.needs_hidden:
-            raise DomainbertError(
-                where="losses",
-                found="losses on layers, but the student has another vocabulary than its teacher",
-                expected="losses on predictions only (SoftTargets, LogitMSE, HardTargets)",
-            )
-        if weighted.needs_teacher and not has_cache:
-            raise DomainbertError(
-                "missing",
-                where="cache",
-                expected="a folder, because a teacher with another vocabulary runs before the training",
-            )
 
-    # window
-    longest = min(teacher.config.max_length for teacher in teachers.predictors)
-    if _run_in_each_step(teachers, weighted) and window > longest:
-        hint = "for a longer window, set cache and use only losses on predictions"
-        raise max_length_error(window, longest, "a teacher", hint)
+def _have_other_vocabulary(module: TaskDistillation, teachers: Teachers) -> bool:
+    return any(teacher.tokenizer.fingerprint != module.tokenizer.fingerprint for teacher in teachers.predictors)

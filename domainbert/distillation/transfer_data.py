@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from torch.utils.data import Dataset
 
@@ -69,8 +69,6 @@ class TransferData(LabelledData):
             found, expected = f"{len(unlabelled):,} texts", f"at most {most:,}, or max_unlabelled=None"
             raise DomainbertError(where="unlabelled", found=found, expected=expected)
         self.unlabelled_batch_size = settings.unlabelled_batch_size
-        if isinstance(teachers, Teachers):
-            self.teachers = teachers
         self._teachers = teachers
         self._cache = None if settings.cache is None else Path(settings.cache)
         self._top_k, self._precision = settings.top_k, precision
@@ -78,7 +76,9 @@ class TransferData(LabelledData):
     @cached_property
     def teachers(self) -> Teachers | None:
         """The teachers, loaded by the first call; None without teachers."""
-        paths = [Path(path) for path in cast("Sequence[str | Path]", self._teachers)]
+        if isinstance(self._teachers, Teachers):
+            return self._teachers
+        paths = [Path(path) for path in self._teachers]
         return load_teachers(paths, self.task, self._precision, self._cache, self._top_k) if paths else None
 
     @cached_property
@@ -90,11 +90,10 @@ class TransferData(LabelledData):
         return TransferText(train, unlabelled)
 
     def setup(self, stage: str) -> None:
-        """Read the files of a stage of Lightning; for `fit`, compute the logits of the teachers for the cache. If they
-        run in each step, compute only a few, so that a teacher that cannot predict is found at once."""
+        """Read the files of a stage of Lightning; for `fit`, compute the logits of the teachers if there is a cache."""
         super().setup(stage)
-        if stage == "fit" and self.teachers is not None and self.logits is None:
-            self.teachers.check(self.examples("train"))
+        if stage == "fit":
+            _ = self.logits  # before the training, not in its first step
 
     @cached_property
     def logits(self) -> Sequence[SoftLabels] | None:

@@ -134,6 +134,11 @@ class EncoderConfig(ABC):
         return positions - self.position_offset
 
     @property
+    def default_pooling(self) -> Literal["cls", "mean"]:
+        """Input of a sequence head whose `HeadConfig` has no `pooling`."""
+        return "cls"
+
+    @property
     def sizes(self) -> Sizes:
         """Sizes under common names."""
         values = {size.name: getattr(self, self._field(size.name)) for size in dataclasses.fields(Sizes)}

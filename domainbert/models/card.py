@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -63,7 +64,7 @@ def card_head(
     name: str,
     pipeline_tag: str | None,
     card: CardConfig | None = None,
-    base: Path | Mapping[str, Any] | None = None,
+    inherited: Mapping[str, Any] = MappingProxyType({}),
     library: str | None = "transformers",
     tags: Sequence[str] = (),
     results: Sequence[Result] = (),
@@ -73,15 +74,12 @@ def card_head(
     Args:
         name: name for the scores; not the name of the folder, because equal trainings write equal files.
         pipeline_tag: the hub's name of the task; None if the hub has none.
-        base: the model that this one starts from, whose card may give licence, languages and base model; or the result
-            of `inherited_values` for it.
+        inherited: values from the card of the model that this one starts from, see `inherited_values`.
         tags: further tags for the hub's search.
         results: scores; NaN and infinite ones are left out.
     """
     card = card or CardConfig()
-    if base is not None and not isinstance(base, Mapping):
-        base = inherited_values(base)
-    inherited = dict(base or {})
+    inherited = dict(inherited)
     if card.license:
         inherited = {key: value for key, value in inherited.items() if key not in _LICENSE_KEYS}
         inherited["license"] = card.license

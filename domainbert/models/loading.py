@@ -87,7 +87,9 @@ def _read_model(
     if unused := find_unused_weights(folder.path, tensors, config, kind):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
         notes.append(f"unused weights: {', '.join(unused[:5])}{more}")
-    has_same_head = folder.head_config == head_config and sorted(folder.labels) == sorted(labels)
+    default, found = HeadConfig(kind, pooling=config.default_pooling), folder.head_config
+    reads_the_same = found is not None and found.completed(default) == head_config.completed(default)
+    has_same_head = reads_the_same and sorted(folder.labels) == sorted(labels)
     # Drop the weights of another head, or of a head with other labels, except those that all heads share. A head that
     # predicts entries has no labels: all weights with its names fit it.
     if not has_same_head and not predicts_entries(config, kind):

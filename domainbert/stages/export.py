@@ -263,7 +263,7 @@ def _scores_text(scores: Mapping[str, Mapping[str, Any]], headline: Headline) ->
 
 def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, results: Mapping[str, str]) -> str:
     """`results` are the sizes and scores of the files as text, by the name of the row."""
-    from domainbert.models.card import card_head, model_card, read_head
+    from domainbert.models.card import card_head, inherited_values, model_card, read_head
     from domainbert.tasks.task import task_from_model_folder
 
     task = task_kind(folder.head, folder.fields)
@@ -284,5 +284,5 @@ def _card(report: Mapping[str, Any], folder: ModelFolder, logits_meaning: str, r
         facts["int8"] = "activations are quantised batch by batch: scores depend a little on the texts in a batch"
     title = f"{model_type} for ONNX Runtime"
     tag = read_head(folder.path).get("pipeline_tag") if task is None else task.pipeline_tag
-    head = card_head(title, tag, base=folder.path, library=None, tags=["onnx"])
+    head = card_head(title, tag, inherited=inherited_values(folder.path), library=None, tags=["onnx"])
     return model_card(title, f"{model_type} exported with domainbert.", facts, _USAGE, head)

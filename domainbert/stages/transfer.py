@@ -187,7 +187,7 @@ def _training_ids(corpus: CorpusConfig, tokenizer: DomainTokenizer) -> Iterator[
 
 
 def _card(report: Mapping[str, Any], model: Path) -> str:
-    from domainbert.models.card import card_head, load_code, model_card, read_head
+    from domainbert.models.card import card_head, inherited_values, load_code, model_card, read_head
 
     shares = ", ".join(f"{100 * share:.1f} % {kind}" for kind, share in report["shares"].items())
     facts = {
@@ -198,5 +198,5 @@ def _card(report: Mapping[str, Any], model: Path) -> str:
     }
     summary = "A model whose vocabulary was changed with domainbert; it is meant to be pretrained further."
     title = "Encoder with a domain vocabulary"
-    head = card_head(title, read_head(model).get("pipeline_tag"), base=model)
+    head = card_head(title, read_head(model).get("pipeline_tag"), inherited=inherited_values(model))
     return model_card(title, summary, facts, load_code(), head)

@@ -85,7 +85,7 @@ def initial_model(
             task.scaling.init_head(task, model.head)  # from the units of the folder to the units of the training
     else:
         config, card, teachers = encoder or folder.config, {}, ()  # type: ignore[union-attr]
-        model = _new_model(config, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), task, dropout)
+        model = _new_model(config, VocabularyFacts(tokenizer.vocab_size, tokenizer.pad_id), task, folder, dropout)
     tokenizer = add_tokens(model, tokenizer, task.inputs.added_tokens(task))
     task.scaling.set_units(task, model.head)
     return InitialModel(model, config, tokenizer, task, fields, teachers, card)
@@ -115,15 +115,21 @@ def _from_checkpoint(
     for name in task.learned:
         if name in saved["learned"]:
             setattr(task, name, saved["learned"][name])
-    model = _new_model(folder.config, folder.vocabulary._replace(pad_id=tokenizer.pad_id), task, dropout)
+    model = _new_model(folder.config, folder.vocabulary._replace(pad_id=tokenizer.pad_id), task, folder, dropout)
     task.scaling.set_units(task, model.head)
     return InitialModel(model, folder.config, tokenizer, task, saved["fields"], folder.teachers, saved["card"])
 
 
 def _new_model(
-    config: EncoderConfig, vocabulary: VocabularyFacts, task: Task[Any, Any], dropout: float | None
+    config: EncoderConfig,
+    vocabulary: VocabularyFacts,
+    task: Task[Any, Any],
+    folder: ModelFolder | None,
+    dropout: float | None,
 ) -> EncoderWithHead:
-    return build_model(config.with_dropout(dropout), vocabulary, task.head_config, len(task.labels))
+    """Options of the head that the task leaves open are those of the folder."""
+    head = task.head_config if folder is None else task.head_config.completed(folder.head_config)
+    return build_model(config.with_dropout(dropout), vocabulary, head, len(task.labels))
 
 
 def task_of_settings(config: TaskConfig, folder: ModelFolder | None) -> Task[Any, Any]:

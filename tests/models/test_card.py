@@ -14,6 +14,7 @@ from domainbert.models.card import (
     Result,
     add_results,
     card_head,
+    inherited_values,
     join_card,
     model_card,
     read_head,
@@ -78,18 +79,18 @@ def test_a_card_takes_over_what_the_card_before_it_says(tmp_path: Path) -> None:
     base = tmp_path / "models--google--some-bert" / "snapshots" / "abc123"
     base.mkdir(parents=True)
     (base / "README.md").write_text("---\nlicense: apache-2.0\nlanguage: en\ntags: [x]\n---\n# Theirs\n")
-    head = card_head("mine", "fill-mask", base=base)
+    head = card_head("mine", "fill-mask", inherited=inherited_values(base))
     assert (head["license"], head["language"], head["base_model"]) == ("apache-2.0", "en", "google/some-bert")
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "README.md").write_text(join_card(head, "# Mine\n"))
-    again = card_head("tagger", None, CardConfig(license="mit"), base=mine)
+    again = card_head("tagger", None, CardConfig(license="mit"), inherited=inherited_values(mine))
     assert (again["license"], again["base_model"], again["tags"]) == ("mit", "google/some-bert", ["domainbert"])
     assert "datasets" not in again
     (base / "README.md").write_text("---\nlicense: other\nlicense_name: theirs\nlicense_link: LICENSE\n---\n")
-    other = card_head("mine", None, base=base)
+    other = card_head("mine", None, inherited=inherited_values(base))
     assert (other["license"], other["license_name"], other["license_link"]) == ("other", "theirs", "LICENSE")
-    assert "license_name" not in card_head("mine", None, CardConfig(license="mit"), base=base)
+    assert "license_name" not in card_head("mine", None, CardConfig(license="mit"), inherited=inherited_values(base))
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,11 @@ class ModernBertConfig(EncoderConfig):
         )
 
     @property
+    @override
+    def default_pooling(self) -> Literal["cls", "mean"]:
+        return self.classifier_pooling
+
+    @property
     def layer_types(self) -> list[str]:
         """Type of each layer, `GLOBAL` or `LOCAL`."""
         return _layer_types(self.num_hidden_layers, self.global_attn_every_n_layers)

@@ -121,7 +121,7 @@ class ModernSequenceHead(SequenceHead):
     def __init__(self, config: ModernBertConfig, num_labels: int) -> None:
         super().__init__(config.hidden_size, num_labels, config.classifier_dropout, config.classifier_activation)
         self.pooler, self.norm = _dense(config), layer_norm(config)  # the pooler of BERT always has a bias
-        self.pooling = config.classifier_pooling
+        self.pooling = config.default_pooling
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the logits: states of texts (N, H) -> (N, labels)."""
