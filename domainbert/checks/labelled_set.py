@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.checks.finding import Place, place, span_with_context
@@ -71,15 +70,10 @@ class CheckedSet:
         """Return the indices of the items that have this label."""
         return [index for index, item in enumerate(self.items) if label in item.labels]
 
-    @cached_property
-    def _item_lines(self) -> list[tuple[Path, int]]:
-        parts = self.labelled.parts or [self.labelled]  # one part per file; a set of one file has no parts
-        return [(part.path, item.line) for part in parts for item in part.items]
-
     def place(self, index: int, text: str | None = None) -> Place:
         """Return the file and line where item `index` begins, with `text`; None: the text of the item."""
-        path, line = self._item_lines[index]
-        return place(path, line, self.texts[index] if text is None else text)
+        path, _, line = self.labelled.location(index).rpartition(":")
+        return place(path, int(line), self.texts[index] if text is None else text)
 
     def places(self, indices: Iterable[int]) -> list[Place]:
         """Return the places of the items at `indices`."""

@@ -51,11 +51,11 @@ def plan_parts(
         out: the folder.
         corpus: sources and settings of the corpus.
         tokenizer: tokenizer of all parts.
-        row_lengths: lengths of rows to plan.
+        row_lengths: lengths of rows to plan, in any order.
         filters: names of further steps between the reader and the tokenizer; a part is written again if they change.
     """
     settings = as_plain(corpus, defaults=False)  # without defaults: later versions may add settings
-    shared_facts = {"settings": hash_json([settings, row_lengths, filters]), "tokenizer": tokenizer.fingerprint}
+    shared_facts = {"settings": hash_json([settings, sorted(row_lengths), filters]), "tokenizer": tokenizer.fingerprint}
     if corpus.exclude is not None:
         shared_facts["exclude"] = hash_json([hash_file(path) for path in list_files(corpus.exclude, "exclude")])
     parts = []

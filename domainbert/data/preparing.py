@@ -104,19 +104,23 @@ def prepare_corpus(
         source: a file, folder, glob or `hub:NAME`, or a list of them; a `CorpusConfig` has further settings. Documents
             are cleaned, deduplicated and split into training and validation.
         tokenizer: a tokenizer, or its folder.
-        out: the folder to write; it must not contain a prepared corpus, unless `row_lengths` are given.
-        row_lengths: row lengths of later trainings, for a corpus too large to plan rows at each start: each file
-            becomes a part. Parts that an interrupted call has finished are reused.
+        out: the folder to write; it must not contain a prepared corpus, except one in parts if `row_lengths` are given.
+        row_lengths: different row lengths of later trainings, for a corpus too large to plan rows at each start: each
+            file becomes a part. Parts that an interrupted call has finished are reused.
         num_workers: worker processes; 0 uses this process. The result is the same.
 
     Raises:
-        DomainbertError: the corpus or the tokenizer cannot be read, or a split has no document.
+        DomainbertError: the corpus or the tokenizer cannot be read, a split has no document, `out` contains a prepared
+            corpus, or `row_lengths` is empty or has a length twice.
     """
     corpus, out = corpus_config(source), Path(out)
     corpus.check_preparable(in_parts=row_lengths is not None)
+    if row_lengths is not None and (not row_lengths or len(set(row_lengths)) < len(row_lengths)):
+        raise DomainbertError(where="row_lengths", found=row_lengths, expected="one or more different lengths")
     if not isinstance(tokenizer, DomainTokenizer):
         tokenizer = load_tokenizer(Path(tokenizer))
-    if row_lengths is None and (out / PREPARED_FILE).exists():
+    # a corpus in parts is continued; it has `dataset_dict.json` only in its parts
+    if (out / (PREPARED_FILE if row_lengths is None else "dataset_dict.json")).exists():
         raise DomainbertError(f"{out} contains a prepared corpus", where="out", expected="a new folder")
     out.mkdir(parents=True, exist_ok=True)
     with Progress("prepare", unit="tokens") as progress:
@@ -163,7 +167,7 @@ def _prepare_parts(
     planned = plan_parts(out, corpus, tokenizer, row_lengths)
     (out / PREPARED_FILE).unlink(missing_ok=True)  # of an earlier run, which may have had another tokenizer
     parts: dict[Path, dict[str, Any]] = {}  # facts by folder
-    for folder in {*(out / PARTS_FOLDER).glob("[0-9]*")} - {part.folder for part in planned}:
+    for folder in {*(out / PARTS_FOLDER).glob("[0-9]" * 5)} - {part.folder for part in planned}:
         shutil.rmtree(folder)  # left by an interrupted run over other files
     for number, part in enumerate(planned, start=1):
         facts = finished_part(part)

@@ -22,6 +22,7 @@ from domainbert.base.paths import check_home_expanded, check_url, is_url
 from domainbert.base.redact import redact
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_COPY = re.compile(rf"[0-9a-f]{{16}}-{_SHA256.pattern}")  # name of a copy: hash of the URL, SHA-256 of the file
 _TRIES = 6  # per file: half a minute
 _KEEP_SECONDS = 5.0  # after `path`, so that the caller can open the copy
 _PERMANENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
@@ -165,7 +166,7 @@ class RemoteFiles:
                 found=sizes,
                 expected="room for twice as many files as the `window` of stage merge",
             )
-        copies = [(path.stat(), path) for path in folder.glob("*-*")]  # of all corpora: URL-SHA256
+        copies = [(path.stat(), path) for path in folder.iterdir() if _COPY.fullmatch(path.name)]  # of all corpora
         excess = sum(status.st_size for status, _ in copies) + size - max_bytes
         for status, path in sorted(copies, key=lambda item: item[0].st_mtime):
             if excess <= 0 or abs(time.time() - status.st_mtime) < _KEEP_SECONDS:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import reprlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -49,6 +49,8 @@ class ToolRows:
     """Counts of the annotations left out, by plural name."""
     locate_entity: Callable[[int, int], str] | None = None
     """Maps a row's line and an entity index to `path:line`; None if the row's line locates all its entities."""
+    files: Sequence[Path] = ()
+    """Annotation file of each document of brat; () for other formats."""
 
 
 def read_json_export(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
@@ -173,7 +175,7 @@ def read_brat(path: Path, format: NerFormat, problems: Problems) -> ToolRows:
     def locate(document: int, index: int) -> str:
         return f"{annotation_files[document - 1]}:{lines[document - 1][index]}"
 
-    export = ToolRows("brat", [], locate_entity=locate)
+    export = ToolRows("brat", [], locate_entity=locate, files=annotation_files)
     for document, file in enumerate(annotation_files, 1):
         text = read_text(file.with_suffix(".txt"), skip_mark=False)  # brat's offsets count a byte order mark
         entities, entity_lines = [], []

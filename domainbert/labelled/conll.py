@@ -69,6 +69,7 @@ class TaggedRows(NamedTuple):
     line: int
     document: int
     text: str | None = None
+    file: Path | None = None
 
 
 class Mark(NamedTuple):
@@ -106,7 +107,7 @@ def read_columns(path: Path, lines: Iterable[Line], format: TaggedColumns) -> Ta
 
     Raises:
         DomainbertError: no words; a sentence of more than a million lines; a row with another width, an empty column, a
-            carriage return or a byte order mark; a Unicode line break outside the words.
+            carriage return or a byte order mark; a Unicode line break outside the words; -DOCSTART- before the header.
     """
     with_header = isinstance(format.token_column, str) or isinstance(format.tag_column, str)
     names, marks, sentences, left_out = _split_sentences(path, lines, with_header)
@@ -145,7 +146,10 @@ def _split_sentences(
     for is_sentence, group in split_blocks(path, lines):
         block = list(group)
         if is_sentence and with_header and names is None:
-            _, header = block.pop(0)
+            line_number, header = block.pop(0)
+            if marks:  # they would be part of the first document, and missing in the other folds
+                found = "-DOCSTART- before the names of the columns"
+                raise DomainbertError(found, file=path, line=line_number, expected="the names in the first line")
             names = _column_names(header)
         if not is_sentence and (new_marks := [line for line in block if _DOCSTART.match(line[1])]):
             marks += new_marks
@@ -184,11 +188,11 @@ def split_blocks(
         yield True, sentence
 
 
-def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -> Iterator[list[str]]:
+def read_words(path: Path, lines: Iterable[Line], token_column: int | str | None = 0) -> Iterator[list[str]]:
     """Yield the words of each sentence of a CoNLL file, with or without tags, while reading its lines.
 
-    The first sentence determines the separator and the number of columns. Raise `DomainbertError` as `read_columns`,
-    and if the column holds the word numbers of CoNLL-U.
+    The first sentence determines the separator and the number of columns, and the `token_column` None: 1 in CoNLL-U, 0
+    in other files. Raise `DomainbertError` as `read_columns`, and if the column holds the word numbers of CoNLL-U.
     """
     names: list[str] | None = None
     columns: Columns | None = None
@@ -204,10 +208,13 @@ def read_words(path: Path, lines: Iterable[Line], token_column: int | str = 0) -
             sentence = strip_conllu_extras(sentence)
             columns = columns or detect_columns(sentence, names)
             rows = _split_rows(path, sentence, columns)
+            is_numbered = columns.width == CONLLU_COLUMNS and is_word_numbering([row[0] for _, row in rows])
+            if token_column is None:
+                token_column = 1 if is_numbered else 0
             column = columns.index_of(path, token_column, names, "token_column")
             _check_breaks(path, rows, column)
             words = [row[column] for _, row in rows]
-            if columns.width == CONLLU_COLUMNS and column == 0 and is_word_numbering(words):
+            if is_numbered and column == 0:
                 found = "column 0 holds word numbers, as in CoNLL-U"
                 raise DomainbertError(found, file=path, line=sentence[0][0], expected="token_column: 1")
             yield words

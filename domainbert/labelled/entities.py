@@ -120,7 +120,7 @@ def tagged_file(path: Path, table: TaggedTable, format: NerFormat, notes: Reader
     problems = Problems(str(path))
     repairs, sentences = [], []
     for row in rows:
-        sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text))
+        sentences.append(Sentence(row.words, to_iob2(row.tags), row.line, row.document, row.text, row.file))
         for violation in find_violations(row.tags, scheme):
             line = row.lines[violation.index]
             if format.repair:
@@ -164,6 +164,6 @@ def _typed_rows(path: Path, table: TaggedTable, notes: ReaderCounts) -> list[Tag
             try:
                 split_tag(tag)
             except DomainbertError as error:
-                problems.add(error.within(file=path, line=line))
+                problems.add(error.within(file=row.file or path, line=line))
     problems.raise_if_any()
     return rows

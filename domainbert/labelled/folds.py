@@ -14,6 +14,7 @@ from typing import Any
 
 from domainbert.base.errors import DomainbertError, Problems, counted
 from domainbert.base.files import write_text
+from domainbert.corpus.file_kind import read_first_lines
 from domainbert.corpus.files import format_suffix, read_lines
 from domainbert.corpus.rows import TYPED_KINDS, Row, Rows, json_rows
 from domainbert.labelled.copies import copy_key, is_short, normal_words
@@ -132,19 +133,26 @@ class _FileDivider:
         content = self.labelled.file_content(chosen) if chosen else None
         if content is not None:  # the format of the file has its own way to leave units out
             return [content]
-        return [self._lines_of(lines, chosen) for lines in self.lines]
+        contents = [self._lines_of(lines, chosen) for lines in self.lines]
+        return list(map(_json_array, contents)) if self.is_array else contents
+
+    @cached_property
+    def is_array(self) -> bool:
+        """Whether the file is a JSON array."""
+        if self.labelled.kind != "jsonl":
+            return False
+        return next(filter(str.strip, read_first_lines(paths_of(self.file)[0])), "").lstrip().startswith("[")
 
     @cached_property
     def lines(self) -> list[list[str]]:
-        """The lines of each path; a JSON array or data set is converted to JSON Lines."""
+        """The lines of each path; the rows of a JSON array or data set as JSON Lines."""
         source, paths = open_rows(self.file), paths_of(self.file)
         problems = Problems(str(source))  # none: the file was read before
         if isinstance(source, Rows):
             return [[_json_line(row) for _, row in source.numbered(problems)]]
-        lines = [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
-        if self.labelled.kind == "jsonl" and next(filter(str.strip, lines[0]), "").lstrip().startswith("["):
-            return [[_json_line(row) for _, row in json_rows(paths[0], enumerate(lines[0], 1), problems)]]
-        return lines
+        if self.is_array:
+            return [[_json_line(row) for _, row in json_rows(paths[0], read_lines(paths[0]), problems)]]
+        return [[f"{line}\n" for _, line in read_lines(path)] for path in paths]
 
     def _lines_of(self, lines: Sequence[str], chosen: Sequence[int]) -> str:
         if not chosen:
@@ -162,6 +170,11 @@ def _json_line(row: Row) -> str:
     # keys that no task reads may have half a surrogate pair, which is escaped
     line = json.dumps(row, ensure_ascii=False, default=str)
     return f"{line if is_unicode(line) else json.dumps(row, default=str)}\n"
+
+
+def _json_array(lines: str) -> str:
+    rows = lines.removesuffix("\n").replace("\n", ",\n")  # a line break in a row is escaped
+    return f"[\n{rows}\n]\n" if rows else ""
 
 
 def write_folds(folds: Sequence[Fold], train: LabelledSet, out: Path) -> dict[str, dict[str, Any]]:

@@ -155,11 +155,13 @@ class Labelled(Generic[AnyItem]):
             if index < len(part.items):
                 return part.location(index)
             index -= len(part.items)
-        return f"{self.path}:{self.items[index].line}"
+        item = self.items[index]
+        return f"{_own_file(item) or self.path}:{item.line}"
 
     def line_or_location(self, index: int) -> int | str:
         """Return the line of an item, or `path:line` in a set of several files, given its index."""
-        return self.location(index) if self.parts else self.items[index].line
+        item = self.items[index]
+        return self.location(index) if self.parts or _own_file(item) else item.line
 
     def plain_items(self) -> list[PlainItem]:
         """Return each item as a `PlainItem`, which the data checks read."""
@@ -177,6 +179,11 @@ class Labelled(Generic[AnyItem]):
     def contents(self) -> list[Content]:
         """Return the model input of each item."""
         return [item.content for item in self.items]
+
+
+def _own_file(item: Item) -> Path | None:
+    """Return the file of an item of a folder, such as a document of brat; None if it is in the file of the set."""
+    return getattr(item, "file", None)
 
 
 def label_counts(items: Iterable[Item]) -> dict[str, int]:
@@ -210,18 +217,19 @@ def describe_labels(items: Iterable[Item], plural: str, nameless: bool = False) 
 
 @dataclass(frozen=True)
 class FoundLabel:
-    """Line of the first item with a label, and the total count of the label."""
+    """Line of the first item with a label, and the total count of the label; `file` as in `TaggedSentence`."""
 
     first_line: int
     count: int
+    file: Path | None = None
 
 
 def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     """Return the first line and the count of each label, by label, sorted."""
     # reversed: the first item with a label is stored last, and stays
-    first_line = {label: item.line for item in reversed(items) for label in item.labels}
+    first = {label: item for item in reversed(items) for label in item.labels}
     counts = Counter(label for item in items for label in item.labels)
-    return {label: FoundLabel(first_line[label], counts[label]) for label in sorted(counts)}
+    return {label: FoundLabel(first[label].line, counts[label], _own_file(first[label])) for label in sorted(counts)}
 
 
 def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:
@@ -240,7 +248,8 @@ def check_labels_known(labels: Mapping[str, FoundLabel], known: Iterable[str], p
         seen = f"label {label!r} (count {labels[label].count:,}, first here)"
         other = by_nfc.get(normalize("NFC", label))
         expected = _same_unicode(label, other) if other else f"a training label: {', '.join(map(repr, known))}"
-        problems.add(f"{seen} was not in training", file=path, line=labels[label].first_line, expected=expected)
+        file, line = labels[label].file or path, labels[label].first_line
+        problems.add(f"{seen} was not in training", file=file, line=line, expected=expected)
     problems.raise_if_any()
 
 
@@ -249,7 +258,7 @@ def check_unicode_forms(parts: Iterable[Labelled[Any]]) -> None:
     problems, first_form = Problems("labels"), dict[str, tuple[str, str]]()
     for part in parts:
         for label, found in sorted(find_labels(part.items).items(), key=lambda entry: entry[1].first_line):
-            where = f"{part.path}:{found.first_line}"
+            where = f"{found.file or part.path}:{found.first_line}"
             other, earlier = first_form.setdefault(normalize("NFC", label), (label, where))
             if other != label:
                 expected = _same_unicode(label, other)

@@ -46,6 +46,7 @@ class TextRows:
         has_types: whether values have types, as in JSON; columns of CSV are strings.
         rows: iterator over the `(line, row)` pairs, with the slices of the whole file. Texts that an annotator rejected
             in Prodigy are left out. If labels have names, a label such as 1.0 becomes 1.
+        names: names of the labels of CSV, after `label_reader`; a label that is a name stays unchanged.
         problems: invalid rows.
         notes: counts of texts left out and labels changed.
 
@@ -58,6 +59,7 @@ class TextRows:
         self.problems, self.notes = Problems(str(file)), ReaderCounts()
         self.slices = {} if isinstance(file, Path) else file.slices
         self.label_file = file.label if isinstance(file, LabelledFile) else None
+        self.names: Sequence[str] = ()
         self.kind: Kind = "lines"
         if self.label_file is not None:
             rows = _rows_of_two_files(self.path, self.label_file, format)
@@ -80,23 +82,32 @@ class TextRows:
             row.update(self.slices)
             with self.problems.collecting(file=self.file, line=line):
                 if isinstance(format, TextFormat):
-                    values = row[key] if isinstance(row.get(key), list) else [row.get(key)]
-                    integers = [to_integer(value, is_column=not self.has_types) for value in values]
-                    if num_changed := sum(map(is_not, integers, values)):  # an unchanged value is returned itself
-                        row[key] = integers if isinstance(row[key], list) else integers[0]
-                        self.notes.changed["labels such as 1.0, read as 1"] += num_changed
+                    if isinstance(row.get(key), list):
+                        row[key] = self.with_integers(row[key])
+                    elif key in row:
+                        row[key] = self.with_integers([row[key]])[0]
                     first_row = row if first_row is None else first_row
                     if self.has_types:
                         refuse_other_names(row, first_row)
                 yield line, row
 
+    def with_integers(self, labels: Sequence[Any]) -> list[Any]:
+        """Return the labels with 1.0 as 1, counted in `notes`; in CSV "1.0" as "1", unless it is a name."""
+        is_column = not self.has_types
+        integers = [label if label in self.names else to_integer(label, is_column) for label in labels]
+        if num_changed := sum(map(is_not, integers, labels)):  # an unchanged label is returned itself
+            self.notes.changed["labels such as 1.0, read as 1"] += num_changed
+        return integers
+
     def label_reader(self, format: TextFormat) -> LabelReader:
         """Return the reader of the labels, with their names in the settings or in the first row."""
         names = None
-        if first := next(self.rows, None):
+        if not self.has_types:  # a row of CSV cannot list names
+            names = label_names(format, {}, str(self.file))
+            self.names = names or ()  # before the first row is read
+        elif first := next(self.rows, None):
             line, row = first
-            first_row = row if self.has_types else {}  # a row of CSV cannot list names
-            names = label_names(format, first_row, f"{self.file}:{line}")
+            names = label_names(format, row, f"{self.file}:{line}")
             self.rows = chain([first], self.rows)
         return LabelReader(format.label_key, names)
 
@@ -153,12 +164,12 @@ def read_texts(
 
 
 def read_words_or_texts(path: Path) -> list[str]:
-    """Return the words of a tagged file, or the texts of other labelled files: the first column of CoNLL, "tokens" or
-    "text" in JSONL, "text" in CSV, and "text_pair" for second texts."""
+    """Return the words of a tagged file, or the texts of other labelled files: the first column of CoNLL, the second of
+    CoNLL-U, "tokens" or "text" in JSONL, "text" in CSV, and "text_pair" for second texts."""
     file = open_file(path, "auto", ("conll", "jsonl", "csv", "tsv"), setting="")
     print(f"{path}: read as {FileKind(file.kind, file.columns)}")
     if file.kind == "conll":
-        return [word for sentence in read_words(path, file.lines) for word in sentence]
+        return [word for sentence in read_words(path, file.lines, token_column=None) for word in sentence]
     problems = Problems(str(path))
 
     def words_of(row: Row, _: int) -> list[str]:

@@ -143,6 +143,8 @@ def open_rows(file: Readable) -> Readable:
 def read_file(config: FileTask, file: Readable) -> Labelled[Any]:
     """Return the items of one file; raise `DomainbertError` if the task does not read its label file or slices."""
     opened = open_rows(file)
+    if isinstance(opened, LabelledFile) and opened.label is None and not opened.slices:
+        opened = opened.texts
     if isinstance(opened, Path):
         return config.read(opened)
     has_slice_keys = bool(config.slice_keys) or hasattr(getattr(config, "format", None), "slice_keys")

@@ -42,6 +42,8 @@ class TaggedSentence:
     """Index of the document, from 0; each sentence is a document if the file marks none."""
     text: str | None = None
     """Text that was split into the words; None if the file has words."""
+    file: Path | None = None
+    """File of the sentence if the set is a folder, as for brat; None otherwise."""
 
     @property
     def content(self) -> list[str]:

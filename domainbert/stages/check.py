@@ -63,7 +63,8 @@ class Check:
     texts."""
 
     other_corpora: dict[str, CorpusConfig] = field(default_factory=dict)
-    """Other corpora, by name, to compare how well each predicts the labelled texts."""
+    """Other corpora, by name, to compare how well each predicts the labelled texts. They need a labelled set, and names
+    other than `corpus` if `corpus` is given."""
 
     tokenizer: ModelPath | None = None
     """Folder of a tokenizer or a model; adds a check of lengths in tokens, and pieces per word to the printed table."""
@@ -85,9 +86,18 @@ class Check:
     """Treat warnings as errors."""
 
     def __post_init__(self) -> None:
-        if self.corpus is None and (self.labelled is None or not self.labelled.named_sets()):
+        has_labelled = self.labelled is not None and bool(self.labelled.named_sets())
+        if self.corpus is None and not has_labelled:
             raise DomainbertError(
                 where="labelled", found="no set and no corpus", expected="at least labelled.train or corpus"
+            )
+        if self.other_corpora and not has_labelled:
+            raise DomainbertError(
+                where="other_corpora", found="no labelled set to predict", expected="at least labelled.train"
+            )
+        if self.corpus is not None and "corpus" in self.other_corpora:
+            raise DomainbertError(
+                where="other_corpora", found="the name 'corpus', as of the setting `corpus`", expected="another name"
             )
         if self.labelled is not None and self.task is None:
             raise DomainbertError("missing", where="task", expected="the task of the labelled sets, such as Ner")

@@ -53,7 +53,7 @@ class Vocab:
     """Folder of another tokenizer with which to compare vocabulary and pieces per word."""
 
     labelled: list[Path] | None = None
-    """Labelled files to include in the report: CoNLL (words in the first column), JSONL with "tokens" or
+    """Labelled files to include in the report: CoNLL (words in the first column, or of CoNLL-U), JSONL with "tokens" or
     "text", or CSV with "text" and "label"."""
 
     min_character_count: PositiveInt = 10

@@ -205,9 +205,9 @@ class TaggedScoring(Scoring):
         of_nonempty = iter(predictor.tag_words([sentence.words for sentence in sentences if sentence.words]))
         # a predictor that returns too few is an error below
         tagged: list[TaggedWords] = [next(of_nonempty, empty) if sentence.words else empty for sentence in sentences]
-        for sentence, (tags, _) in zip(sentences, tagged, strict=True):
+        for index, (sentence, (tags, _)) in enumerate(zip(sentences, tagged, strict=True)):
             if len(sentence.words) != len(tags):
-                place, expected = f"{self.test.path}:{sentence.line}", f"{len(sentence.words)}, one for each word"
+                place, expected = self.test.location(index), f"{len(sentence.words)}, one for each word"
                 raise DomainbertError(where=place, found=f"{len(tags)} predicted tags", expected=expected)
         return tagged
 

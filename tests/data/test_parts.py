@@ -20,6 +20,7 @@ from domainbert.data.batches import Share
 from domainbert.data.parts import PartedPlan, PartedSplit
 from domainbert.data.prepared import open_prepared
 from domainbert.data.prepared_writer import PreparedWriter
+from domainbert.data.preparing import prepare_corpus
 from domainbert.data.remote_files import CacheConfig, FileFacts, LocalFiles
 from domainbert.data.splits import PreparedCorpus, PreparedSplit
 from domainbert.encoders.layers import segment_boundaries
@@ -293,14 +294,42 @@ def test_a_killed_run_keeps_the_parts_it_has_written(
         prepared(tmp_path, text, tokenizer)
     first = tmp_path / "parts" / "00000" / "prepared.json"
     before = first.stat().st_mtime_ns
-    others = [tmp_path / "parts" / "00099", tmp_path / "parts" / ".DS_Store"]  # of more files, and of a file browser
+    others = [tmp_path / "parts" / name for name in ("00099", "2019-notes", ".DS_Store")]  # the first is of more files
     others[0].mkdir()
-    others[1].touch()
+    others[1].mkdir()
+    others[2].touch()
     prepared(tmp_path, text, tokenizer)
-    assert [path.exists() for path in others] == [False, True]
-    others[1].unlink()
+    assert [path.exists() for path in others] == [False, True, True]
+    others[1].rmdir()
+    others[2].unlink()
     assert first.stat().st_mtime_ns == before, "it was not written again"
     assert content(tmp_path) == content(whole)
+
+
+def test_a_folder_with_a_whole_corpus_is_not_prepared_in_parts(text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    source = {"sources": [{"path": str(text), "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
+    prepare(tmp_path, corpus=source, tokenizer=tokenizer, num_workers=0)
+    before = content(tmp_path)
+    with refused(where="out", problem=f"{tmp_path} contains a prepared corpus", expected="a new folder"):
+        prepared(tmp_path, text, tokenizer)
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("row_lengths", [[], [16, 40, 16]])
+def test_row_lengths_that_no_training_needs(
+    text: Path, tokenizer: Path, tmp_path: Path, row_lengths: list[int]
+) -> None:
+    with refused(where="row_lengths", found=row_lengths, expected="one or more different lengths"):
+        prepare_corpus(text, tokenizer, tmp_path / "out", row_lengths=row_lengths)
+    assert not (tmp_path / "out").exists()
+
+
+def test_parts_do_not_depend_on_the_order_of_row_lengths(text: Path, tokenizer: Path, tmp_path: Path) -> None:
+    prepared(tmp_path, text, tokenizer)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("parts/*/prepared.json")}
+    given = {"sources": [{"path": f"{text}/", "documents": "line"}], "min_characters": 1, "validation_fraction": 0.2}
+    prepare(tmp_path, corpus=given, tokenizer=tokenizer, row_lengths=LENGTHS[::-1], num_workers=0)
+    assert len(before) == FILES and {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_a_full_disk_leaves_the_parts_that_are_whole(

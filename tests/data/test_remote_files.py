@@ -218,6 +218,20 @@ def test_the_least_recently_used_leaves_and_a_map_of_it_stays(server: Server, tm
     assert files.path(b).read_bytes() == content("b", 1_000) and names(files) == {"b", "c", big.name}
 
 
+def test_only_copies_leave_to_make_room(server: Server, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    own = [cache / name for name in ("my-notes.txt", f"{'a' * 16}-{'b' * 63}", f"{'a' * 16}-{'b' * 64}.old")]
+    for path in own:
+        path.write_bytes(bytes(4_000))
+        os.utime(path, (0, 0))  # the least recently used
+    other_corpus = cache / f"{'a' * 16}-{'b' * 64}"
+    other_corpus.write_bytes(bytes(4_000))
+    os.utime(other_corpus, (0, 0))
+    RemoteFiles(server.url, CacheConfig(str(cache), 4.6e-6)).path(FILES[1])
+    assert not other_corpus.exists() and all(path.stat().st_size == 4_000 for path in own)
+
+
 def test_a_file_that_never_finds_room(server: Server, tmp_path: Path) -> None:
     files = RemoteFiles(server.url, CacheConfig(str(tmp_path / "cache"), 3e-6))
     assert files.path(FILES[0]).stat().st_size == 2_500

@@ -11,8 +11,9 @@ import pytest
 
 from domainbert.base.errors import DomainbertError
 from domainbert.labelled.formats import NerFormat
-from domainbert.labelled.items import label_set
+from domainbert.labelled.items import check_labels_known, check_set_known, find_labels, label_set
 from domainbert.labelled.sets import read_set
+from domainbert.stages.check import check
 from domainbert.tasks.lookup import prediction_writer
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
@@ -268,6 +269,24 @@ def test_broken_annotations_of_brat_are_named_by_their_line(tmp_path, lines, lin
         read_ner(folder)
 
 
+def test_places_in_a_folder_of_brat_are_files(tmp_path):
+    folder = brat(tmp_path / "b", d1="T1\tloan 2 6\tloan\n", d2="T1\tplace 10 19\tS\u00e3o Paulo\n")
+    file = read_ner(folder)
+    places = [f"{folder}/d1.ann:1", f"{folder}/d2.ann:1"]
+    assert [file.location(index) for index in (0, 1)] == [file.line_or_location(index) for index in (0, 1)] == places
+    with refused(file="b/d2.ann", line=1, problem="label 'place' ... was not in training"):
+        check_set_known(file, ["loan"])
+    with refused(file="b/d2.ann", line=1, problem="label 'place' ... was not in training"):
+        check_labels_known(find_labels(file.items), ["loan"], folder)
+    check(tmp_path / "out", task=Ner(), labelled={"train": folder})
+    report = json.loads((tmp_path / "out/check.json").read_text())
+    rare = next(finding for finding in report["findings"] if finding["rule"] == "rare-label")
+    assert [(place["path"], place["line"]) for place in rare["places"]] == [(f"{folder}/d{n}.ann", 1) for n in (1, 2)]
+    (folder / "d2.ann").write_text("T1\tlo\u200ban 2 6\tloan\n")
+    with refused(file="b/d2.ann", line=1, problem="tag 'B-lo\\u200ban'", expected="a type of visible characters..."):
+        read_ner(folder)
+
+
 def test_documents_of_brat_have_two_files(tmp_path):
     folder = brat(tmp_path / "b", one="")
     (folder / "more.txt").write_text("A")
@@ -309,7 +328,7 @@ def test_a_set_says_of_each_file_what_is_left_out(tmp_path):
     (tmp_path / "brat/1.ann").write_text("T1\tloan 0 5\tLoans\nR1\tx Arg1:T1 Arg2:T1\n")
     found = read_set(Ner(), [tmp_path / "a.conll", tmp_path / "brat"])
     assert [one.labels for one in found.items] == [["loan"], ["loan"]]
-    assert [found.location(0), found.location(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat:1"]
+    assert [found.location(0), found.location(1)] == [f"{tmp_path}/a.conll:1", f"{tmp_path}/brat/1.ann:1"]
     assert [line.split(";")[0] for line in found.describe().splitlines()] == [
         f"{tmp_path}/a.conll: 1 sentence, 2 words",
         f"{tmp_path}/brat: 1 sentence, 2 words",

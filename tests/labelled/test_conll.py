@@ -79,6 +79,16 @@ def test_documents_begin_at_docstart(write):
     assert "4 sentences in 3 documents, 5 words" in file.describe()
 
 
+def test_names_of_columns_after_a_mark_are_refused(write):
+    path = write("-DOCSTART- -X- O\n\nword pos ner\nA D O\n\n-DOCSTART- -X- O\n\ncat N B-a\n")
+    with refused(file=path, line=3, problem="-DOCSTART- before the names of the columns", expected="...first line"):
+        read_conll(path, token_column="word", tag_column="ner")
+    path = write("word pos ner\n\n-DOCSTART- -X- O\n\nA D O\n\n-DOCSTART- -X- O\n\ncat N B-a\n")
+    file = read_conll(path, token_column="word", tag_column="ner")
+    assert [(item.words, item.document) for item in file.items] == [(["A"], 0), (["cat"], 1)]
+    assert [unit.line for unit in file.units()] == [3, 7]
+
+
 @pytest.mark.parametrize("header", ["word pos ner\n\n", "# global.columns = word pos ner\n"])
 def test_columns_by_name(write, header):
     file = read_conll(write(header + "A D O\ncat N B-a\n"), token_column="word", tag_column="ner")

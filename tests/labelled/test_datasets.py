@@ -16,7 +16,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from domainbert.base.errors import Problems
 from domainbert.base.files import FileHashes
 from domainbert.corpus.rows import Rows
-from domainbert.labelled.folds import split_folds
+from domainbert.labelled.folds import split_folds, write_folds
 from domainbert.labelled.formats import NerFormat, TaggedFormat
 from domainbert.labelled.read import read_labelled
 from domainbert.labelled.sets import LabelledFile, open_dataset, read_set
@@ -342,6 +342,24 @@ def test_folds_of_a_data_set_are_jsonl_with_names() -> None:
         assert [len(part) for part in parts] == [4, 4]
         assert all(row["label"] == ("up", "down")[int(row["text"][-1]) % 2] for part in parts for row in part)
     assert sorted(folds[0].train[0].splitlines()) == sorted(folds[1].validation[0].splitlines())
+
+
+def test_folds_of_a_split_are_files_that_each_task_reads() -> None:
+    rows = [{"tokens": [f"word{number}", "gene"], "tags": [0, 1]} for number in range(8)]
+    dataset = Dataset.from_list(rows, features=Features({"tokens": List(TEXT), "tags": List(TAGS)}))
+    DatasetDict({"train": dataset, "test": dataset}).save_to_disk("saved")
+    train = LabelledFile(Path("saved"), hub_split="train")
+    changes = write_folds(split_folds(train, Ner(), 2, seed=0), train, Path("folds"))
+    assert changes["fold-1"]["train"] == {"path": "folds/fold-1/train", "slices": {}}
+    words: list[list[str]] = []
+    for fold in changes.values():
+        parts = {name: read_set(Ner(), LabelledFile(Path(value["path"]))).items for name, value in fold.items()}
+        assert [len(part) for part in parts.values()] == [4, 4]
+        assert all(item.tags == ["O", "B-gene"] for part in parts.values() for item in part)
+        words += [item.words for item in parts["validation"]]
+    assert sorted(words) == [row["tokens"] for row in rows]
+    Path("tree.conllu").write_text("1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n\n")
+    assert read_labelled(Parsing(), LabelledFile(Path("tree.conllu"))).items[0].words == ["A"]
 
 
 def test_a_stage_reads_a_data_set(tmp_path: Path) -> None:

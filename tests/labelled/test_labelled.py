@@ -1,9 +1,10 @@
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
-from domainbert.labelled.folds import split_folds
+from domainbert.labelled.folds import split_folds, write_folds
 from domainbert.labelled.formats import NerFormat
 from domainbert.labelled.items import check_labels_known, check_set_known, find_labels, label_set
 from domainbert.labelled.rows import read_words_or_texts
@@ -86,6 +87,13 @@ def test_whole_numbers_with_a_point_are_the_classes_without(write, name, content
     assert file.describe().endswith(f"\n  changed: labels such as 1.0, read as 1 ({times})")
 
 
+def test_a_column_with_names_that_are_numbers_with_a_point(write):
+    task = Classification(format=ClassificationFormat(label_names=("1.0", "2.0", "3.0")))
+    file = read_classification(task, write("a.csv", "text,label\na,1.0\nb,2.0\nc,3.0\nd,0\ne,0.0\n"))
+    assert [item.label for item in file.items] == ["1.0", "2.0", "3.0", "1.0", "1.0"]
+    assert file.notes.changed == {"labels such as 1.0, read as 1": 1}
+
+
 NFC, NFD = "caf\u00e9", "cafe\u0301"
 
 
@@ -151,15 +159,31 @@ def test_an_array_is_read_as_its_objects_one_a_line(write, indent):
     lines = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     array = write("a.json", json.dumps(rows, indent=indent))
     assert read_classification(Classification(), array).items == read_classification(Classification(), lines).items
-    folds = [split_folds(path, Classification(), 3, 0) for path in (array, lines)]
-    loaded = [[[json.loads(line) for line in one.validation[0].splitlines()] for one in some] for some in folds]
-    assert loaded[0] == loaded[1]
+    of_array, of_lines = (split_folds(path, Classification(), 3, 0) for path in (array, lines))
+    assert [json.loads(fold.validation[0]) for fold in of_array] == [
+        [json.loads(line) for line in fold.validation[0].splitlines()] for fold in of_lines
+    ]
     broken = write("b.json", json.dumps([rows[0], 3, {"text": "a"}], indent=indent))
     for line, problem in (("", "row 2 of the list is a JSON int"), (3, "no key 'label'; found 'text'...")):
         with refused(file=broken, line=line, problem=problem):
             read_classification(Classification(), broken)
     with refused(file="c.json", problem="the list is not closed", expected=", or ]"):
         read_classification(Classification(), write("c.json", json.dumps(rows[:1], indent=indent)[:-1] + ";"))
+
+
+def test_folds_of_an_array_are_arrays(write, tmp_path):
+    names = ["O", "B-gene"]
+    rows = [{"tokens": [f"word{number}", "gene"], "tags": [0, 1]} for number in range(6)]
+    train = write("a.json", json.dumps([{**rows[0], "label_names": names}, *rows[1:]]))
+    task = Ner(format=NerFormat(kind="json"))
+    changes = write_folds(split_folds(train, task, 3, 0), train, tmp_path / "folds")
+    validated: list[list[str]] = []
+    for fold in changes.values():
+        parts = {name: read_set(task, Path(path)).items for name, path in fold.items()}
+        assert [len(part) for part in parts.values()] == [4, 2]
+        assert all(item.tags == names for part in parts.values() for item in part)
+        validated += [item.words for item in parts["validation"]]
+    assert sorted(validated) == [row["tokens"] for row in rows]
 
 
 def test_labels_have_the_same_names_in_all_rows(write):
@@ -271,10 +295,15 @@ def test_the_kind_in_the_format_stands_above_suffix_and_lines(write):
     assert read_classification(Classification(), path).describe() == f"{path}: 1 text; JSONL; 1 class (up 1)"
 
 
+BLANKS = "\t_" * 8
+CONLLU = f"# text = Du\n1-2\tDu{BLANKS}\n1\tDe{BLANKS}\n2\tle{BLANKS}\n\n"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "found"),
     [
         ("a.txt", "A O\ncat B-a\n", ["A", "cat"]),
+        ("a.conllu", CONLLU, ["De", "le"]),
         ("a.jsonl", '{"tokens": ["A", "cat"], "ner_tags": [0, 1]}\n', ["A", "cat"]),
         ("a.jsonl", '{"text": "A cat", "entities": []}\n{"text": "", "entities": []}\n', ["A cat", ""]),
         ("a.csv", "text,label\nA cat,up\n", ["A cat"]),

@@ -9,6 +9,7 @@ import pytest
 
 from domainbert.stages.check import check
 from tests.interface.snapshot import check_folder
+from tests.refusals import refused
 
 WORDS = ["Zinsen", "fielen", "the", "bank", "café", "rate", "prévu", "rose", "on", "Tuesday", "while", "prices"]
 
@@ -63,6 +64,16 @@ def test_a_corpus_is_looked_at_and_compared(
     assert "words of each corpus:" in capsys.readouterr().out
     assert checked(tmp_path, **given, other_corpora=others) == found
     check_folder("check", tmp_path / "out")
+
+
+def test_other_corpora_that_cannot_be_compared(tmp_path: Path, given: dict[str, Any]) -> None:
+    other = str(tmp_path / "other.jsonl")
+    with refused(where="other_corpora", found="the name 'corpus', as of...", expected="another name"):
+        checked(tmp_path, **given, other_corpora={"corpus": other})
+    with refused(where="other_corpora", found="no labelled set to predict", expected="at least labelled.train"):
+        checked(tmp_path, corpus=given["corpus"], other_corpora={"proteins": other})
+    alone = {key: value for key, value in given.items() if key != "corpus"}
+    assert list(checked(tmp_path, **alone, other_corpora={"corpus": other})["fit"]["corpora"]) == ["corpus"]
 
 
 def test_rules_on_a_corpus_are_ignored_and_have_thresholds(tmp_path: Path, given: dict[str, Any]) -> None:

@@ -72,6 +72,15 @@ def test_lists_that_pandas_wrote_are_read_as_lists(tmp_path: Path) -> None:
     assert [item.labels for item in read_multi_label(MultiLabel(), tmp_path / "b.csv").items] == [("1", "0")]
 
 
+@pytest.mark.parametrize(("names", "labels"), [(None, "1 2"), (("1.0", "2.0"), "1.0 2.0"), (("a", "b", "c"), "b c")])
+def test_whole_numbers_with_a_point_are_read_alike_in_lists(tmp_path: Path, names: Any, labels: str) -> None:
+    (tmp_path / "a.csv").write_text("text,labels\nx,1.0;2.0\ny,2.0\nz,1.0\n")
+    file = read_multi_label(MultiLabel(format=MultiLabelFormat(label_names=names)), tmp_path / "a.csv")
+    one, two = labels.split()
+    assert [item.labels for item in file.items] == [(one, two), (two,), (one,)]
+    assert sum(file.notes.changed.values()) == (0 if one == "1.0" else 4)
+
+
 @pytest.mark.parametrize("column", ["['a' 'b']", "['a', ['b']]", "[a, b]", "[1 2]", "['a', __import__('os')]", "[01]"])
 def test_what_looks_like_a_list_and_is_none_is_no_label(tmp_path: Path, column: str) -> None:
     (tmp_path / "a.csv").write_text(f'text,labels\nx,ok\nx,"{column}"\n')

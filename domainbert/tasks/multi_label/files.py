@@ -67,7 +67,7 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
 
     def problem_with(row: Row, line: int) -> DomainbertError | None:
         if not source.has_types:
-            row[labels.key] = _labels_of_column(row[labels.key], format, source.notes.changed)
+            row[labels.key] = _labels_of_column(row[labels.key], format, source)
         return problem_with_list(row, labels.key, "format.label_key")
 
     rows = [(line, (fields, row[labels.key])) for line, row, fields in source.valid_rows(problem_with)]
@@ -76,19 +76,19 @@ def read(config: MultiLabel, file: Readable) -> MultiLabelFile:
     return MultiLabelFile(source.path, texts, source.kind, notes=source.notes, nameless=labels.nameless)
 
 
-def _labels_of_column(column: str, format: MultiLabelFormat, changed: Counter[str]) -> list[Any]:
-    """Return the parts between separators, or the items of a list that pandas wrote, which is counted in `changed`."""
+def _labels_of_column(column: str, format: MultiLabelFormat, source: TextRows) -> list[Any]:
+    """Return the parts between separators, or the items of a list that pandas wrote, which is counted."""
     parsed_list = parse_list(column)
     column = column.strip()
     if parsed_list is not None:
-        changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
+        source.notes.changed["columns with a list such as ['a', 'b'], read as its labels"] += 1
         return [to_integer(item, is_column=False) for item in parsed_list]
     parts = [part.strip() for part in column.split(format.separator)] if column else []
     in_brackets = column.startswith("[") and column.endswith("]")
     if in_brackets and (len(parts) == 1 or "]" not in parts[0]):  # not labels with brackets, such as "[a], [b]"
         expected = f"labels without brackets, with {format.separator!r} between them, or a list such as"
         raise DomainbertError(f"{format.label_key!r} is {shown(column)}", expected=f"{expected} ['a', 'b']")
-    return parts
+    return source.with_integers(parts)
 
 
 def _label_namer(

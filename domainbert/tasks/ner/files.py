@@ -115,14 +115,16 @@ def _read_entities(file: Path | Rows, table: ToolRows, keys: _Keys, format: NerF
     def locate_in_list(line: int, index: int) -> str:
         return f"{file}:{line}: {keys.labels}[{index}]"
 
-    for document, (line, row) in enumerate(rows):
-        locate = partial(table.locate_entity or locate_in_list, line)  # from the index of an entity
+    for document, (number, row) in enumerate(rows):
+        locate = partial(table.locate_entity or locate_in_list, number)  # from the index of an entity
+        own_file, line = (table.files[number - 1], 1) if table.files else (None, number)
         try:
             row_words, tags = _words_of_text(row, keys, words, format, notes, locate)
-            tagged.append(TaggedRows(row_words, tags, [line] * len(row_words), line, document, row[keys.content]))
+            lines = [line] * len(row_words)
+            tagged.append(TaggedRows(row_words, tags, lines, line, document, row[keys.content], own_file))
         except DomainbertError as error:
             for part in error.errors:  # a problem of an entity has its own place
-                problems.add(part if part.file else part.within(file=file, line=line))
+                problems.add(part if part.file else part.within(file=own_file or file, line=line))
     problems.raise_if_any()
     where = f"texts in {keys.content!r}, entities in {keys.labels!r}, words cut at spaces and punctuation"
     kind: Kind = "rows" if isinstance(file, Rows) else "jsonl"
