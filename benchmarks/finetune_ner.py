@@ -331,7 +331,6 @@ def parser_of(description: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", choices=NER_DATA, default=default_ner_data(), help=help)
     parser.add_argument("--model", default=PUBLISHED, help="the model folder that all sides start from")
     parser.add_argument("--epochs", type=int, default=5, help="of the training")
-    parser.add_argument("--without-defaults", action="store_true", help="leave out the defaults of run_ner.py")
     parser.add_argument("--out", type=Path, help="default: results/BENCHMARK-DATA.json")
     return parser
 
@@ -366,7 +365,9 @@ def described(options: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> None:
     """Measure and report."""
-    options = parser_of("Fine-tuning on entities: domainbert against run_ner.py").parse_args()
+    parser = parser_of("Fine-tuning on entities: domainbert against run_ner.py")
+    parser.add_argument("--without-defaults", action="store_true", help="leave out the defaults of run_ner.py")
+    options = parser.parse_args()
     settings = settings_of(options)
     part = steps_of_a_round(settings.steps_per_epoch)
     count = options.epochs * (settings.steps_per_epoch // part)

@@ -18,7 +18,7 @@ import gzip
 import json
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -36,6 +36,8 @@ from domainbert.labelled.tag_schemes import spans_from_tags
 from domainbert.tasks.ner.config import Ner
 from domainbert.tasks.ner.files import read_ner
 
+Job = tuple[str, str, int]
+"""System, data and seed of a training."""
 Row = dict[str, Any]
 """One training: its settings, its curve and its predictions."""
 Entity = tuple[int, int, str]
@@ -231,6 +233,29 @@ def read_rows(path: Path) -> list[Row]:
         return [json.loads(line) for line in file]
 
 
+def add_row(path: Path, row: Row) -> None:
+    """Add a training to a file, completely or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    earlier = path.read_bytes() if path.is_file() else b""
+    temporary.write_bytes(earlier + gzip.compress((json.dumps(row) + "\n").encode("utf-8")))
+    temporary.replace(path)
+
+
+def missing_jobs(
+    systems: Sequence[str], data: Sequence[str], seeds: Mapping[str, Sequence[int]], done: set[Job]
+) -> list[Job]:
+    """Trainings of the systems that are not done, and of all systems that they need, in order; `seeds` by system."""
+    wanted = {(name, one, seed) for name in systems for one in data for seed in seeds[name]} - done
+    needed: set[tuple[str, str]] = set()  # system and data
+    for _ in SYSTEMS:  # teachers of teachers, too
+        pairs = needed | {job[:2] for job in wanted}
+        needed |= {(need, one) for name, one in pairs for need in SYSTEMS[name].needs}
+    wanted |= {(name, one, seed) for name, one in needed for seed in seeds[name]}
+    jobs = [(name, one, seed) for name in SYSTEMS for one in data for seed in seeds[name]]
+    groups = {name: number // _GROUP for number, name in enumerate(SYSTEMS)}
+    return sorted(wanted.intersection(jobs), key=lambda job: (groups[job[0]], job[2], jobs.index(job)))
+
+
 def main() -> None:
     """Run the trainings that are missing, and report."""
     parser = argparse.ArgumentParser(description="F1 of taggers in domainbert and in transformers.pipeline")
@@ -252,17 +277,10 @@ def main() -> None:
     started = time.perf_counter()
     done = {(row["system"], row["data"], row["seed"]) for row in read_rows(options.out)}
     models = {"small": resolve_path(options.small), "base": resolve_path(options.base or options.small)}
-    seeds = {name: options.seeds[:1] if SYSTEMS[name].start == "base" else options.seeds for name in options.systems}
-    numbers = {name: number // _GROUP for number, name in enumerate(SYSTEMS)}
-    jobs = [(name, data, seed) for name in options.systems for data in options.data for seed in seeds[name]]
-    missing = {job[:2] for job in jobs if job not in done}  # system and data
-    teachers: set[tuple[str, str]] = set()
-    for _ in SYSTEMS:  # teachers of teachers, too
-        teachers |= {(need, data) for name, data in missing | teachers for need in SYSTEMS[name].needs}
-    jobs = [job for job in jobs if job not in done or job[:2] in teachers]
-    jobs.sort(key=lambda job: (numbers[job[0]], job[2]))
-    trained: dict[tuple[str, str, int], Path] = {}
-    running: dict[Future[Row], tuple[tuple[str, str, int], Path]] = {}
+    seeds = {name: options.seeds[:1] if system.start == "base" else options.seeds for name, system in SYSTEMS.items()}
+    jobs = missing_jobs(options.systems, options.data, seeds, done)
+    trained: dict[Job, Path] = {}
+    running: dict[Future[Row], tuple[Job, Path]] = {}
     with TemporaryDirectory() as root, ProcessPoolExecutor(options.processes, get_context("spawn")) as pool:
         while jobs or running:
             for job in list(jobs):
@@ -289,8 +307,7 @@ def main() -> None:
                 best, seconds = max(row["validation_f1"]), time.perf_counter() - started
                 print(f"{seconds:5.0f} s  {job}: validation F1 {100 * best:.2f}, {row['seconds']:.0f} s", flush=True)
                 if job not in done:
-                    with gzip.open(options.out, "at", encoding="utf-8") as file:
-                        file.write(json.dumps(row) + "\n")
+                    add_row(options.out, row)
     report(read_rows(options.out), options.baseline)
 
 

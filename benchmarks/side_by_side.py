@@ -381,7 +381,9 @@ def write_result(
         **details,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    temporary = path.with_name(f".{path.name}.tmp")  # a benchmark may resume from the file: it is never half written
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    temporary.replace(path)
 
 
 def _table(

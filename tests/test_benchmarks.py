@@ -5,12 +5,13 @@ No time is judged. Benchmarks cache what they prepare in the folder that they ar
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ MODEL = ["--model", "{model}", "--data", "sample"]
 
 ARGUMENTS: dict[str, list[str]] = {
     "evaluate": ["--tokens", "2000", "--rounds", "1"],
-    "finetune_f1": [*MODEL, "--epochs", "1", "--seeds", "1", "--without-defaults"],
-    "finetune_ner": [*MODEL, "--epochs", "1"],
+    "finetune_f1": [*MODEL, "--epochs", "1", "--seeds", "1"],
+    "finetune_ner": [*MODEL, "--epochs", "1", "--without-defaults"],
     "gpu_equal": ["--device", "cpu", "--only", "bert"],
     "host": ["--steps", "60", "--work", "pretrain"],
     "ner_heads": [*MODEL, "--epochs", "1", "--seeds", "1", "--head_lrs", "1e-3"],
@@ -89,6 +90,57 @@ def model(work: Path) -> Path:
 
 def test_every_benchmark_is_started_here() -> None:
     assert {path.stem for path in BENCHMARKS.glob("*.py")} == {*ARGUMENTS, *HELPERS, *OTHERS}
+
+
+@pytest.fixture
+def imported(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """Imports a benchmark."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module
+
+
+def test_only_benchmarks_with_the_defaults_of_run_ner_can_leave_them_out(imported: Callable[[str], Any]) -> None:
+    with pytest.raises(SystemExit):
+        imported("finetune_ner").parser_of("").parse_args(["--without-defaults"])
+
+
+def test_what_a_student_needs_is_trained_before(imported: Callable[[str], Any]) -> None:
+    benchmark = imported("pipeline_f1")
+    seeds = {name: [1] if system.start == "base" else [1, 2] for name, system in benchmark.SYSTEMS.items()}
+    student = "linear taught by crf"
+    both = [("crf", "econ", 1), (student, "econ", 1), ("crf", "econ", 2), (student, "econ", 2)]
+    assert benchmark.missing_jobs([student], ["econ"], seeds, set()) == both
+    assert benchmark.missing_jobs(["crf", student], ["econ"], seeds, set(both)) == []
+    assert benchmark.missing_jobs([student], ["econ"], seeds, set(both) - {both[1]}) == [both[0], both[1], both[2]]
+    last = benchmark.missing_jobs(["linear continued from student"], ["ncbi"], seeds, set())
+    teacher, middle = "base crf, 10 epochs of 16", "student crf of 10x16"
+    assert last == [
+        *[(name, "ncbi", 1) for name in (teacher, middle, "linear continued from student")],
+        *[(name, "ncbi", 2) for name in (middle, "linear continued from student")],
+    ]
+
+
+def test_results_are_written_completely_or_not_at_all(
+    imported: Callable[[str], Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline, side_by_side = imported("pipeline_f1"), imported("side_by_side")
+    rows, result = tmp_path / "rows.jsonl.gz", tmp_path / "result.json"
+    pipeline.add_row(rows, {"seed": 1})
+    pipeline.add_row(rows, {"seed": 2})
+    side_by_side.write_result(result, {"f1": 0.5}, {}, (), {})
+    assert pipeline.read_rows(rows) == [{"seed": 1}, {"seed": 2}] and json.loads(result.read_text())["f1"] == 0.5
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    assert before.keys() == {rows, result}
+
+    def killed(path: Path, target: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.add_row(rows, {"seed": 3})
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side.write_result(result, {"f1": 0.75}, {}, (), {})
+    assert {path: path.read_bytes() for path in before} == before
 
 
 @pytest.mark.slow

@@ -64,19 +64,27 @@ def perform(typed: ParsedArguments) -> int:
 def write_report(folders: Sequence[Path], path: Path) -> list[str]:
     """Write the report of the runs in these folders to `path`, with fewer mistakes if the page would be too large.
 
-    Return the messages about files and folders that the report leaves out.
+    Return the messages about files and folders that the report leaves out, and about a page that is too large even
+    without mistakes: it has them all.
     """
     from domainbert.report.page import MAX_BYTES, page_text, save_page
     from domainbert.report.runs import missing_messages, read_runs
     from domainbert.report.sections import sections
 
-    for max_mistakes in _MAX_MISTAKES:  # in descending order, until the page is small enough
+    def read_page(max_mistakes: int) -> tuple[str, list[str]]:
         runs = read_runs(folders)  # again for each page, because `sections` adds to `missing` of the runs
         text = page_text(f"Report: {', '.join(run.name for run in runs)}", sections(runs, max_mistakes))
+        return text, missing_messages(runs)
+
+    for max_mistakes in _MAX_MISTAKES:  # in descending order, until the page is small enough
+        text, messages = read_page(max_mistakes)
         if len(text.encode("utf-8")) <= MAX_BYTES:
             break
+    else:
+        text, messages = read_page(_MAX_MISTAKES[0])
+        messages.append(f"{path}: the page has {len(text.encode('utf-8')):,} bytes, more than {MAX_BYTES:,}")
     save_page(path, text)
-    return missing_messages(runs)
+    return messages
 
 
 def report_after_run(out: Path) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from domainbert.base.run_record import seed_folders
@@ -16,6 +15,8 @@ _MAX_POINTS = 300
 
 _LOG, _SEEDS, _TRAINING = "logs/metrics.jsonl", "seeds.json", "training.json"
 _PRETRAINING = "Pretraining"
+_LABELLED_STAGES = ("finetune", "distill-task")
+"""Stages that train seeds on a task."""
 _PRETRAINING_METRICS = ("validation/loss", "validation/bits_per_character")
 
 
@@ -69,16 +70,25 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
     by_group: dict[tuple[str, tuple[str, ...]], list[Curve]] = {}  # by title and metrics
     for run in runs:
         for stage in run.stages:
-            seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)  # {} for pretraining
-            validation_metrics = (seeds["metric"],) if seeds.get("metric") else _PRETRAINING_METRICS
-            metrics = (*validation_metrics, "train/loss", "train/lr")
-            monitored = validation_metrics[0] if seeds else ""
-            title = _task_name(stage) if seeds else _PRETRAINING
-            for folder in (stage.path, *seed_folders(stage.path)):
-                if not run.is_intact(folder / "logs", "metrics.jsonl") or not (folder / _LOG).is_file():
-                    continue
-                curves = _curves(run, folder, stage.name + run.suffix, metrics, monitored)
-                by_group.setdefault((title, metrics), []).extend(curves)
+            seeds = run.json(stage.path / _SEEDS, "the seeds of a training", optional=True)  # written at the end
+            monitored = seeds.get("metric", "")  # metric that chose the saved models
+            folders = [
+                folder
+                for folder in (stage.path, *seed_folders(stage.path))
+                if run.is_intact(folder / "logs", "metrics.jsonl") and (folder / _LOG).is_file()
+            ]
+            logs = {folder: run.lines(folder / _LOG) for folder in folders}
+            title, scores = _PRETRAINING, [*_PRETRAINING_METRICS]
+            if monitored or stage.kind in _LABELLED_STAGES:
+                title, scores = _task_name(stage), [monitored] if monitored else _first_score(logs.values())
+            metrics = (*scores, "train/loss", "train/lr")
+            for folder, rows in logs.items():
+                seed = "" if title == _PRETRAINING else folder.name
+                best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")
+                by_group.setdefault((title, metrics), []).extend(
+                    _curve(rows, stage.name + run.suffix, seed, metric, best if metric == monitored else None)
+                    for metric in metrics
+                )
     groups = [CurveGroup(title, list(metrics), curves) for (title, metrics), curves in by_group.items()]
     return sorted(groups, key=lambda group: group.title != _PRETRAINING)
 
@@ -89,12 +99,10 @@ def _task_name(stage: StageFolder) -> str:
     return str(name).rpartition(".")[2] or stage.name
 
 
-def _curves(run: Run, folder: Path, training: str, metrics: Sequence[str], monitored: str) -> list[Curve]:
-    """`monitored` is the metric that chose the saved model, empty for pretraining."""
-    rows = run.lines(folder / _LOG)
-    seed = folder.name if monitored else ""
-    best = run.json(folder / _TRAINING, "the best epoch", optional=True).get("validation", {}).get("step")
-    return [_curve(rows, training, seed, metric, best if metric == monitored else None) for metric in metrics]
+def _first_score(logs: Iterable[Sequence[Mapping[str, Any]]]) -> list[str]:
+    """Return the first validation metric but the loss in the logs; [] before the first evaluation."""
+    names = (name for rows in logs for row in rows for name in row)
+    return [name for name in names if name.startswith("validation/") and name != "validation/loss"][:1]
 
 
 def _curve(rows: Sequence[dict[str, Any]], training: str, seed: str, metric: str, best: int | None) -> Curve:

@@ -64,7 +64,7 @@ def _cost(trial: FrozenTrial, config: TuneConfig) -> float:
     return value if config.directions[0] == "minimize" else -value
 
 
-def print_outcome(trial: FrozenTrial, objectives: Sequence[str]) -> None:
+def print_outcome(trial: FrozenTrial, objectives: Sequence[str], space: Space) -> None:
     """Print a line about a trial that has ended: its values or the reason for its end, and its settings."""
     seconds = format_duration(trial.user_attrs.get(SECONDS, 0))
     if trial.state.name == "COMPLETE":
@@ -75,7 +75,7 @@ def print_outcome(trial: FrozenTrial, objectives: Sequence[str]) -> None:
         outcome = f"pruned at {last_value:.4f} after evaluation {trial.last_step}, {seconds}"
     else:
         outcome = f"failed: {trial.user_attrs.get(ERROR, DIED)}"
-    print(f"trial {trial.number}: {outcome}; {describe_values(trial.params)}", flush=True)
+    print(f"trial {trial.number}: {outcome}; {describe_values(space.values_of(trial.params))}", flush=True)
 
 
 def describe_values(values: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
             _write_settings(trial, config, file)
         for file in set(out.glob("pareto/trial-*.yaml")) - files.keys():
             file.unlink()  # the trial is no longer on the front
-        summary = {"study": study.study_name, **summarise(trials, config)}
+        summary = {"study": study.study_name, **summarise(trials, config, search.space)}
         summary |= {"pareto_front": [trial.number for trial in front], "importance": importance(study, config)}
         write_json(out / _SUMMARY, summary)
     return summary
@@ -136,7 +136,7 @@ def importance(study: Study, config: TuneConfig) -> dict[str, float]:
         return {}
 
 
-def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, Any]:
+def summarise(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space) -> dict[str, Any]:
     """Return the statistics of a study, the contents of `study.json` without the study's name.
 
     The time saved by pruning is estimated as the median time of a complete trial minus the time of each pruned trial.
@@ -165,7 +165,7 @@ def summarise(trials: Sequence[FrozenTrial], config: TuneConfig) -> dict[str, An
         "started": min(starts, default=None),
         "seconds": sum(seconds.values()),
         "seconds_saved_by_pruning": sum(max(0.0, median - spent) for spent in pruned) if complete else 0.0,
-        "best": None if best is None else {"trial": best.number, "values": best.values, "settings": best.params},
+        "best": best and {"trial": best.number, "values": best.values, "settings": space.values_of(best.params)},
     }
 
 
@@ -227,7 +227,7 @@ def _write_settings(trial: FrozenTrial, config: TuneConfig, file: Path) -> None:
 
 
 def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space, file: Path) -> None:
-    """The last columns of settings are those that only an earlier space contained."""
+    """Write a row for each trial. Lists and mappings are JSON. Settings that only an earlier space has come last."""
     recorded_keys = (key for trial in trials for key in trial.params)
     keys = list(dict.fromkeys([*(dimension.key for dimension in space.dimensions), *recorded_keys]))
     stream = io.StringIO(newline="")
@@ -237,10 +237,9 @@ def _write_table(trials: Sequence[FrozenTrial], config: TuneConfig, space: Space
     for trial in trials:
         state = "queued again" if trial.number in requeued else trial.state.name.lower()
         values = trial.values if trial.state.name == "COMPLETE" else [""] * len(config.objective)
-        point = {**trial.params, **space.values_of(trial.params)}
         error = trial.user_attrs.get(ERROR, DIED if trial.state.name == "FAIL" else "")
         facts = [trial.last_step or 0, trial.user_attrs.get(SECONDS, ""), trial.user_attrs.get(WORKER, ""), error]
-        writer.writerow([trial.number, state, *values, *(point.get(key, "") for key in keys), *facts])
+        writer.writerow([trial.number, state, *values, *(trial.params.get(key, "") for key in keys), *facts])
     write_text(file, stream.getvalue())
 
 

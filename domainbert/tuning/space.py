@@ -107,9 +107,9 @@ class Space:
         return values
 
     def values_of(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of a trial for the dimensions that it recorded; ignore parameters of an earlier space."""
+        """Return the values of a trial; parameters of an earlier space only are as Optuna recorded them."""
         recorded = [dimension for dimension in self.dimensions if dimension.key in params]
-        return {dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}
+        return {**params, **{dimension.key: dimension.from_optuna(params[dimension.key]) for dimension in recorded}}
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """Return the stage's validated settings at a point; raise `DomainbertError` if values are incompatible."""

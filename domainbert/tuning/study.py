@@ -18,10 +18,10 @@ from optuna.trial import FrozenTrial
 
 from domainbert.base.counter_random import random_bits
 from domainbert.base.errors import DomainbertError
-from domainbert.base.freshness import Freshness, flatten, format_examples
+from domainbert.base.freshness import Freshness, flatten, format_examples, is_below
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.space import optuna_value
-from domainbert.tuning.trials import VALUES, requeued_numbers
+from domainbert.tuning.trials import ERROR, SETTINGS, VALUES, requeued_numbers
 
 _TERMS = "domainbert"  # user attribute with the terms, which all workers have to share
 _JOIN_SECONDS = 10.0
@@ -36,7 +36,8 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
 
     Raises:
         DomainbertError: the terms differ without `extend`; or with `extend` in choices or range types, which Optuna
-            cannot change; or the value of a complete trial was changed in the storage.
+            cannot change; or the space differs with the sampler `grid`; or the value of a complete trial was changed in
+            the storage.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     pruner = build_pruner(config)
@@ -55,7 +56,7 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
                 hint = "restore the storage, or use another study"
                 raise DomainbertError(f"trial {trial.number} {values}", where="storage", hint=hint) from None
         new_terms = json.loads(json.dumps(terms))  # with lists for tuples, as in the storage
-        if old_terms is not None and not _terms_changed(study, old_terms, new_terms, extend):
+        if old_terms is not None and not _terms_changed(study, config, old_terms, new_terms, extend):
             return study
     for point in config.enqueue:  # `skip_if_exists`, because an extended study may have these trials
         study.enqueue_trial({key: optuna_value(value) for key, value in point.items()}, skip_if_exists=True)
@@ -72,7 +73,9 @@ def _read_terms(study: Study) -> dict[str, Any] | None:
     return terms
 
 
-def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool) -> bool:
+def _terms_changed(
+    study: Study, config: TuneConfig, old_terms: dict[str, Any], new_terms: dict[str, Any], extend: bool
+) -> bool:
     """Return whether the new terms have to be recorded; raise `DomainbertError` if a term must not change. With
     `extend`, the settings and the limits of ranges may change; the objective may change until it has values."""
     # facts that an earlier version may not have recorded: inputs, and new fields of `TuneConfig` and `Parameter`, whose
@@ -86,6 +89,9 @@ def _terms_changed(study: Study, old_terms: dict[str, Any], new_terms: dict[str,
     changed = Freshness({**new_terms, "objective": None}, optional).changes({**old_terms, "objective": None})
     if conflicts := _changes_of_fixed_fields(changed, old_terms["space"].keys() & new_terms["space"].keys()):
         reason = "which Optuna cannot change, even with --extend (it can change low, high and step)"
+        raise _incompatible(study, f"{format_examples(conflicts)}, {reason}")
+    if config.sampler == "grid" and (conflicts := _changes_of_space(changed, old_terms["space"], new_terms["space"])):
+        reason = "which the sampler 'grid' cannot change, even with --extend: all its points have to be of one grid"
         raise _incompatible(study, f"{format_examples(conflicts)}, {reason}")
     changes = list(changed.values())
     if changes and not extend:
@@ -111,6 +117,12 @@ def _changes_of_fixed_fields(changes: Mapping[str, str], keys: Iterable[str]) ->
     return [change for name, change in changes.items() if name.startswith(fixed)]
 
 
+def _changes_of_space(changes: Mapping[str, str], old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return the changes of the search space, also of the order of its keys; `changes` by fact."""
+    found = [change for name, change in changes.items() if is_below(name, "space")]
+    return found or ([] if list(old) == list(new) else [f"order of space was {list(old)}, is now {list(new)}"])
+
+
 def _incompatible(study: Study, reason: str) -> DomainbertError:
     return DomainbertError(
         f"study '{study.study_name}': {reason}",
@@ -126,18 +138,37 @@ class _Asha(pruners.SuccessiveHalvingPruner):
     """ASHA pruner that ignores attempts that were queued again."""
 
     def prune(self, study: Study, trial: FrozenTrial) -> bool:
-        requeued = requeued_numbers(study.get_trials(deepcopy=False))
+        return super().prune(_hide_requeued(copy.copy(study), of=study), trial)
 
-        def get_counted_trials(*args: Any, **options: Any) -> list[FrozenTrial]:
-            return [other for other in study.get_trials(*args, **options) if other.number not in requeued]
 
-        filtered_study = copy.copy(study)
-        filtered_study.get_trials = get_counted_trials  # type: ignore[method-assign]
-        return super().prune(filtered_study, trial)
+class _Hyperband(pruners.HyperbandPruner):
+    """Hyperband pruner that ignores attempts that were queued again."""
+
+    def _create_bracket_study(self, study: Study, bracket_id: int) -> Study:
+        return _hide_requeued(super()._create_bracket_study(study, bracket_id), of=study)
+
+
+def _hide_requeued(view: Study, of: Study) -> Study:
+    """Change and return a view of the study `of`: `get_trials` leaves out attempts that were queued again."""
+    get_trials, requeued = view.get_trials, requeued_numbers(of.get_trials(deepcopy=False))
+
+    def get_counted_trials(*args: Any, **options: Any) -> list[FrozenTrial]:
+        return [trial for trial in get_trials(*args, **options) if trial.number not in requeued]
+
+    view.get_trials = get_counted_trials  # type: ignore[method-assign]
+    return view
 
 
 class _Grid(samplers.BruteForceSampler):
     """Grid sampler for `Study.ask` and `Study.tell`."""
+
+    @classmethod
+    def _populate_tree(cls, tree: Any, trials: Iterable[FrozenTrial], params: dict[str, Any]) -> None:
+        """Add the points of the trials to the tree. Skip a trial whose worker died before it had drawn all values:
+        Optuna would take its values for a whole point."""
+        # a worker records the settings or an error as soon as it has drawn all values
+        drawn = [trial for trial in trials if trial.state.name != "FAIL" or {SETTINGS, ERROR} & trial.user_attrs.keys()]
+        super()._populate_tree(tree, drawn, params)
 
     def after_trial(self, *args: Any) -> None:
         """Do nothing: the base class would call `Study.stop` after the last point, which fails without `optimize`."""
@@ -171,5 +202,5 @@ def build_pruner(config: TuneConfig) -> pruners.BasePruner:
     if config.pruner == "asha":
         return _Asha(min_resource=min_evaluations, reduction_factor=reduction)
     if config.pruner == "hyperband":
-        return pruners.HyperbandPruner(min_resource=min_evaluations, reduction_factor=reduction)
+        return _Hyperband(min_resource=min_evaluations, reduction_factor=reduction)
     return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=min_evaluations)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ class TrialPlan:
     stage_outs: list[Path]  # output folders of the stage
     cost_file: Path
     stream: MetricStream  # metrics in the first folder
-    last_evaluation: int | None  # number of the last evaluation, at which pruning would save no time; None if unknown
+    trains_once: bool  # whether the trial is a single training: one seed, and no folds
 
 
 def make_plan(
@@ -89,18 +90,21 @@ def make_plan(
         files = [str(outs[0].with_suffix(".yaml")), str(cost_file)]
         commands.append([sys.executable, "-m", "domainbert.tuning.trial_values", *files, *allow_import_arguments()])
     stream = MetricStream(outs[0], [name for name in objectives if name.startswith(VALIDATION)], headline)
-    num_seeds = len(plain["seeds"]) if plain.get("seeds") else 1
-    trains_once = len(outs) == 1 and num_seeds == 1
-    # there is an evaluation per epoch; several trainings have several last evaluations
-    last_evaluation = plain.get("max_epochs") if trains_once else None
-    return TrialPlan(commands, outs, cost_file, stream, last_evaluation)
+    trains_once = len(outs) == 1 and len(plain.get("seeds") or [1]) == 1
+    return TrialPlan(commands, outs, cost_file, stream, trains_once)
 
 
 def write_stage_yaml(stage: str, plain: Mapping[str, Any], out: Path) -> list[str]:
-    """Write the YAML of a run of the stage; return the command of the run, which resumes or replaces an earlier run."""
+    """Write the YAML of a run of the stage; return the command of the run, which resumes or replaces an earlier run.
+
+    Delete the output of an earlier attempt with other settings: the stage would keep its seeds if nothing but `seeds`
+    had changed, and its log would be taken for the log of this attempt.
+    """
     out.parent.mkdir(parents=True, exist_ok=True)
-    config = out.with_suffix(".yaml")
-    config.write_text(dump_yaml({"out": str(out), **plain}), encoding="utf-8")
+    config, text = out.with_suffix(".yaml"), dump_yaml({"out": str(out), **plain})
+    if config.exists() and config.read_bytes() != text.encode("utf-8") and out.exists():
+        shutil.rmtree(out)
+    config.write_text(text, encoding="utf-8")
     return [*COMMAND, stage, "-c", str(config), "--resume", "or-replace", *allow_import_arguments()]
 
 
@@ -113,6 +117,7 @@ class TrialProcess:
         self._stopping = self._children_killed = False
         self._kill_at = float("inf")
         self._waiting_commands = list(commands)
+        self._num_later_commands = len(commands) - 1
         self._log = folder / "output.log"
         self._log_start = self._log.stat().st_size if self._log.exists() else 0  # after output of earlier attempts
         self._process = self._start_next()
@@ -157,6 +162,11 @@ class TrialProcess:
     def finished(self) -> bool:
         """Whether all processes have succeeded."""
         return not self._waiting_commands and self._process.poll() == 0
+
+    @property
+    def first_finished(self) -> bool:
+        """Whether the first process has succeeded."""
+        return len(self._waiting_commands) < self._num_later_commands or self.finished
 
     @property
     def interrupted(self) -> bool:
@@ -222,17 +232,20 @@ class RunningTrial:
     def report(self, single_objective: bool, ended: bool) -> None:
         """Report new values to Optuna, and stop the trial if it has to be pruned.
 
-        A trial is not pruned at its last evaluation: this would save no time and lose its value. Optuna supports
-        intermediate values only for a `single_objective`. `ended` is whether the process had ended before this call.
+        A single training is not pruned at its last evaluation: this would save no time and lose its value. Therefore
+        its newest value is reported only after a later step, or at its end. Optuna supports intermediate values only
+        for a `single_objective`. `ended` is whether the process had ended before this call.
         """
-        self.plan.stream.new_values()  # adds to `values`
-        values = self.plan.stream.values
+        stream = self.plan.stream
+        if stream.has_started or self.process.first_finished:  # finished without a start: it was up to date
+            stream.new_values()  # adds to `values`
+        num_continued = stream.num_continued if self.plan.trains_once else len(stream.values) - ended
+        num_known = len(stream.values) if ended else num_continued
         # Optuna decides on pruning right after each value, so that the decision does not depend on timing
-        while single_objective and not self.pruned and self.num_reported < len(values):
+        while single_objective and not self.pruned and self.num_reported < num_known:
             step = self.num_reported + 1
-            self.trial.report(values[step - 1], step)
-            is_last = step == self.plan.last_evaluation or (ended and step == len(values))
-            if not is_last and self.trial.should_prune():
+            self.trial.report(stream.values[step - 1], step)
+            if step <= num_continued and self.trial.should_prune():
                 self.pruned = True
                 self.process.stop()
             self.num_reported = step  # last, so that the step is repeated if the storage was lost

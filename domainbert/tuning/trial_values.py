@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from domainbert.base.choices import allow_imports
 from domainbert.base.errors import DomainbertError, Problems
@@ -20,6 +19,7 @@ from domainbert.base.redact import redact
 from domainbert.base.run_record import RunRecord, read_record
 from domainbert.labelled.sets import read_set
 from domainbert.metrics.headline import Headline
+from domainbert.runner.claim import CONFIG
 from domainbert.runner.stage_table import load_stage
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import load_yaml
@@ -60,7 +60,8 @@ def _validation_metrics(out: Path) -> list[dict[str, float]]:
 
 
 class MetricStream:
-    """Follow the first `metrics.jsonl` in a stage's folder: the value of the stage if it ended now.
+    """Follow the first `metrics.jsonl` in a stage's folder: the value of the stage if it ended now. Create the stream
+    before the process of the stage.
 
     If a stage trains several seeds, only the first training is followed. Later trainings begin after a different number
     of evaluations in each trial, so that trials cannot be compared there.
@@ -75,8 +76,17 @@ class MetricStream:
         self.out, self.metrics, self.selection_metric = out, metrics, selection_metric
         self.values: list[float] = []
         """Value after each evaluation. Evaluations are counted, because their steps depend on the batch size."""
+        self.num_continued = 0
+        """Number of evaluations, from the first, after which the training has logged a later step."""
+        self._config_before = _stamp(out / CONFIG)
         self._file: Path | None = None
         self._last_stamp: tuple[int, int, int] | None = None
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the stage has written its settings since the stream was created. Before, the folder may have the log
+        of an earlier attempt, which the stage deletes if its settings or inputs have changed."""
+        return _stamp(self.out / CONFIG) != self._config_before
 
     def new_values(self) -> list[float]:
         """Append the values measured since the last call to `values`, and return them. Raise `NoSuchMetric` if the
@@ -84,14 +94,14 @@ class MetricStream:
         if self._file is None:
             files = [file for pattern in _LOG_FILES for file in self.out.glob(pattern)]
             self._file = min(files, key=lambda file: file.stat().st_mtime_ns, default=None)
-        if self._file is None or not self._file.exists():
-            return []
-        status = self._file.stat()
-        stamp = (status.st_ino, status.st_size, status.st_mtime_ns)
-        if stamp == self._last_stamp:  # unchanged since the last call
+        stamp = None if self._file is None else _stamp(self._file)
+        if self._file is None or stamp in (None, self._last_stamp):  # missing, or unchanged since the last call
             return []
         self._last_stamp = stamp
-        added = self._kept_values(_read_evaluations(self._file))[len(self.values) :]
+        evaluations, last_step = _read_evaluations(self._file)
+        # `max`, because the log of a process that goes on from a checkpoint is shorter at first
+        self.num_continued = max(self.num_continued, sum(row["step"] < last_step for row in evaluations))
+        added = self._kept_values(evaluations)[len(self.values) :]
         self.values += added
         return added
 
@@ -104,7 +114,7 @@ class MetricStream:
         for metrics in evaluations:
             missing = [name for name in self.metrics if name not in metrics]
             if missing:
-                raise NoSuchMetric(missing[0], list(metrics))
+                raise NoSuchMetric(missing[0], [name for name in metrics if name.startswith(VALIDATION)])
             if self.selection_metric is None:
                 kept = metrics
             elif self.selection_metric.is_better(metrics[self.selection_metric.monitor], best):  # not if equal
@@ -114,14 +124,22 @@ class MetricStream:
         return values
 
 
-def _read_evaluations(file: Path) -> list[dict[str, float]]:
-    evaluations = []
-    for line in file.read_text(encoding="utf-8").splitlines(keepends=True):
-        if line.endswith("\n") and VALIDATION in line:  # the last line may be incomplete
-            row: dict[str, Any] = json.loads(line)
-            metrics = {name: value for name, value in row.items() if name.startswith(VALIDATION)}
-            evaluations += [metrics] if metrics else []
-    return evaluations
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Return inode, size and time of a file, of which one is new after each change; None if it does not exist."""
+    try:
+        status = file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read_evaluations(file: Path) -> tuple[list[dict[str, float]], float]:
+    """Return the rows with validation metrics, and the last step of the log."""
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    complete = [line for line in lines if line.endswith("\n")]  # the last line may be incomplete
+    rows = (json.loads(line) for line in complete if VALIDATION in line)
+    evaluations = [row for row in rows if any(name.startswith(VALIDATION) for name in row)]
+    return evaluations, json.loads(complete[-1])["step"] if complete else 0
 
 
 def measure_cost(config: Path, cost_file: Path) -> None:

@@ -67,7 +67,10 @@ def open_storage(config: StorageConfig, out: Path, environment: Mapping[str, str
         DomainbertError: the database cannot be reached, or its driver is not installed; no message has a password.
     """
     out.mkdir(parents=True, exist_ok=True)
-    url = _read_url(environment.get(STORAGE_URL_VARIABLE) or config.url or f"sqlite:///{(out / 'study.db').resolve()}")
+    # not from a text, in which `?`, `%` and `@` of a folder name would have a meaning
+    default = sqlalchemy.URL.create("sqlite", database=str((out / "study.db").resolve()))
+    text = environment.get(STORAGE_URL_VARIABLE) or config.url
+    url = _read_url(text) if text else default
     for attempt in range(_MAX_ATTEMPTS):
         time.sleep(_ATTEMPT_SECONDS * attempt)
         try:
@@ -155,8 +158,10 @@ def counted_trials(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
 
 
 def number_without_retries(study: Study, number: int) -> int:
-    """Return the number of a trial minus the number of earlier attempts that were queued again."""
-    return number - sum(requeued < number for requeued in requeued_numbers(study.get_trials(deepcopy=False)))
+    """Return the number of a trial in a study without retries; a retry has the number of its first attempt."""
+    trials = study.get_trials(deepcopy=False)  # numbered from 0 without gaps
+    first_number = original_number(trials[number])
+    return first_number - sum(original_number(trial) != trial.number for trial in trials[:first_number])
 
 
 def original_number(trial: FrozenTrial) -> int:

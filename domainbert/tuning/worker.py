@@ -161,6 +161,9 @@ class Worker:
         """Trials are numbered from 0 without gaps."""
         return self.study.get_trials(deepcopy=False)[number]
 
+    def _print_outcome(self, trial: Trial) -> None:
+        print_outcome(self._stored_trial(trial.number), self.config.objective, self.space)
+
     def _follow(self, running: RunningTrial) -> None:
         code = running.process.poll()
         try:
@@ -168,8 +171,6 @@ class Worker:
                 running.report(single_objective=len(self.config.objective) == 1, ended=code is not None)
             if code is not None:
                 self._end_trial(running)
-            else:
-                self._send_heartbeat(running)
         except NoSuchMetric as missing:
             facts = suggest_name(missing.name, missing.names, none="it has no validation metrics")
             problem = f"the stage {self.config.stage} does not measure '{missing.name}'"
@@ -181,7 +182,7 @@ class Worker:
             if running.trial.number in trials.requeued_numbers(self.study.get_trials(deepcopy=False)):
                 print(f"trial {running.trial.number}: another worker has taken it over", flush=True)
             else:
-                print_outcome(self._stored_trial(running.trial.number), self.config.objective)
+                self._print_outcome(running.trial)
 
     def _send_heartbeat(self, running: RunningTrial) -> None:
         if time.monotonic() - running.last_heartbeat > self.config.storage.heartbeat:
@@ -215,10 +216,12 @@ class Worker:
         for name, value in attributes.items():
             trial.set_user_attr(name, value)
         self.study.tell(trial, recorded_values, state)
-        print_outcome(self._stored_trial(trial.number), self.config.objective)
+        self._print_outcome(trial)
         write_results(self.study, self.search)
 
     def _queue_dead_trials(self) -> None:
+        if self._running is not None:  # first, because the machine may have been suspended for longer than `grace`
+            trials.record_heartbeat(self.storage, self._running.trial)
         fail_stale_trials(self.study)  # trials without heartbeats; calls `Retry` for each of them
         running_number = None if self._running is None else self._running.trial.number
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):

@@ -12,6 +12,8 @@ from domainbert.base.files import read_json
 from domainbert.base.run_record import RunRecord
 from domainbert.report.command import perform, write_report
 from domainbert.report.page import MAX_BYTES
+from domainbert.report.runs import read_runs
+from domainbert.report.trainings import curve_groups
 from domainbert.settings.command_line import ParsedArguments, parse_arguments
 from tests.refusals import refused
 from tests.report.hand_made import CROOKED, evaluated, mistake, put, record_again, stage, training, whole_run
@@ -147,6 +149,29 @@ def test_a_run_without_evaluation_shows_its_curves_and_says_that_nothing_was_eva
     assert "Systems" not in read.within("h2")
 
 
+@pytest.mark.parametrize("kind", ["finetune", "distill-task"])
+def test_an_unfinished_training_is_shown_as_one_of_its_task(kind: str) -> None:
+    """`seeds.json` is written at the end."""
+    task = {"class_path": "mine.Tags"}
+    record_again(stage(Path("run/ours"), kind, config={"task": task}), state="stopped")
+    scores = {"validation/loss": 0.5, "validation/f1": 0.25, "validation/recall": 0.75}
+    put(Path("run/ours/seed-1/logs/metrics.jsonl"), [{"step": 5, "train/loss": 2.5}, {"step": 10, **scores}])
+    put(Path("run/ours/seed-1/training.json"), {"validation": {"step": 10}})
+    put(Path("run/ours/seed-2/logs/metrics.jsonl"), [{"step": 5, "train/loss": 1.5}])
+    (group,) = curve_groups(read_runs([Path("run")]))
+    assert (group.title, group.metrics) == ("Tags", ["validation/f1", "train/loss", "train/lr"])
+    found = [(curve.seed, curve.steps, curve.values, curve.best) for curve in group.panel("validation/f1")]
+    assert found == [("seed-1", [10], [0.25], None)]
+    assert [(curve.seed, curve.values) for curve in group.panel("train/loss")] == [("seed-1", [2.5]), ("seed-2", [1.5])]
+
+
+def test_an_unfinished_pretraining_stays_one() -> None:
+    record_again(stage(Path("run/ours"), "pretrain"), state="stopped")
+    put(Path("run/ours/logs/metrics.jsonl"), [{"step": 10, "validation/loss": 0.5}])
+    (group,) = curve_groups(read_runs([Path("run")]))
+    assert group.title == "Pretraining" and [curve.seed for curve in group.panel("validation/loss")] == [""]
+
+
 def test_a_run_of_an_older_version_lacks_what_was_not_written_then() -> None:
     old = {"task": "tags", "test": "test.conll", "gold": 3, "systems": {"ours": {"f1": 0.5}}, "paired": []}
     put(stage(Path("run/result"), "evaluate") / "metrics.json", old)
@@ -184,6 +209,18 @@ def test_a_page_of_huge_mistakes_stays_small_and_says_what_it_left_out() -> None
     text = page("run").within("p")
     assert Path("page.html").stat().st_size <= MAX_BYTES
     assert "The 5 worst mistakes of each system (5 instead of 50, because the page would be larger than 2 MB)" in text
+
+
+def test_a_page_that_is_too_large_without_mistakes_keeps_them_and_says_its_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("domainbert.report.page.MAX_BYTES", 1000)
+    evaluated(Path("run/result"), {"a": 0.5})
+    put(Path("run/result/mistakes/a/seed-1.jsonl"), [mistake(number) for number in range(1, 60)])
+    messages = write_report([Path("run")], Path("page.html"))
+    size = Path("page.html").stat().st_size
+    assert messages == [f"page.html: the page has {size:,} bytes, more than 1,000"]
+    assert "The 50 worst mistakes of each system:" in Read(Path("page.html").read_text(encoding="utf-8")).within("p")
 
 
 def test_a_long_table_says_how_many_rows_it_has() -> None:

@@ -12,45 +12,67 @@ from domainbert.runner.stage_table import Stage
 from domainbert.tuning.trial_process import RunningTrial, make_plan
 
 
-def running(values: list[float], last: int | None) -> Any:
+def running(values: list[float], num_continued: int, trains_once: bool = True, **facts: bool) -> Any:
     """Return a trial whose every report leads to pruning."""
     reported: list[int] = []
-    stream: Any = SimpleNamespace(values=[])
+    stream: Any = SimpleNamespace(values=[], num_continued=0, has_started=facts.get("has_started", True))
 
     def new_values() -> list[float]:
         stream.values += values
+        stream.num_continued = num_continued
         return values
 
     stream.new_values = new_values
     trial = SimpleNamespace(report=lambda value, step: reported.append(step), should_prune=lambda: True)
-    process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0)
-    plan = SimpleNamespace(stream=stream, last_evaluation=last)
+    first_finished = facts.get("first_finished", False)
+    process = SimpleNamespace(stop=lambda: reported.append(-1), started=0.0, first_finished=first_finished)
+    plan = SimpleNamespace(stream=stream, trains_once=trains_once)
     one: Any = RunningTrial(trial, plan, process)  # type: ignore[arg-type]
     return one, reported
 
 
 @pytest.mark.parametrize(
-    ("last", "ended", "reported"),
+    ("num_continued", "trains_once", "ended"),
     [
-        (None, False, [1, -1]),
-        (2, False, [1, -1]),  # whether it has gone further meanwhile does not count
-        (1, False, [1, 2, -1]),
-        (None, True, [1, -1]),
+        (1, True, False),
+        (1, True, True),  # whether it has ended meanwhile does not count
+        (2, True, False),
+        (0, False, False),  # a second training follows the last evaluation of the first
+        (0, False, True),
     ],
 )
 def test_a_trial_is_pruned_at_the_first_evaluation_that_asks_for_it(
-    last: int | None, ended: bool, reported: list[int]
+    num_continued: int, trains_once: bool, ended: bool
 ) -> None:
-    one, found = running([0.5, 0.25], last)
+    one, found = running([0.5, 0.25], num_continued, trains_once)
     one.report(single_objective=True, ended=ended)
-    assert one.pruned and found == reported
+    assert one.pruned and found == [1, -1]
 
 
-@pytest.mark.parametrize(("last", "ended"), [(1, False), (None, True)])
-def test_nothing_is_pruned_at_the_last_evaluation(last: int | None, ended: bool) -> None:
-    one, found = running([0.5], last)
-    one.report(single_objective=True, ended=ended)
+@pytest.mark.parametrize("trains_once", [True, False])
+def test_nothing_is_pruned_at_the_last_evaluation(trains_once: bool) -> None:
+    """Of a stage with a budget of steps, or that ends early by `patience`, too: its log has no later step."""
+    one, found = running([0.5], 0, trains_once)
+    if trains_once:
+        one.report(single_objective=True, ended=False)
+        assert not one.pruned and found == []
+        one.plan.stream.values.clear()
+    one.report(single_objective=True, ended=True)
     assert not one.pruned and found == [1]
+
+
+@pytest.mark.parametrize(
+    ("facts", "reported"),
+    [
+        ({"has_started": False}, []),  # a log of an earlier attempt
+        ({"has_started": False, "first_finished": True}, [1, -1]),  # it was up to date
+        ({"has_started": True}, [1, -1]),
+    ],
+)
+def test_values_of_an_earlier_attempt_are_not_reported(facts: dict[str, bool], reported: list[int]) -> None:
+    one, found = running([0.5, 0.25], 2, **facts)
+    one.report(single_objective=True, ended=False)
+    assert found == reported and one.pruned == bool(reported)
 
 
 F1 = Headline("f1", "F1")
@@ -60,20 +82,17 @@ def stage(out: Path, seeds: tuple[int, ...] = (1,), max_epochs: int = 3) -> dict
     return {}
 
 
-def early(out: Path, patience: int | None = None) -> dict[str, Any]:
-    return {}
-
-
-def test_the_last_evaluation_is_known_where_a_trial_is_one_training(tmp_path: Path) -> None:
+def test_a_plan_knows_whether_a_trial_is_one_training(tmp_path: Path) -> None:
     plain: dict[str, Any] = {"seeds": [4], "max_epochs": 7}
     kept = [
-        make_plan(Stage("s", function), ["cost/parameters", "validation/f1"], {}, headline, plain, tmp_path)
-        for function, headline in ((stage, None), (early, F1))
+        make_plan(Stage("s", stage), ["cost/parameters", "validation/f1"], {}, headline, plain, tmp_path)
+        for headline in (None, F1)
     ]
-    assert [(one.last_evaluation, one.stream.selection_metric) for one in kept] == [(7, None), (7, F1)]
+    assert [(one.trains_once, one.stream.selection_metric) for one in kept] == [(True, None), (True, F1)]
     assert kept[0].stream.metrics == ["validation/f1"]
-    several = make_plan(Stage("s", stage), ["validation/f1"], {}, None, {**plain, "seeds": [1, 2]}, tmp_path)
-    assert several.last_evaluation is None
+    for folds, seeds in (({}, [1, 2]), ({"fold-1": {}, "fold-2": {}}, [4])):
+        several = make_plan(Stage("s", stage), ["validation/f1"], folds, None, {**plain, "seeds": seeds}, tmp_path)
+        assert not several.trains_once
 
 
 def test_a_cost_is_measured_with_the_packages_that_the_trial_may_import(

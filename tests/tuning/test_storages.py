@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import optuna
 import pytest
 
 from domainbert.tuning import trials
@@ -21,6 +22,16 @@ def test_a_missing_driver_is_reported_at_once(tmp_path: Path, monkeypatch: pytes
     with refused(where="storage", problem="cannot open sqlite... (no driver)", hint="check storage.url"):
         open_storage(StorageConfig(), tmp_path, {})
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("name", ["law?", "law%20uk", "a@b@c", "a&b=c;d#e:f", "{x} ü"])
+def test_the_database_lies_in_a_folder_of_any_name(tmp_path: Path, name: str) -> None:
+    out = tmp_path / name
+    study = optuna.create_study(storage=open_storage(StorageConfig(), out, {}), study_name="s")
+    study.tell(study.ask(), 0.5)
+    assert [path.name for path in tmp_path.iterdir()] == [name] and (out / "study.db").is_file()
+    again = optuna.load_study(storage=open_storage(StorageConfig(), out, {}), study_name="s")
+    assert [trial.value for trial in again.trials] == [0.5]
 
 
 @pytest.mark.parametrize(

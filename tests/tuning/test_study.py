@@ -63,6 +63,53 @@ def test_what_optuna_cannot_extend_is_refused_at_once(
     assert str(caught.value) == f"study 's': space.x.{found}, {why}; {expected}"
 
 
+GRID: dict[str, Any] = {"x": {"low": 0, "high": 1, "step": 0.5}, "y": {"choices": [1, 2]}}
+
+
+@pytest.mark.parametrize(
+    ("space", "found"),
+    [
+        ({**GRID, "x": {"low": 0, "high": 2, "step": 0.5}}, "space.x.high was 1, is now 2"),
+        ({**GRID, "z": {"choices": [1]}}, "space.z.choices was not set, is now [1]"),
+        ({"x": GRID["x"]}, "space.y.choices was [1, 2], is now not set"),
+        ({"y": GRID["y"], "x": GRID["x"]}, "order of space was ['x', 'y'], is now ['y', 'x']"),
+    ],
+)
+def test_a_grid_is_not_extended(tmp_path: Path, space: dict[str, Any], found: str) -> None:
+    """Optuna's sampler would fail at the next trial, after the new terms were recorded."""
+    config, known = replace(CONFIG, sampler="grid"), {**terms(), "space": GRID}
+    storage = open_storage(StorageConfig(), tmp_path)
+    recorded = open_study(config, storage, known, extend=False).user_attrs
+    with refused(problem=f"study 's': {found}, which the sampler 'grid' cannot change...", hint="undo the change..."):
+        open_study(config, storage, {**known, "space": space}, extend=True)
+    assert open_study(config, storage, {**known, "settings": {"epochs": 2}}, extend=True).user_attrs != recorded
+    assert (
+        open_study(CONFIG, storage, {**known, "space": space}, extend=True).user_attrs["domainbert"]["space"] == space
+    )
+
+
+def test_a_grid_passes_over_a_trial_that_died_before_its_last_value() -> None:
+    study = optuna.create_study(sampler=build_sampler(replace(CONFIG, sampler="grid"), 0))
+    points = []
+    for number in range(6):
+        trial = study.ask()
+        x = trial.suggest_float("x", 0, 1, step=0.5)
+        if number == 1:
+            trials.queue_again(study, study.trials[1], trials.DIED)
+            continue
+        points.append((x, trial.suggest_categorical("y", [1, 2])))
+        if number == 3:
+            trials.queue_again(study, trial, "its worker stopped")
+            points.pop()
+        elif number == 4:
+            trial.set_user_attr(trials.ERROR, "incompatible values")
+            study.tell(trial, state=TrialState.FAIL)
+        else:
+            trial.set_user_attr(trials.SETTINGS, {})
+            study.tell(trial, 0.5)
+    assert len(points) == len(set(points)) == 4
+
+
 def test_an_objective_may_be_corrected_as_long_as_there_is_no_value_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +219,31 @@ def test_the_first_evaluation_that_may_prune_is_the_one_that_is_asked_for(pruner
         poor.report(0.0, step)
         pruned.append(poor.should_prune())
     assert pruned.index(True) + 1 == first
+
+
+@pytest.mark.parametrize("pruner", ["asha", "hyperband"])
+def test_attempts_that_were_queued_again_are_no_competitors(pruner: Any) -> None:
+    """Forty good attempts that were interrupted would prune a trial that is better than the only complete one."""
+    study = optuna.create_study(
+        study_name="s", direction="maximize", pruner=build_pruner(replace(CONFIG, pruner=pruner))
+    )
+    complete = study.ask()
+    for step in range(1, 10):
+        complete.report(0.25, step)
+        assert not complete.should_prune()
+    study.tell(complete, 0.25)
+    for _ in range(40):
+        interrupted = study.ask()
+        interrupted.report(1.0, 1)
+        interrupted.should_prune()
+        trials.queue_again(study, interrupted, "its worker stopped")
+        retry = study.ask()
+        study.tell(retry, state=TrialState.FAIL)
+    for _ in range(8):  # in different brackets
+        trial = study.ask()
+        trial.report(0.5, 1)
+        assert not trial.should_prune()
+        study.tell(trial, state=TrialState.FAIL)
 
 
 @pytest.mark.slow

@@ -61,6 +61,33 @@ def test_a_yaml_for_the_stage(tmp_path: Path) -> None:
     assert command[3:] == ["finetune", "-c", str(tmp_path / "t/run.yaml"), "--resume", "or-replace"]
 
 
+def test_the_output_of_an_attempt_with_other_settings_is_deleted(tmp_path: Path) -> None:
+    out = tmp_path / "t/run"
+    write_stage_yaml("finetune", {"seeds": [1]}, out)
+    log = out / "seed-1/logs/metrics.jsonl"
+    log.parent.mkdir(parents=True)
+    log.write_text("")
+    (out.parent / "output.log").write_text("kept")
+    write_stage_yaml("finetune", {"seeds": [1]}, out)
+    assert log.exists()
+    write_stage_yaml("finetune", {"seeds": [2]}, out)
+    assert not out.exists() and sorted(path.name for path in out.parent.iterdir()) == ["output.log", "run.yaml"]
+
+
+@pytest.mark.parametrize(("codes", "found"), [(("", "time.sleep(9999)"), True), (("time.sleep(9999)", ""), False)])
+def test_the_first_process_may_have_finished_before_the_last(
+    tmp_path: Path, codes: tuple[str, str], found: bool
+) -> None:
+    two = process(tmp_path, *(f"import time; print('ready', flush=True); {code}" for code in codes))
+    while (tmp_path / "output.log").read_text().count("ready") < (2 if found else 1):
+        assert two.poll() is None
+        time.sleep(0.02)
+    assert two.first_finished is found and not two.finished
+    two.kill()
+    two.wait()
+    assert two.first_finished is found
+
+
 def test_what_a_process_leaves_behind_ends_with_it(tmp_path: Path) -> None:
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(9999)'])"
     done = process(tmp_path, f"import subprocess, sys; print({child}.pid, flush=True)", "print('two')")

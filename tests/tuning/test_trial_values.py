@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from domainbert.base.files import write_text
 from domainbert.metrics.headline import Headline
 from domainbert.tuning.trial_values import MetricStream, NoSuchMetric
 
@@ -40,6 +41,33 @@ def test_a_resumed_training_repeats_nothing(tmp_path: Path) -> None:
         temporary.write_text("".join(lines[:shown]))
         os.replace(temporary, log)
         assert stream.new_values() == new
+
+
+def test_a_later_step_shows_that_the_training_goes_on(tmp_path: Path) -> None:
+    stream, log = MetricStream(tmp_path, ["validation/f1"]), tmp_path / "logs" / "metrics.jsonl"
+    log.parent.mkdir()
+    lines = [
+        '{"step": 50, "train/loss": 3.0}\n',
+        '{"step": 50, "validation/f1": 0.25}\n',
+        '{"step": 60, "train/loss": 2.0}\n',
+        '{"step": 100, "validation/f1": 0.5}\n',
+        '{"step": 100, "train/loss": 1.0}\n',
+    ]
+    found = []
+    for shown in (1, 2, 3, 4, 5, 2):  # at last as after the restart from a checkpoint
+        log.write_text("".join(lines[:shown]) + '{"step": 150, "trai')
+        stream.new_values()
+        found.append((len(stream.values), stream.num_continued))
+    assert found == [(0, 0), (1, 0), (1, 1), (2, 1), (2, 1), (2, 1)]
+
+
+def test_a_stage_has_started_when_it_writes_its_settings(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    for before in (False, True):
+        stream = MetricStream(tmp_path, ["validation/f1"])
+        assert config.exists() == before and not stream.has_started
+        write_text(config, "x: 1\n")  # the same text in a new file
+        assert stream.has_started
 
 
 F1 = Headline("f1", "F1")

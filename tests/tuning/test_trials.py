@@ -65,6 +65,18 @@ def test_a_place_does_not_depend_on_what_was_queued_again(study: optuna.Study) -
     assert places == [0, 1, 1, 2]
 
 
+def test_a_trial_that_waited_keeps_its_place_after_an_interruption(study: optuna.Study) -> None:
+    for x in (0.25, 0.5, 0.75):
+        study.enqueue_trial({"x": x})
+    places = []
+    for interrupted in (False, True, False, True, False, False):
+        trial = running(study)
+        places.append((trial.number, trials.number_without_retries(study, trial.number)))
+        if interrupted:
+            trials.queue_again(study, trial, "its worker stopped")
+    assert places == [(0, 0), (1, 1), (2, 2), (3, 1), (4, 1), (5, 3)]
+
+
 def test_a_trial_that_its_worker_did_not_get_is_an_orphan_after_a_while(study: optuna.Study) -> None:
     first, second = running(study), running(study)
     second.set_user_attr(trials.WORKER, trials.worker_name())

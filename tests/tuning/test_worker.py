@@ -10,12 +10,20 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from datetime import datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import optuna
 import pytest
 
 from domainbert.settings.yaml_files import load_yaml
+from domainbert.tuning import trials
+from domainbert.tuning.config import Parameter, TuneConfig
+from domainbert.tuning.trials import open_storage
+from domainbert.tuning.worker import Worker
 from tests.forked import SECONDS
 
 
@@ -158,11 +166,11 @@ def test_an_objective_that_is_not_measured_ends_the_study_at_once_and_may_be_cor
 @pytest.mark.slow
 def test_a_trial_that_is_worse_at_a_rung_is_ended_there(fake: Any) -> None:
     points = [{"x": 0.9}, {"x": 0.3}, {"x": 0.0}, {"x": 0.5}]
-    fake.config(enqueue=points, settings={"epochs": 5, "seconds": 0.4}, pruner="asha", min_evaluations=2, reduction=2)
+    fake.config(enqueue=points, settings={"epochs": 6, "seconds": 0.4}, pruner="asha", min_evaluations=2, reduction=2)
     code, said = fake.run("tune", "-c", "tune.yaml")
     assert code == 0, said
     found = [(row["state"], row["evaluations"]) for row in rows_of(fake)]
-    assert found == [("complete", "5"), ("complete", "5"), ("pruned", "2"), ("pruned", "4")]
+    assert found == [("complete", "6"), ("complete", "6"), ("pruned", "2"), ("pruned", "4")]
     trained = {file.parent.name for file in fake.folder.glob("study/trials/*/runs.txt")}
     assert trained == {"00000", "00001"}  # the others were pruned, the second best of four at the next rung
 
@@ -222,6 +230,26 @@ def test_a_trial_that_is_stopped_again_and_again_is_no_failure(fake: Any) -> Non
     fake.config(trials=1, settings={"epochs": 1, "seconds": 0.1}, pruner="none")
     assert fake.run("tune", "-c", "tune.yaml", "--extend")[0] == 0
     assert [row["state"] for row in rows_of(fake)] == ["queued again"] * 4 + ["complete"]
+
+
+@pytest.mark.slow
+def test_a_trial_with_changed_settings_reports_no_value_of_its_earlier_attempt(fake: Any) -> None:
+    usual: dict[str, Any] = {"trials": 1, "pruner": "none", "enqueue": [{"x": 0.3}]}
+    fake.config(settings={"epochs": 1000, "seconds": 0.1, "seeds": [1]}, **usual)
+    worker = fake.start("tune", "-c", "tune.yaml")
+    log, end = fake.folder / "study/trials/00000/run/seed-1/logs/metrics.jsonl", time.monotonic() + SECONDS
+    while not log.exists() or log.read_text().count("\n") < 5:
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    worker.send_signal(signal.SIGTERM)
+    assert "its worker stopped; queued again" in worker.communicate(timeout=SECONDS)[0]
+    fake.config(settings={"epochs": 2, "seconds": 0.5, "seeds": [2]}, **usual)
+    code, said = fake.run("tune", "-c", "tune.yaml", "--extend")
+    assert code == 0, said
+    with sqlite3.connect(fake.folder / "study/study.db") as database:
+        values = "select step, intermediate_value from trial_intermediate_values where trial_id = 2 order by step"
+        found = database.execute(values).fetchall()
+    assert found == [(1, pytest.approx(0.502)), (2, pytest.approx(1.002))]
 
 
 @pytest.mark.slow
@@ -301,6 +329,26 @@ def test_two_objectives_give_a_front(fake: Any) -> None:
     files = sorted(path.name for path in (fake.folder / "study" / "pareto").iterdir())
     assert files == ["trial-00000.yaml", "trial-00001.yaml", "trial-00002.yaml"]
     assert (fake.folder / "study" / "pictures" / "pareto.svg").exists()
+
+
+def test_a_worker_takes_its_own_trial_for_alive_after_the_machine_was_suspended(tmp_path: Path) -> None:
+    """The clock of heartbeats goes on meanwhile, the clock of the worker does not."""
+    config = TuneConfig(stage="learn", settings={}, space={"x": Parameter(0, 1)}, objective=("validation/f1",))
+    storage = open_storage(config.storage, tmp_path, {})
+    study = optuna.create_study(storage=storage, study_name="s")
+    search: Any = SimpleNamespace(config=config, space=SimpleNamespace(stage=None), headline=None, out=tmp_path)
+    worker = Worker(search, study, storage, {})
+    own, of_another = study.ask(), study.ask()
+    for trial in (own, of_another):
+        trials.record_heartbeat(storage, trial)
+    with closing(sqlite3.connect(tmp_path / "study.db")) as database:
+        database.execute("update trial_heartbeats set heartbeat = datetime('now', '-1 hour')")
+        database.commit()
+    own.set_user_attr(trials.WORKER, trials.worker_name())
+    worker._running = SimpleNamespace(trial=own)  # type: ignore[assignment]
+    worker._queue_dead_trials()
+    states = [trial.state.name for trial in study.get_trials()]
+    assert states == ["RUNNING", "FAIL", "WAITING"]
 
 
 def test_the_worker_imports_no_torch(fake: Any) -> None:
