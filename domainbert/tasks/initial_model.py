@@ -127,7 +127,7 @@ def _new_model(
     folder: ModelFolder | None,
     dropout: float | None,
 ) -> EncoderWithHead:
-    """Options of the head that the task leaves open are those of the folder."""
+    """Return a new model; the folder gives the options of the head that the task does not set."""
     head = task.head_config if folder is None else task.head_config.completed(folder.head_config)
     return build_model(config.with_dropout(dropout), vocabulary, head, len(task.labels))
 
