@@ -76,7 +76,8 @@ def comparisons(device: torch.device) -> Iterator[tuple[str, Callable[[], Share]
     yield "dropout keeps its share, fp32", lambda: _dropout(device)
     yield "attention dropout keeps its share, bf16", lambda: _attention_dropout(device)
     for file in sorted(EncoderConfig.files.glob("*tiny.yaml")):
-        for precision in ("fp32", "bf16", "compiled"):
+        # trainings on a CPU are not compiled; torch 2.13 compiles ModernBERT's bf16 gradients to NaN there
+        for precision in ("fp32", "bf16", *(["compiled"] if device.type != "cpu" else [])):
             yield f"{file.stem}, {precision}", _family(device, file.stem, precision)
 
 

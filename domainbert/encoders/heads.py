@@ -196,6 +196,10 @@ class EncoderWithHead(nn.Module):
         logits = self.logits(self.head_input(tokens, positions))
         return logits[: len(positions)]  # without the rows that `pad_positions` may have added
 
+    def hidden_states(self, tokens: Packed) -> Tensor:
+        """Return the last hidden states (B, S, H)."""
+        return self.encoder(tokens)  # a method of this class, so that a sharded model gathers its weights
+
     def precise_logits(self, tokens: Packed, positions: Tensor) -> Tensor:
         """Return the same logits as `forward`, in fp32 also inside `torch.autocast`, in which the encoder runs: bf16
         logits (8 bits) would change predictions."""

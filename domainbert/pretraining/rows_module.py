@@ -75,7 +75,7 @@ class RowsModule(TrainedModule):
         """Return the vectors of the texts of a batch (texts, H), in order: the mean of the last hidden states of all
         tokens, special tokens included. A text longer than a row has overlapping windows, whose means are averaged."""
         tokens, example = Packed.of(batch), batch["example"]  # (windows,) index of the text of each window
-        windows = pool_texts("mean", self.model.encoder(tokens), tokens.segment_ids, batch["positions"])
+        windows = pool_texts("mean", self.model.hidden_states(tokens), tokens.segment_ids, batch["positions"])
         sums = windows.new_zeros(len(batch["items"]), windows.shape[1]).index_add(0, example, windows)
         means = sums / torch.bincount(example).unsqueeze(-1)
         return means[:0] if SPARE in batch else means

@@ -111,8 +111,10 @@ def test_every_input_of_every_stage_is_in_its_key(name: str, tmp_path: Path) -> 
     inputs = inputs_of(stage)
     assert sorted(inputs) == READS[name]
     config = {**REQUIRED.get(name, {}), **{key: value_of(key, hint, data) for key, hint in inputs.items()}}
+    if name == "check":  # `other_corpora` are compared by a labelled set
+        config |= {"task": "Ner", "labelled": {"train": str(data / "corpus.txt")}}
     settings = read(stage, config, tmp_path)
-    assert sorted(path.stem for path in settings.inputs) == sorted(inputs)
+    assert {path.stem for path in settings.inputs} == set(inputs)
 
     def key() -> str:
         return facts(stage, settings).key
