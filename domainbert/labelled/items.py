@@ -228,8 +228,8 @@ def find_labels(items: Sequence[Item]) -> dict[str, FoundLabel]:
     """Return the first line and the count of each label, by label, sorted."""
     # reversed: the first item with a label is stored last, and stays
     first = {label: item for item in reversed(items) for label in item.labels}
-    counts = Counter(label for item in items for label in item.labels)
-    return {label: FoundLabel(first[label].line, counts[label], _own_file(first[label])) for label in sorted(counts)}
+    counts = label_counts(items).items()
+    return {label: FoundLabel(first[label].line, count, _own_file(first[label])) for label, count in counts}
 
 
 def check_set_known(labelled: Labelled[Any], known: Iterable[str]) -> None:

@@ -15,8 +15,6 @@ _MAX_POINTS = 300
 
 _LOG, _SEEDS, _TRAINING = "logs/metrics.jsonl", "seeds.json", "training.json"
 _PRETRAINING = "Pretraining"
-_LABELLED_STAGES = ("finetune", "distill-task")
-"""Stages that train seeds on a task."""
 _PRETRAINING_METRICS = ("validation/loss", "validation/bits_per_character")
 
 
@@ -79,7 +77,7 @@ def curve_groups(runs: Sequence[Run]) -> list[CurveGroup]:
             ]
             logs = {folder: run.lines(folder / _LOG) for folder in folders}
             title, scores = _PRETRAINING, [*_PRETRAINING_METRICS]
-            if monitored or stage.kind in _LABELLED_STAGES:
+            if monitored or settings_of(stage).get("task"):
                 title, scores = _task_name(stage), [monitored] if monitored else _first_score(logs.values())
             metrics = (*scores, "train/loss", "train/lr")
             for folder, rows in logs.items():
