@@ -77,13 +77,13 @@ class PretrainingData(TrainingData):
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
-        self._planned: dict[int, list[RowPhase]] = {}
+        self._planned: dict[tuple[int, int], list[RowPhase]] = {}
         # an open corpus, texts and the cache of this machine are not saved
         saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         saved |= {"objective": self.objective_config, "held_out": held_out, "test": test, "seed": seed}
         plain = as_plain({**saved, **vars(replace(settings, cache=None))})
         # not logged: some names are also arguments of the module
-        self.save_hyperparameters(plain, logger=False, ignore=["predict", "objective"])
+        self.save_hyperparameters(plain, logger=False, ignore=["predict"])
 
     @property
     def row_length(self) -> int:
@@ -114,7 +114,7 @@ class PretrainingData(TrainingData):
         """
         if stage == "test" and self.test is None:
             raise DomainbertError(where="trainer.test", found="no test set", expected="PretrainingData(..., test=...)")
-        if stage == "predict" and self.predict is None:
+        if stage == "predict" and not self.predict:
             raise DomainbertError(
                 where="trainer.predict", found="no texts", expected="PretrainingData(..., predict=[...])"
             )
@@ -155,10 +155,11 @@ class PretrainingData(TrainingData):
 
     def plan(self, num_steps: int) -> list[RowPhase]:
         """Return the phases of `num_steps` optimizer steps."""
-        if num_steps not in self._planned:  # only the last plan is kept
+        key = (num_steps, self.batch_size)  # `BatchSizeFinder` changes `batch_size`
+        if key not in self._planned:  # only the last plan is kept
             phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
-            self._planned = {num_steps: row_phases(self.readers, phases, self.seed)}
-        return self._planned[num_steps]
+            self._planned = {key: row_phases(self.readers, phases, self.seed)}
+        return self._planned[key]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:
         """Return the micro-batches of a rank for a range of optimizer steps (from 0)."""

@@ -91,7 +91,7 @@ class TrainingData(lightning.LightningDataModule):
         def length() -> int:  # callbacks may change the accumulation
             return self._steps_of_epoch * self._share.accumulation
 
-        return Batches(lambda: self._last_batches(length()), length)
+        return Batches(lambda: self._last_batches(length()), length, trainer=self.trainer)
 
     def val_dataloader(self) -> list[Batches]:
         """Return the validation batches of each set, in order, equally many on each device; see `EqualLengthBatches`.

@@ -6,6 +6,7 @@ Checked with Lightning 2.6.6; check this module first after an upgrade.
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -53,16 +54,24 @@ def batch_indices(indices: Sequence[list[int]]) -> Any:
 
 def update_epoch_length(trainer: lightning.Trainer) -> None:
     """Set the number of batches of the epoch that begins: Lightning computes it only once, but a
-    `GradientAccumulationScheduler` changes the number of micro-batches."""
-    loop, interval, limit = trainer.fit_loop, trainer.val_check_interval, trainer.limit_train_batches
+    `GradientAccumulationScheduler` changes the number of micro-batches. A limit is raised to whole optimizer steps."""
+    loop, limit = trainer.fit_loop, trainer.limit_train_batches
+    interval = getattr(trainer, "val_check_interval", None)  # missing if validation is timed
     loaders = loop._combined_loader
     if loaders is None or loaders.limits is None:
         return
-    lengths = [sized_len(loader) for loader in loaders.flattened]
-    if None in lengths:  # a loader of unknown length
+    if None in map(sized_len, loaders.flattened):  # a loader of unknown length
         return
-    loaders.limits = [_parse_num_batches(RunningStage.TRAINING, cast(int, length), limit) for length in lengths]
-    loop.max_batches = max(loaders.limits)
+    accumulation = trainer.accumulate_grad_batches
+    limits: list[int | float] = []
+    for loader in loaders.flattened:
+        length = cast(int, sized_len(loader))
+        num_steps = math.ceil(_parse_num_batches(RunningStage.TRAINING, length, limit) / accumulation)
+        limits.append(min(num_steps * accumulation, length))
+    loaders.limits = limits
+    loop.max_batches = int(max(limits))
+    if loop._data_fetcher is not None:  # a resumed training has created it before
+        loop._data_fetcher.length = int(max(limits))
     if isinstance(interval, float):
         trainer.val_check_batch = max(1, int(loop.max_batches * interval))
 

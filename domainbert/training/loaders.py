@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 import torch
@@ -20,6 +20,9 @@ from domainbert.base.errors import DomainbertError
 from domainbert.data.packing import Batch
 from domainbert.encoders.layers import segment_boundaries
 from domainbert.training.lightning_internals import batch_indices
+
+if TYPE_CHECKING:
+    from lightning import Trainer
 
 SPARE = "spare"  # marks a validation batch that must not be counted
 _NUM_PREFETCHED = 2  # batches that a thread prepares ahead
@@ -31,13 +34,18 @@ class Batches(Iterable[Batch]):
 
     `loader` is called when the iteration begins: a resumed training does not know its step earlier. The position of an
     iteration needs no state in checkpoints, as it follows from the optimizer step. `indices` are the indices of the
-    items of each batch, which Lightning passes to a `BasePredictionWriter`.
+    items of each batch, which Lightning passes to a `BasePredictionWriter`. `trainer` is the Trainer by whose position
+    training batches are selected.
     """
 
     def __init__(
-        self, loader: Callable[[], DataLoader[Batch]], length: Callable[[], int], indices: Sequence[list[int]] = ()
+        self,
+        loader: Callable[[], DataLoader[Batch]],
+        length: Callable[[], int],
+        indices: Sequence[list[int]] = (),
+        trainer: Trainer | None = None,
     ) -> None:
-        self.loader, self.length = loader, length
+        self.loader, self.length, self.trainer = loader, length, trainer
         self.batch_sampler = batch_indices(indices) if indices else None
 
     def __len__(self) -> int:

@@ -27,6 +27,7 @@ from domainbert.models.hub import push_to_hub
 from domainbert.training.config import OptimConfig, Precision, ScheduleConfig
 from domainbert.training.hparams import read_argument
 from domainbert.training.lightning_internals import convert_progress, log_step, update_epoch_length
+from domainbert.training.loaders import Batches
 from domainbert.training.optimisers import build_optimizer, build_schedule, clip_gradient, skip_step
 from domainbert.training.processes import first_process_writes
 from domainbert.training.sharding import is_sharded, shard_models
@@ -144,6 +145,17 @@ class TrainedModule(lightning.LightningModule):
             saved = checkpoint.get(_ACCUMULATION_KEY, self.trainer.accumulate_grad_batches)
             convert_progress(self.trainer, checkpoint["loops"], saved)
 
+    def on_train_start(self) -> None:
+        """Raise `DomainbertError` for the training batches of a data module that the Trainer does not know: each epoch
+        and each process would read the same batches."""
+        loader = self.trainer.train_dataloader
+        if isinstance(loader, Batches) and loader.trainer is not self.trainer:
+            raise DomainbertError(
+                where="trainer.fit",
+                found="the loader of a data module without the data module",
+                expected="trainer.fit(module, datamodule=data)",
+            )
+
     def on_train_epoch_start(self) -> None:
         """Adapt the length of the epoch to the micro-batches of its steps."""
         update_epoch_length(self.trainer)
@@ -241,12 +253,13 @@ class TrainedModule(lightning.LightningModule):
 
 
 class EndStep(lightning.Callback):
-    """Callback that restores the global generators if an exception ends a training step."""
+    """Callback that restores the global generators, and discards the losses, if an exception ends a training step."""
 
     def on_exception(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, exception: object) -> None:
-        """Restore the generators."""
+        """Restore the generators, and discard the losses since the last step."""
         if isinstance(pl_module, TrainedModule):  # the Trainer may fit a module of another kind later
             pl_module.step_random.end(pl_module.device)
+            pl_module.step_loss.discard()
 
 
 def schedule_steps(trainer: lightning.Trainer, schedule: ScheduleConfig) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from torch.utils.data import DataLoader
 
 from domainbert.base.errors import DomainbertError
 from domainbert.distillation.corpus_distillation import Distillation, DistillationData
@@ -109,11 +110,19 @@ def test_a_loss_that_depends_on_a_training_set_needs_one(tiny, tmp_path):
     known = {"where": "task", "found": "Classification without values from a training set..."}
     with refused(**known, expected="the task of LabelledData(..., train=...)"):
         trainer(max_steps=1).fit(tiny.module(task=task), data.train_dataloader())
-    trainer(max_steps=1).fit(tiny.module(task=data.task), data.train_dataloader())
+    trainer(max_steps=1).fit(tiny.module(task=data.task), DataLoader(list(data.train_dataloader()), batch_size=None))
     tiny.module(task=data.task).save_pretrained(tmp_path)
     module = TaskDistillation([tmp_path], task, [SoftTargets()], student=StudentConfig(first_layers=1))
     with refused(**known, expected="the task of TransferData(..., train=...)"):
         fit(module, TransferData(task, rows, tokenizer=tmp_path))
+
+
+def test_the_training_batches_of_data_that_the_trainer_does_not_know(tiny):
+    """Each epoch and each process would read the same batches."""
+    for module, data in ((tiny.module(), tiny.data()), (tiny.pretraining(), tiny.rows())):
+        data.setup("fit")
+        with refused(where="trainer.fit", expected="trainer.fit(module, datamodule=data)"):
+            trainer(max_steps=1).fit(module, data.train_dataloader())
 
 
 def test_another_vocabulary(tiny):
@@ -234,6 +243,8 @@ def test_pretraining_without_a_start_or_a_test_set(tiny):
         Pretraining(BertConfig(), init_from=tiny / "model")
     with refused(where="trainer.test", found="no test set", expected="PretrainingData(...,..."):
         trainer().test(tiny.pretraining(), PretrainingData(tiny / "prepared", max_length=32))
+    with refused(where="trainer.predict", found="no texts", expected="PretrainingData(...,..."):
+        trainer().predict(tiny.pretraining(), tiny.rows(predict=[]))
     with refused(where="tokenizer", found="none", expected="Pretraining(encoder, tokenizer)"):
         Pretraining(BertConfig())
 

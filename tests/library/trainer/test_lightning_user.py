@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from domainbert import (
+    CausalLM,
     Classification,
     EntityF1,
     FineTuning,
@@ -30,6 +31,7 @@ from domainbert import (
     Ner,
     Packed,
     Pretraining,
+    PretrainingData,
     attention_maps,
     packed_loader,
 )
@@ -208,6 +210,81 @@ def test_accumulation_may_change_between_epochs(tiny: Tiny) -> None:
     run = trainer(callbacks=[GradientAccumulationScheduler({0: 1, 1: 2}), steps], max_epochs=2)
     run.fit(module, make_data(module))
     assert run.global_step == 10
+
+
+def test_a_resumed_training_has_the_accumulation_of_its_epoch(tiny: Tiny, tmp_path: Path) -> None:
+    def fit(**arguments: Any) -> Any:
+        module, callbacks = make_module(tiny), [GradientAccumulationScheduler({0: 1, 1: 2}), *arguments.pop("also", [])]
+        run = trainer(tmp_path, callbacks=callbacks, max_epochs=3, enable_checkpointing=True)
+        run.fit(module, make_data(module), **arguments)
+        return run.global_step, weights(module)
+
+    steps, whole = fit(also=[ModelCheckpoint(tmp_path, save_top_k=-1, every_n_epochs=1, filename="{step}")])
+    resumed_steps, resumed = fit(ckpt_path=tmp_path / "step=5.ckpt", weights_only=True)
+    assert steps == resumed_steps == 15 and equal(whole, resumed)
+
+
+@pytest.mark.parametrize("limits", [{"limit_train_batches": 3}, {"overfit_batches": 1}])
+def test_a_limit_ends_with_a_whole_step(tiny: Tiny, limits: dict[str, Any]) -> None:
+    """Half a step has half the loss, as the loss is divided by the count of the whole step."""
+    losses: list[list[Tensor]] = [[], []]
+
+    class Losses(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if trainer.global_step > len(losses[trainer.accumulate_grad_batches - 1]):
+                losses[trainer.accumulate_grad_batches - 1].append(module.step_loss.total)
+
+    for accumulation, limit in ((1, {name: -(-number // 2) for name, number in limits.items()}), (2, limits)):
+        module, callbacks = make_module(tiny, dropout=0.0), [Losses()]
+        run = trainer(callbacks=callbacks, max_epochs=2, accumulate_grad_batches=accumulation, **limit)
+        run.fit(module, make_data(module))
+    assert len(losses[0]) == len(losses[1])
+    torch.testing.assert_close(torch.stack(losses[1]), torch.stack(losses[0]), rtol=1e-4, atol=1e-5)
+
+
+def test_validation_may_be_timed(tiny: Tiny) -> None:
+    module = make_module(tiny)
+    run = trainer(max_steps=2, val_check_interval="00:00:00:01")
+    run.fit(module, make_data(module))
+    assert run.global_step == 2
+
+
+def test_a_fit_after_an_exception_within_a_step_has_the_loss_of_its_own_step(tiny: Tiny) -> None:
+    class Fails(lightning.Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            raise RuntimeError("within a step")
+
+    def first_loss(module: Any, **arguments: Any) -> Tensor:
+        trainer(max_steps=1, accumulate_grad_batches=2, **arguments).fit(module, make_data(module))
+        return module.step_loss.total
+
+    module = make_module(tiny)
+    with pytest.raises(RuntimeError, match="within a step"):
+        first_loss(module, callbacks=[Fails()])
+    assert torch.equal(first_loss(module), first_loss(make_module(tiny)))
+
+
+def test_the_batch_size_of_a_corpus_may_change_between_two_fits(tiny: Tiny) -> None:
+    """As `BatchSizeFinder` changes it; the trials have the same number of steps."""
+    rows: list[int] = []
+
+    class Rows(Pretraining):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            rows.append(len(batch["input_ids"]))
+            return super().training_step(batch, batch_idx)
+
+    data = tiny.rows()
+    for data.batch_size in (2, 4):
+        trainer(max_steps=1).fit(Rows(BERT, tiny / "vocab"), data)
+    assert rows == [2, 4]
+
+
+def test_pretraining_data_from_a_checkpoint_have_their_objective(tiny: Tiny, tmp_path: Path) -> None:
+    objective = CausalLM()
+    run = trainer(max_steps=1)
+    run.fit(tiny.pretraining(objective=objective), tiny.rows(objective=objective))
+    run.save_checkpoint(tmp_path / "x.ckpt")
+    assert PretrainingData.load_from_checkpoint(tmp_path / "x.ckpt", weights_only=True).objective_config == objective
 
 
 def test_a_checkpoint_needs_nothing_else(tiny: Tiny, tmp_path: Path) -> None:
