@@ -9,7 +9,7 @@ import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import lightning
 import torch
@@ -60,20 +60,19 @@ def update_epoch_length(trainer: lightning.Trainer) -> None:
     loaders = loop._combined_loader
     if loaders is None or loaders.limits is None:
         return
-    if None in map(sized_len, loaders.flattened):  # a loader of unknown length
-        return
-    accumulation = trainer.accumulate_grad_batches
-    limits: list[int | float] = []
+    accumulation, limits = trainer.accumulate_grad_batches, []
     for loader in loaders.flattened:
-        length = cast(int, sized_len(loader))
+        length = sized_len(loader)
+        if length is None:
+            return
         num_steps = math.ceil(_parse_num_batches(RunningStage.TRAINING, length, limit) / accumulation)
         limits.append(min(num_steps * accumulation, length))
-    loaders.limits = limits
-    loop.max_batches = int(max(limits))
+    loaders.limits = [*limits]
+    loop.max_batches = num_batches = max(limits)
     if loop._data_fetcher is not None:  # a resumed training has created it before
-        loop._data_fetcher.length = int(max(limits))
+        loop._data_fetcher.length = num_batches
     if isinstance(interval, float):
-        trainer.val_check_batch = max(1, int(loop.max_batches * interval))
+        trainer.val_check_batch = max(1, int(num_batches * interval))
 
 
 def batches_of_epoch(trainer: lightning.Trainer) -> int:
