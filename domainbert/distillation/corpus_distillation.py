@@ -253,6 +253,10 @@ class Distillation(DistillationModule, RowsModule):
             self.sums[name].update(value)
 
     @override
+    def reset_scores(self) -> None:
+        self.sums.reset()
+
+    @override
     def report(self, stage: str) -> None:
         """Log the mean of each loss over the validation, and their weighted sum."""
         sums = self.sums.compute()

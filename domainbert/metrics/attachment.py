@@ -39,7 +39,7 @@ def count_arcs(gold: Trees, predicted: Trees, punctuation: Sequence[Sequence[boo
     for matrix, gold_arcs, arcs, is_punctuation in zip(counts, gold, predicted, punctuation, strict=True):
         pairs = zip(gold_arcs, arcs, strict=True)
         # (words, 3): the columns above, for each word
-        correct = np.array([(True, gold_arc[0] == arc[0], gold_arc == arc) for gold_arc, arc in pairs])
+        correct = np.array([(True, gold_arc[0] == arc[0], tuple(gold_arc) == tuple(arc)) for gold_arc, arc in pairs])
         matrix[0] = correct.sum(axis=0)
         matrix[1] = correct[~np.array(is_punctuation, dtype=bool)].sum(axis=0)  # a list without words has no type
         matrix[2] = correct.all(axis=0)

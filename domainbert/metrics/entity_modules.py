@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from domainbert.base.errors import DomainbertError
+from domainbert.base.fields import as_plain_list
 from domainbert.labelled.tag_schemes import spans_from_tags, split_tag
 from domainbert.metrics.counts import IntArray, micro_f1, scores_by_name
 from domainbert.metrics.entities import Span, count_entities, count_lenient, entity_scores, lenient_and_partial
@@ -57,6 +58,7 @@ class EntityF1(StoredRows):
             DomainbertError: different numbers of sentences or tags, a tag of an unknown scheme, or, for lenient scores,
                 overlapping spans in a sentence.
         """
+        predicted, gold = ([as_plain_list(sentence) for sentence in side] for side in (predicted, gold))
         if len(predicted) != len(gold):
             raise DomainbertError(
                 where="predicted", found=f"length {len(predicted):,}", expected=f"{len(gold):,}, as in gold"

@@ -142,12 +142,14 @@ class LabelScores(SummedCounts):
 
     Args:
         labels: names of the classes.
-        null_class: the class that macro and micro F1 ignore, such as `O` or `no_relation`; None if there is none.
+        null_class: the label that macro and micro F1 ignore, such as `O` or `no_relation`; None if there is none.
     """
 
     scores = staticmethod(partial(score_counts, NULL_CLASS_STATISTICS))
 
     def __init__(self, labels: Sequence[str], null_class: str | None = None) -> None:
+        if null_class is not None and null_class not in labels:
+            raise DomainbertError(where="null_class", found=repr(null_class), expected=f"one of {', '.join(labels)}")
         # rows of `without_null_class`: the labels without the null class, and a sum
         num_rows = len(labels) if null_class in labels else len(labels) + 1
         super().__init__(num_rows, 3)
@@ -230,6 +232,10 @@ class AnswerScores(StoredRows):
         have no gold answer, the scores are computed as in SQuAD 2.0, with margins at their best threshold, without
         margins for the given answers. Otherwise they are computed as in SQuAD 1.1.
         """
+        for texts in gold:
+            if isinstance(texts, (str, Mapping)):
+                expected = "a list of answers for each question, such as the value of 'text' in SQuAD"
+                raise DomainbertError(where="gold", found=repr(texts), expected=expected)
         margins = [-np.inf] * len(predicted) if margins is None else margins  # below every threshold
         rows = [
             (

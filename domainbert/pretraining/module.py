@@ -179,8 +179,8 @@ class Pretraining(RowsModule):
                 for parameter in model.encoder.non_embedding_parameters():
                     parameter.grad = None
 
-    def on_validation_epoch_start(self) -> None:
-        """Begin new sums."""
+    @override
+    def reset_scores(self) -> None:
         self.sums = {}
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int, dataloader_idx: int = 0) -> None:

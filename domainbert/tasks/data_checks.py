@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def check_data(module: FineTuning, data: Any, stage: str) -> None:
     """Raise `DomainbertError` if `data`, a data module of this package, has another task, other labels or another
-    vocabulary than a module, or in training longer windows than its positions; or if other data trains a task whose
+    vocabulary than a module, or windows of another length, or in training windows that exceed its positions; or if other data trains a task whose
     loss depends on the items of a training set."""
     if not isinstance(data, TrainingData):
         if stage == "fit":
@@ -40,6 +40,9 @@ def check_data(module: FineTuning, data: Any, stage: str) -> None:
         raise DomainbertError("the data has another vocabulary than the model", where="tokenizer", expected=expected)
     if stage in ("fit", "validate"):
         check_length(data.window, module.config)
+    if data.window != module.max_length:
+        found = f"{data.window} in the data and {module.max_length} in {type(module).__name__}"
+        raise DomainbertError(where="max_length", found=found, expected="the same")
 
 
 def require_training_set(module: FineTuning, data: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor
 from torch.nn import ModuleDict
-from typing_extensions import Self
+from typing_extensions import Self, override
 
 from domainbert.base.errors import FINETUNED, NO_TASK_HEAD, DomainbertError
 from domainbert.encoders.config import check_length
@@ -30,7 +30,7 @@ from domainbert.tasks.data_checks import check_data
 from domainbert.tasks.finetuning_config import FineTuningSettings
 from domainbert.tasks.initial_model import InitialModel, ModelSource, check_same_labels, initial_model, plain_model
 from domainbert.tasks.labelled_data import LabelledData
-from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of
+from domainbert.tasks.module_runtime import BatchRuntime, ModuleRuntime, predictor_of, saved_task
 from domainbert.tasks.module_scores import TestScores, ValidationScores, sums_of_weights, weights_differ
 from domainbert.tasks.packed_logits import logits_of_rows
 from domainbert.tasks.saving import config_fields, save_folder, task_fields
@@ -75,7 +75,8 @@ class FineTuning(TrainedModule):
     Attributes:
         task: the task with its labels.
         config, tokenizer, max_length: architecture to save, tokenizer, and window length in tokens.
-        measures_loss: whether validation also computes the task's loss.
+        measures_loss: whether validation also computes the loss of the task, unless the loss depends on a training set
+            that the module has not seen.
         entries: vocabulary entries that training computes, see `exclude_unused_embeddings`.
         scores, test_scores: metrics of the last validation, and of the last test.
         unusable: steps whose validation had non-finite logits, so that its scores are invalid.
@@ -129,6 +130,7 @@ class FineTuning(TrainedModule):
         self.scores: dict[str, float] = {}
         self.validated_weights: Tensor | None = None  # sums of the weights in the last validation
         self._is_stale = False  # whether the weights had changed before the last validation
+        self._saved_task: Task[Any, Any] | None = None  # of a test or prediction by the Trainer
         self.entries: UsedEntries | None = None
         self.register_state_dict_post_hook(expand_saved_embeddings)
         self.register_load_state_dict_pre_hook(reduce_loaded_embeddings)
@@ -178,24 +180,35 @@ class FineTuning(TrainedModule):
         logits, sources = self(batch), batch["sources"]
         if not self._validation.has_begun:
             self.validation_name = sources.name
-            self._is_stale = weights_differ(self.model, self.validated_weights)
-            self.validated_weights = sums_of_weights(self.model)  # now: a callback may swap weights at the end
-            self._validation.begin(sources.slice_values, self.measures_loss, self.device)
+            if not self.trainer.sanity_checking:
+                self._is_stale = weights_differ(self.model, self.validated_weights)
+                # now: a callback may swap weights at the end
+                self.validated_weights = sums_of_weights(self.model)
+            has_loss = self.task.has_learned or not self.task.needs_training_set
+            self._validation.begin(sources.slice_values, self.measures_loss and has_loss, self.device)
         if SPARE not in batch:  # a spare batch only keeps this process in step with the others
             self._validation.update(logits, batch, sources.items)
 
+    @override
+    def reset_scores(self) -> None:
+        self._validation.reset()
+
     def on_validation_epoch_end(self) -> None:
-        """Log the validation metrics, and record the step in `unusable` if logits were not finite."""
-        self.scores = self._validation.compute()
+        """Log the validation metrics, and record the step in `unusable` if logits were not finite. The sanity check of
+        the Trainer reads only some batches, so its scores are not recorded."""
+        scores = self._validation.compute()
         if self._validation.not_finite.compute():
             self.unusable.append(self.global_step)
-        # without a training, the entries of the model folder remain
-        if self._is_stale or self.trainer.state.fn == TrainerFn.FITTING:
-            self.task_fields = task_fields(self.task, self.scores)
-        log_scores(self, "validation", self.scores, self.task.headline)
+        if not self.trainer.sanity_checking:
+            self.scores = scores
+            # without a training, the entries of the model folder remain
+            if self._is_stale or self.trainer.state.fn == TrainerFn.FITTING:
+                self.task_fields = task_fields(self.task, scores)
+        log_scores(self, "validation", scores, self.task.headline)
 
     def on_test_start(self) -> None:
         """Print a warning if the head has never been trained."""
+        self._saved_task = saved_task(self)
         if self.has_new_head and self.trainer.is_global_zero:
             print(f"warning: {NO_TASK_HEAD}; expected {FINETUNED}; the scores are of random weights", flush=True)
 
@@ -203,7 +216,7 @@ class FineTuning(TrainedModule):
 
     def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Predict a batch of test items, as in `evaluate`, and store the predictions until the end of the epoch."""
-        predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
+        predictor = self._predictor_of_batch(batch)
         if SPARE not in batch:
             self.test_scores.update(predictor, batch["sources"], batch["items"].tolist())
 
@@ -214,7 +227,7 @@ class FineTuning(TrainedModule):
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> list[dict[str, Any]]:
         """Return a JSON object for each content of a batch, in data order: the keys that `domainbert predict` adds. A
         spare batch has none."""
-        predictor = predictor_of(self, BatchRuntime(self, batch, self(batch)))
+        predictor = self._predictor_of_batch(batch)
         if SPARE in batch:
             return []
         return [predictor.as_json(prediction) for prediction in predictor.predict(batch["sources"].items)]
@@ -222,7 +235,17 @@ class FineTuning(TrainedModule):
     @property
     def predictor(self) -> Any:
         """Return a predictor with the current weights, equal to `load_predictor` of the saved folder."""
-        return predictor_of(self, ModuleRuntime(self))
+        return predictor_of(saved_task(self), ModuleRuntime(self))
+
+    def _predictor_of_batch(self, batch: dict[str, Any]) -> Any:
+        return predictor_of(self._saved_task or saved_task(self), BatchRuntime(self, batch, self(batch)))
+
+    @property
+    def present_fields(self) -> dict[str, Any]:
+        """Entries of the task in `config.json` for the present weights: if these have changed since the last
+        validation, without the values that the validation selected, such as a threshold."""
+        is_stale = weights_differ(self.model, self.validated_weights)
+        return task_fields(self.task, {}) if is_stale else self.task_fields
 
     def exclude_unused_embeddings(self, ids: Tensor | None) -> None:
         """Reduce the embedding matrix to the vocabulary entries `ids` until the end of `fit`, which is faster; None
@@ -236,6 +259,7 @@ class FineTuning(TrainedModule):
 
     def teardown(self, stage: str) -> None:
         """Restore all vocabulary entries after training; a sharded model keeps its reduced embedding matrix."""
+        self._saved_task = None
         if stage == "fit" and not is_sharded(self):
             self.exclude_unused_embeddings(None)
 
@@ -254,13 +278,13 @@ class FineTuning(TrainedModule):
         Raises:
             DomainbertError: a weight is not finite.
         """
-        if scores is None and not weights_differ(self.model, self.validated_weights):
-            save_folder(self, Path(folder), card, self.scores, self.task_fields)
-            return
-        if scores is None:
-            print("save_pretrained: no scores, because the weights have changed since the last validation; validate")
+        fields = self.present_fields if scores is None else task_fields(self.task, scores)
+        if scores is None and weights_differ(self.model, self.validated_weights):
+            changed = [f" and no validated `{name}`" for name in fields if fields[name] != self.task_fields[name]]
+            reason = "because the weights have changed since the last validation; validate"
+            print(f"save_pretrained: no scores{''.join(changed)}, {reason}")
             scores = {}
-        save_folder(self, Path(folder), card, scores, task_fields(self.task, scores))
+        save_folder(self, Path(folder), card, self.scores if scores is None else scores, fields)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Store architecture, tokenizer and task, so that `load_from_checkpoint` needs no other file."""

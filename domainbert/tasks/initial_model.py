@@ -75,11 +75,19 @@ def initial_model(
             raise DomainbertError(where="model", found="a tokenizer without an encoder", expected=expected)
         folder = open_model(Path(source) if isinstance(source, str) else source)
         tokenizer = folder.tokenizer()
+    without_labels = not isinstance(task, Task) and task.labels is None and not has_fixed_outputs(task)
     task = task if isinstance(task, Task) else task_of_settings(task, folder)
     fields: dict[str, Any] = {}
     if folder is not None and init == "pretrained":
         model, _, new_weights = load_model(folder, task.head_config, task.labels, dropout)
         config, card, teachers = folder.config, inherited_values(folder.path), folder.teachers
+        if new_weights and without_labels:  # the labels say that the head of the folder is meant
+            name = type(task.config).__name__
+            raise DomainbertError(
+                where="task",
+                found=f"{name}() without labels, with other settings of the head than in {folder.path}",
+                expected=f"the settings of the head in this folder, or {name}(labels=[...]) for a new head",
+            )
         if not new_weights:  # the folder has a trained head for the task
             fields = _fields_of_task(task, folder)
             task.scaling.init_head(task, model.head)  # from the units of the folder to the units of the training

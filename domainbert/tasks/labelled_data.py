@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -200,6 +200,8 @@ class LabelledData(TrainingData):
     def contents(self) -> list[Content]:
         """Return the contents to predict, from `predict` or the test set."""
         source = as_plain_list(self._sources["predict"])
+        if isinstance(source, (tuple, Iterator)):
+            source = list(source)
         if source is None:
             return self.labelled("test").contents
         if isinstance(source, Labelled):
@@ -278,4 +280,5 @@ class LabelledData(TrainingData):
         batches = self._equal_length(
             lambda share: ItemBatches(items, encode, self.tokenizer, self.batch_size, share, scoring)
         )
-        return self._batches(batches, batches.indices)
+        # without workers: each batch of a test set would carry the whole set to the main process
+        return self._batches(batches, batches.indices, use_workers=scoring is None)

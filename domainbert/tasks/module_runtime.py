@@ -13,7 +13,7 @@ from domainbert.data.packing import Example
 from domainbert.tasks.packed_logits import packed_logits
 from domainbert.tasks.saving import config_fields
 from domainbert.tasks.slices import select_examples
-from domainbert.tasks.task import task_from_fields
+from domainbert.tasks.task import Task, task_from_fields
 from domainbert.training.precision import autocast_dtype
 
 if TYPE_CHECKING:
@@ -63,13 +63,18 @@ class BatchRuntime(ModuleRuntime):
             yield {**selected, "items": torch.arange(len(examples))}, logits
 
 
-def predictor_of(module: FineTuning, runtime: ModuleRuntime) -> Any:
-    """Return a predictor with the task that would be read from the saved `config.json` of a module."""
+def saved_task(module: FineTuning) -> Task[Any, Any]:
+    """Return the task that would be read from the saved `config.json` of a module, with the head of the module."""
     given = module.task
     task = task_from_fields(type(given.config), given.labels, config_fields(module))  # type: ignore[arg-type]
     task.headline, task.config = given.headline, given.config
     with torch.inference_mode(False):  # a CRF sets buffers of the head
         task.attach_head(module.model.head)
+    return task
+
+
+def predictor_of(task: Task[Any, Any], runtime: ModuleRuntime) -> Any:
+    """Return a predictor of a task, see `saved_task`."""
     return task.predictor(task, runtime)
 
 

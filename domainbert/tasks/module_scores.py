@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import all_gather_object, get_world_size, is_initialized
 from torch.distributed.tensor import DTensor
-from torchmetrics import SumMetric
+from torchmetrics import Metric, SumMetric
 
 from domainbert.labelled.contents import located_errors
 from domainbert.metrics.headline import LOSS
@@ -48,6 +48,12 @@ class ValidationScores(nn.Module):
         """Begin a validation of a set with these values of the slices."""
         self.slices = SlicedMetric(self.task, slice_values).to(device)
         self._measures_loss = measures_loss
+
+    def reset(self) -> None:
+        """Reset all metrics."""
+        for module in self.modules():
+            if isinstance(module, Metric):
+                module.reset()
 
     def update(self, logits: Tensor, batch: Batch, items: Sequence[Any]) -> None:
         """Add a batch with its labelled items; `logits` are (N, labels) at its positions."""

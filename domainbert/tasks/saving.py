@@ -62,7 +62,7 @@ def config_fields(module: FineTuning) -> dict[str, Any]:
     """Return the content of the `config.json` of the model of a module."""
     task, teachers = module.task, module.initial.teachers
     fields = folder_fields(
-        module.model, module.config, module.tokenizer, task.head, task.labels, teachers, module.task_fields
+        module.model, module.config, module.tokenizer, task.head, task.labels, teachers, module.present_fields
     )
     return fields if module.entries is None else {**fields, "vocab_size": module.entries.vocab_size}
 

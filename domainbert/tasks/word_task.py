@@ -52,18 +52,22 @@ def aligned_contents(
     if all(len(text) <= _PART for text in texts):
         from_texts: Iterator[AlignedText] = iter(align_raw(tokenizer, texts, splitting))
     else:
-        from_texts = (_align_in_parts(tokenizer, text, splitting) for text in texts)
+        from_texts = (_align_long(tokenizer, text, splitting) for text in texts)
     from_words = iter(align_words(tokenizer, words))
     # back in the order of the contents
     return [next(from_texts) if isinstance(content, str) else next(from_words) for content in contents]
 
 
-def _align_in_parts(tokenizer: DomainTokenizer, text: str, splitting: WordSplitting | None) -> AlignedText:
-    """Return the pieces and words of a text, in arrays, which need less memory than lists.
+def _align_long(tokenizer: DomainTokenizer, text: str, splitting: WordSplitting | None) -> AlignedText:
+    """Return the pieces and words of a text; of a long text in arrays, which need less memory than lists.
 
     The words that begin in `begin:end` are a part. It is encoded with a further word on either side, `context_begin` to
     `context_end`, so that its pieces are the same as in the whole text.
     """
+
+    if len(text) <= _PART:
+        (encoded,) = align_raw(tokenizer, [text], splitting)
+        return encoded
 
     def next_cut(position: int) -> int:
         cut = _CUT.search(text, position)

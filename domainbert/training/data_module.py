@@ -114,8 +114,10 @@ class TrainingData(lightning.LightningDataModule):
         """Return the batches of this process, equally many on each device."""
         return EqualLengthBatches(batches_of(self._share), batches_of(replace(self._share, rank=0)))
 
-    def _batches(self, batches: Dataset[Batch], indices: Sequence[list[int]] = ()) -> Batches:
-        loader = self._loader(batches)
+    def _batches(
+        self, batches: Dataset[Batch], indices: Sequence[list[int]] = (), use_workers: bool = True
+    ) -> Batches:
+        loader = self._loader(batches, use_workers=use_workers)
         return Batches(lambda: loader, lambda: len(loader), indices)
 
     def for_device(self, batches: Dataset[Batch]) -> Dataset[Batch]:
@@ -142,9 +144,12 @@ class TrainingData(lightning.LightningDataModule):
     def _on_gpu(self) -> bool:
         return self.trainer is not None and self.trainer.strategy.root_device.type == "cuda"
 
-    def _loader(self, batches: Dataset[Batch], indices: range | None = None) -> DataLoader[Batch]:
-        on_gpu, workers = self._on_gpu(), self.num_workers or 0
-        loader = PrefetchLoader if on_gpu and self.num_workers is None else DataLoader
+    def _loader(
+        self, batches: Dataset[Batch], indices: range | None = None, use_workers: bool = True
+    ) -> DataLoader[Batch]:
+        on_gpu, num_workers = self._on_gpu(), self.num_workers if use_workers else None
+        workers = num_workers or 0
+        loader = PrefetchLoader if on_gpu and num_workers is None else DataLoader
         return loader(
             self.for_device(batches),
             batch_size=None,

@@ -16,7 +16,6 @@ from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Sin
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torchmetrics import Metric
 
 from domainbert.base.choices import as_plain
 from domainbert.base.errors import DomainbertError
@@ -217,15 +216,16 @@ class TrainedModule(lightning.LightningModule):
         self.step_loss.add(share if scaler is None else share / scaler.get_scale())
 
     def on_validation_epoch_start(self) -> None:
-        """Reset all metrics, outside of inference mode, so that the next stage can update them."""
+        """Reset the scores of this package, outside of inference mode, so that the next stage can update them."""
         with torch.inference_mode(False):
-            for module in self.modules():
-                if isinstance(module, Metric):
-                    module.reset()
+            self.reset_scores()
 
     def on_test_epoch_start(self) -> None:
-        """Reset all metrics."""
+        """Reset the scores of this package."""
         self.on_validation_epoch_start()
+
+    def reset_scores(self) -> None:
+        """Reset the scores that validation and test compute; metrics of a user's subclass are not among them."""
 
     def record_loss(self, loss: Tensor, terms: Mapping[str, Tensor] = MappingProxyType({})) -> Tensor:
         """Record the terms of the loss of a micro-batch by name, for logging; return the loss scaled to undo the

@@ -160,11 +160,25 @@ def test_tags_of_any_scheme_and_spans_are_the_same_input() -> None:
         assert {float(score) for score in metric.compute().values()} == {1.0}
 
 
+def test_arrays_and_lists_are_the_same_input_as_tuples() -> None:
+    tags, arcs = EntityF1(), AttachmentScores()
+    tags.update([np.array(["B-a", "I-a", "O"])], [np.array(["B-a", "I-a", "O"])])
+    arcs.update([[[2, "det"], [0, "root"]]], [[(2, "det"), (0, "root")]])
+    assert float(tags.compute()["f1"]) == float(arcs.compute()["las"]) == 1.0
+
+
+def test_a_null_class_is_one_of_the_labels() -> None:
+    with pytest.raises(DomainbertError, match="null_class: found 'o'; expected one of O, b"):
+        LabelScores(["O", "b"], "o")
+
+
 @pytest.mark.parametrize(
     ("metric", "predicted", "gold", "message"),
     [
         (EntityF1(), [["O"]], [["O"], ["O"]], "predicted: found length 1; expected 2, as in gold"),
         (EntityF1(), [["O", "O"]], [["O"]], r"predicted\[0\]: length 2; expected 1, as in gold"),
+        (AnswerScores(), ["1997"], ["1997"], "gold: found '1997'; expected a list of answers for each question"),
+        (AnswerScores(), ["a"], [{"text": ["a"]}], "gold: found .*; expected a list of answers for each question"),
         (EntityF1(), [["X-a"]], [["O"]], "unknown tag 'X-a'; expected O, B-TYPE or I-TYPE"),
         (ClassificationScores(["a", "b"]), ["c"], ["a"], "found the class 'c'; expected one of the labels a, b"),
         (ClassificationScores(["a", "b"]), ["a"], ["a", "b"], "predicted: found length 1; expected 2, as in gold"),

@@ -38,7 +38,7 @@ _GAPS = [*[" "] * 10, "  ", "    ", "\n", " \n", "\n ", "\t", "\u00a0", " \u0301
 def test_the_parts_of_a_text_have_the_pieces_of_the_whole(kind, splitting, monkeypatch):
     draw = random.Random(0)
     texts = ["".join(draw.choice(_WORDS) + draw.choice(_GAPS) for _ in range(size)) for size in (400, 30, 0, 5)]
-    texts = [f" \n{text}" for text in texts]
+    texts = [*(f" \n{text}" for text in texts), ""]
     tokenizer = train_kind(kind, [Path(__file__).read_text(), *_WORDS], 320)
     monkeypatch.setattr(word_task, "_PART", 40)
     lengths = []
@@ -47,7 +47,7 @@ def test_the_parts_of_a_text_have_the_pieces_of_the_whole(kind, splitting, monke
         tokenizer, "encode_with_offsets", lambda texts: [lengths.append(len(text)) for text in texts] and encode(texts)
     )
     parts = aligned_contents(tokenizer, [*texts, ["two", "words"]], splitting)
-    assert max(lengths) < 250 < len(texts[0]) / 5 and len(lengths) > 30 and len(parts) == 5
+    assert max(lengths) < 250 < len(texts[0]) / 5 and len(lengths) > 30 and len(parts) == 6
     for text, found, wanted in zip(texts, parts, align_raw(tokenizer, texts, splitting), strict=False):
         for name in ("input_ids", "word_index", "starts_pretoken", "first_piece", "word_offsets"):
             assert np.asarray(getattr(found, name)).tolist() == np.asarray(getattr(wanted, name)).tolist(), name

@@ -195,7 +195,8 @@ def test_validation_scores_words_of_the_file(tokenizer, make_model, monkeypatch)
     module = ReadyFineTuning(make_model("tokens", 5), task)
     logged = {}
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: value}))
-    module.trainer = SimpleNamespace(state=SimpleNamespace(fn="validate"), global_step=0)
+    state = SimpleNamespace(fn="validate")
+    module.trainer = SimpleNamespace(state=state, global_step=0, sanity_checking=False)
 
     def validate(last_label):
         """The scores when all words but the last of sentence 2 get their gold label."""

@@ -218,7 +218,7 @@ class RelationsTask(TextTask[RelatedEntities, Relation]):
         """Return the metric of micro F1, macro F1 and accuracy."""
         from domainbert.metrics.modules import LabelScores  # imports torchmetrics, which takes seconds
 
-        return LabelScores(self.classes, self.null_label)
+        return LabelScores(self.classes, self.null_label if self.null_label in self.classes else None)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[RelatedEntities]) -> None:

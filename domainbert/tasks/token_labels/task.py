@@ -184,7 +184,7 @@ class TokenLabelsTask(WordTask[TaggedSentence, LabelledWord]):
         """Return the metric of macro F1 and micro F1 without the null label, and accuracy."""
         from domainbert.metrics.modules import LabelScores
 
-        return LabelScores(self.labels, self.null_label)
+        return LabelScores(self.labels, self.null_label if self.null_label in self.labels else None)
 
     @override
     def update(self, metric: Metric, logits: Tensor, batch: Batch, items: Sequence[TaggedSentence]) -> None:

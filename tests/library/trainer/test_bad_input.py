@@ -91,7 +91,7 @@ def test_a_pair_that_fits_in_no_window_is_named(tiny, tmp_path):
     task = Classification(format={"text_pair_key": "text_pair"})
     rows = [{"text": f"A loan {n}.", "text_pair": "A grant.", "label": "ab"[n % 2]} for n in range(6)]
     train = LabelledData(task, rows, tokenizer=tiny / "model", batch_size=2)
-    module = tiny.module(task=train.task)
+    module = tiny.module(task=train.task, max_length=None)
     fit(module, train)
     rows[4] |= {"text": "A loan. " * 20, "text_pair": "A grant. " * 20}
     data = LabelledData(module.task, test=rows, batch_size=2, tokenizer=tiny / "model")
@@ -229,6 +229,9 @@ def test_lengths(tiny):
     for stage in (trainer(max_epochs=1).fit, trainer().validate):  # the model is built already
         with refused(where="max_length", found="64", expected="at most 48, ..."):
             stage(module, tiny.data(max_length=64))
+    for stage in (trainer(max_epochs=1).fit, trainer().validate, trainer().test, trainer().predict):
+        with refused(where="max_length", found="32 in the data and 24 in FineTuning", expected="the same"):
+            stage(module, tiny.data(max_length=32))
     with refused(where="max_length", found="64", expected="at most 48, ..."):
         fit(tiny.pretraining(), tiny.rows(max_length=64))
     phases = (LengthPhase(16, until=0.5), LengthPhase(48))

@@ -22,7 +22,7 @@ def test_it_trains_as_a_script_does_and_its_saved_configuration_trains_again(tin
     sets = {name: str(DATA / f"ner-{name}.conll") for name in ("train", "validation")}
     optim = {"lr": OPTIM.lr, "head_lr": OPTIM.head_lr, "eps": OPTIM.eps}
     config = {
-        "model": {"model": str(tiny / "model"), "task": task, "optim": optim},
+        "model": {"model": str(tiny / "model"), "task": task, "optim": optim, "max_length": 24},
         "data": {"task": task, **sets, "tokenizer": str(tiny / "vocab"), "batch_size": 8, "max_length": 24},
         "trainer": {"max_epochs": 1, "default_root_dir": str(tmp_path), **TRAINER},
     }

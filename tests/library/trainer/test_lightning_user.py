@@ -20,6 +20,7 @@ from lightning.pytorch.callbacks import (
 )
 from torch import Tensor
 from torch.nn import functional
+from torchmetrics import SumMetric
 
 from domainbert import (
     CausalLM,
@@ -46,7 +47,8 @@ LABELS = ["LOC", "ORG", "PER"]
 
 def make_module(tiny: Tiny, kind: type[FineTuning] = FineTuning, **arguments: Any) -> FineTuning:
     """Return a module that is complete without data."""
-    return kind.from_pretrained(tiny / "model", Ner(labels=LABELS), **{"optim": OPTIM, **arguments})
+    arguments = {"optim": OPTIM, "max_length": 24, **arguments}
+    return kind.from_pretrained(tiny / "model", Ner(labels=LABELS), **arguments)
 
 
 def make_data(module: Any, **arguments: Any) -> LabelledData:
@@ -148,12 +150,27 @@ def raise_interrupt(*_: Any) -> None:
     raise InterruptedError
 
 
+def test_a_validation_leaves_the_metrics_of_a_subclass_alone(tiny: Tiny) -> None:
+    class Counts(FineTuning):
+        def __init__(self, *arguments: Any, **changes: Any) -> None:
+            super().__init__(*arguments, **changes)
+            self.steps = SumMetric()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            self.steps.update(1)
+            return super().training_step(batch, batch_idx)
+
+    module = make_module(tiny, Counts)
+    trainer(max_steps=4, val_check_interval=2).fit(module, make_data(module))
+    assert int(module.steps.compute()) == 4
+
+
 @pytest.mark.parametrize("head", ["linear", "crf"])
 def test_exponential_averages_leave_other_buffers_alone(tiny: Tiny, head: Any) -> None:
     """With a decay of 0 the average is the last step: the same scores. With another, the average is validated."""
     scores = []
     for callbacks in ([], [EMAWeightAveraging(decay=0.0)], [EMAWeightAveraging(decay=0.9)]):
-        module = FineTuning.from_pretrained(tiny / "model", Ner(labels=LABELS, head=head), optim=OPTIM)
+        module = FineTuning(tiny / "model", Ner(labels=LABELS, head=head), optim=OPTIM, max_length=24)
         run = trainer(callbacks=callbacks, max_epochs=2)
         run.fit(module, make_data(module))
         scores.append(float(run.callback_metrics["validation/loss"]))

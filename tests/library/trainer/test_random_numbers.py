@@ -100,7 +100,7 @@ def test_random_numbers_of_a_subclass_belong_to_the_step_too(tiny: Tiny) -> None
     results = []
     for seed in (1, 2):
         torch.manual_seed(seed)
-        module = OwnNumbers(tiny / "model", tiny.data().task, optim=OPTIM)
+        module = OwnNumbers(tiny / "model", tiny.data().task, optim=OPTIM, max_length=24)
         trainer(max_steps=3).fit(module, tiny.data())
         results.append(weights(module))
     assert equal(*results)

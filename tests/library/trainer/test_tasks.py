@@ -231,6 +231,29 @@ def test_a_second_fit_replaces_what_was_learnt_on_validation(tiny, tmp_path):
     assert fields["domainbert_temperature"] == pytest.approx(temperature, rel=1e-5)
 
 
+def test_steps_after_the_last_validation_leave_its_threshold_out_everywhere(tiny, tmp_path, capsys):
+    """In a test, in predictions, and in the saved folder. The sanity check of the Trainer is not a validation."""
+    rows = [{"text": f"Prices rose in {year}.", "labels": ["ab"[year % 2], "c"][: 1 + year % 3]} for year in range(40)]
+    data = LabelledData(MultiLabel(), rows, rows[:9], rows[9:], tokenizer=tiny / "model", batch_size=8)
+    module = FineTuning(tiny / "model", data.task, optim=OPTIM)
+    run = trainer(max_steps=5, val_check_interval=3)
+    run.fit(module, data)
+    assert module.scores["threshold"] != 0.5
+    module.save_pretrained(tmp_path / "model")
+    assert "no scores and no validated `domainbert_threshold`" in capsys.readouterr().out
+    saved = load_predictor(tmp_path / "model")
+    assert saved.task.threshold == module.predictor.task.threshold == 0.5
+    (tested,) = run.test(module, data, verbose=False)
+    (of_folder,) = trainer().test(FineTuning(tmp_path / "model", MultiLabel()), data, verbose=False)
+    assert tested == of_folder
+    run.validate(module, data, verbose=False)
+    assert module.predictor.task.threshold == pytest.approx(module.scores["threshold"])
+
+    unchecked = FineTuning(tiny / "model", data.task, optim=OPTIM)
+    trainer(max_steps=2, val_check_interval=3, num_sanity_val_steps=1).fit(unchecked, data)
+    assert unchecked.scores == {} and unchecked.predictor.task.threshold == 0.5
+
+
 def test_a_checkpoint_of_regression_in_a_module_with_other_units(tiny, tmp_path):
     """A model folder and a loaded module have the units of the files, and a checkpoint the units of its training."""
     task, numbers = Regression(), (900.0, 1000.0, 1200.0)
@@ -253,6 +276,9 @@ def test_a_checkpoint_of_regression_in_a_module_with_other_units(tiny, tmp_path)
         assert again == pytest.approx(scores, rel=1e-3)
         (validated,) = trainer().validate(other, tested, ckpt_path=str(path), weights_only=True, verbose=False)
         assert validated["validation/mae"] == pytest.approx(scores["test/mae"], rel=1e-4)
+        # the loss has the units of the training, which a model folder does not have
+        assert ("validation/loss" in validated) == other.task.has_learned
+    assert not other.task.has_learned
 
 
 def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
@@ -270,6 +296,8 @@ def test_rows_and_datasets_are_labelled_sets(tiny, tmp_path):
     assert again.task.labels == ("fell", "rose")
     to_predict = LabelledData(module.task, predict=np.array(["Prices rose.", "Prices fell."]), **given)
     (answers,) = run.predict(module, to_predict)
+    for texts in (("Prices rose.", "Prices fell."), (f"Prices {word}." for word in ("rose", "fell"))):
+        assert run.predict(module, LabelledData(module.task, predict=texts, **given)) == [answers]
     assert [answer["label"] for answer in answers] == [
         wanted.label for wanted in module.predictor.predict(np.array(["Prices rose.", "Prices fell."]))
     ]

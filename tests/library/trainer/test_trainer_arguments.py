@@ -110,7 +110,7 @@ def test_own_optimizer_gets_clipped_gradients_and_skips_steps_that_are_not_finit
         def training_step(self, batch, batch_idx):
             return super().training_step(batch, batch_idx) * self.scale
 
-    module = HeadOnly(tiny / "model", tiny.data().task, optim=OPTIM)
+    module = HeadOnly(tiny / "model", tiny.data().task, optim=OPTIM, max_length=24)
     start = weights(module)
     _, run = fitted(tiny, module=module, max_steps=1, gradient_clip_val=0.01, log_every_n_steps=1)
     trained = weights(module)
@@ -407,6 +407,6 @@ def test_reload_dataloaders_every_n_epochs(tiny):
 
 
 def test_data_without_a_validation_set_trains(tiny):
-    data = LabelledData(TASK, DATA / "ner-train.conll", tokenizer=tiny / "model", batch_size=8)
+    data = LabelledData(TASK, DATA / "ner-train.conll", tokenizer=tiny / "model", batch_size=8, max_length=24)
     _, run = fitted(tiny, data=data, max_epochs=1)
     assert run.global_step == 5 and not [name for name in run.callback_metrics if name.startswith("validation/")]
