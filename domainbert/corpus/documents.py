@@ -26,8 +26,10 @@ Split = Literal["train", "validation"]
 
 # all Unicode line and page breaks except \n, so that removing control characters never joins two words
 _LINE_BREAK = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
-# C0 and C1 without tab and line feed, unpaired surrogates (JSON's "\ud800"), byte order marks
-_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f-\x9f\ud800-\udfff\ufeff]+")
+# C0 without tab and line feed, unpaired surrogates (JSON's "\ud800"), byte order marks
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff\ufeff]+")
+# C1: in texts of Windows, a dash or a quotation mark between two words
+_C1 = re.compile(r"[\x80-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,22 @@ class Cleaned:
 
 
 def clean(text: str) -> Cleaned:
-    r"""Return the text with `\n` as line breaks, without control characters, in NFC (Unicode Annex 15), stripped.
+    r"""Return the text with `\n` as line breaks, in NFC (Unicode Annex 15), stripped, and without control characters:
+    C1 become spaces, so that no words are joined.
 
     >>> clean("cafe\u0301\r\n\x00").text
     'café'
     """
     with_line_feeds = _LINE_BREAK.sub("\n", text)
-    printable = _CONTROL.sub("", with_line_feeds)
+    without_c0 = _CONTROL.sub("", with_line_feeds)
+    printable, num_spaces = (without_c0, 0) if without_c0.isascii() else _C1.subn(" ", without_c0)
     normalized = printable
     if not printable.isascii() and not unicodedata.is_normalized("NFC", printable):
         normalized = unicodedata.normalize("NFC", printable)
     return Cleaned(
         text=normalized.strip(),
         line_breaks=with_line_feeds != text,
-        control_characters=len(with_line_feeds) - len(printable),
+        control_characters=len(with_line_feeds) - len(without_c0) + num_spaces,
         normalized=normalized != printable,
     )
 
@@ -93,14 +97,14 @@ class Document:
 
 @dataclass(frozen=True)
 class _FilteredDocument:
-    """A document that passed the filters, before the weight of its source is applied."""
+    """A document that passed the filters, before `select`."""
 
     id: str
     text: str
-    digest: bytes  # 16 bytes: the first half decides the split, the second half the rounding of a fractional weight
     split: Split
     source: Source
     counts: SourceReport  # of its source
+    copies: int  # by the weight of its source
     boundary: int | None
 
 
@@ -171,13 +175,16 @@ def _filtered_documents(
                     counts.dropped["excluded as a whole"] += 1
                 elif len(text) < config.min_characters:
                     counts.dropped[f"shorter than {config.min_characters} characters"] += 1
+                elif not (copies := _num_copies(digest, source.weight)):
+                    # before the search for duplicates: a later source may keep the same text
+                    counts.dropped["left out by weight"] += 1
                 elif exact is not None and not exact.add_if_new(text_digest):
                     counts.dropped["exact duplicates"] += 1
                 elif near is not None and not near.add_if_new(text):
                     counts.dropped["near duplicates"] += 1
                 else:
                     split: Split = "validation" if _uniform(digest[:8]) < config.validation_fraction else "train"
-                    yield _FilteredDocument(document_id, text, digest, split, source, counts, cleaned.boundary)
+                    yield _FilteredDocument(document_id, text, split, source, counts, copies, cleaned.boundary)
 
 
 def _selection_flags(
@@ -281,23 +288,22 @@ def _count_read_document(counts: SourceReport, characters: int, cleaned: Cleaned
 
 
 def _copies(document: _FilteredDocument) -> Iterator[Document]:
-    """Yield the document as often as the weight of its source says, and count the copies. The fraction of a weight is
-    the probability of a further copy. A validation document is yielded at most once."""
+    """Yield the copies of a document, and count them. A validation document is yielded once."""
     split, counts = document.split, document.counts
-    whole_copies, fraction = divmod(document.source.weight, 1)
-    copies = int(whole_copies)
-    if _uniform(document.digest[8:]) < fraction:
-        copies += 1
-    if copies == 0:
-        counts.dropped["left out by weight"] += 1
-        return
-    copies = 1 if split == "validation" else copies
+    copies = 1 if split == "validation" else document.copies
     counts.copies += copies - 1
     counts.documents[split] += copies
     counts.characters[split] += copies * len(document.text)
     for copy in range(1, copies + 1):
         document_id = document.id if copy == 1 else f"{document.id}#{copy}"
         yield Document(document_id, document.text, split, document.source.language, document.boundary)
+
+
+def _num_copies(digest: bytes, weight: float) -> int:
+    """Return how often a document is read; the fraction of a weight is the probability of a further copy. The first
+    half of the digest decides the split, the second half this fraction."""
+    whole_copies, fraction = divmod(weight, 1)
+    return int(whole_copies) + (_uniform(digest[8:]) < fraction)
 
 
 def _uniform(digest: bytes) -> float:

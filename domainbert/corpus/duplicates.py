@@ -101,7 +101,9 @@ class NearDuplicates(_SpillingTable):
         return float(np.mean(np.frombuffer(row[0], signature.hashvalues.dtype) == signature.hashvalues))
 
     def _signature(self, text: str) -> MinHash:
-        words = text.lower().split()
+        from domainbert.corpus.ngrams import words_of_text  # imports NumPy
+
+        words = words_of_text(text)
         signature = self._empty.copy()
         count = max(len(words) - _SHINGLE_WORDS + 1, 1)  # a shorter text is a single run
         for start in range(0, count, _SHINGLE_BATCH):

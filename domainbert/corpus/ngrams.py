@@ -18,16 +18,21 @@ _CHARACTER_WORDS = "".join(f"{first}-{last}" for first, last in CHINESE_AND_JAPA
 _LETTER = rf"[^\W{_CHARACTER_WORDS}]"
 # `\w` has no combining marks, which write vowels in many scripts
 _WORD = re.compile(rf"{_LETTER}+(?:[{_MARKS}]+{_LETTER}*)*|[{_CHARACTER_WORDS}]")
+_TREEBANK = re.compile(r"-[lr][rsc]b-| (?=n't\b)")
 _CACHE_SIZE = 1 << 18  # words, so that frequent words are hashed once
 _ODD = 0x9E3779B97F4A7C15  # base of the polynomial of a run; odd, so that no bits are lost
 
 
 def words_of_text(text: str) -> list[str]:
-    """Return the runs of letters and digits in lower case, so that tokenized and raw text have the same words.
+    """Return the runs of letters and digits in lower case, so that tokenized and raw text have the same words, also
+    with the brackets and contractions of the Penn Treebank (`-LRB-`, `do n't`).
 
     Each Chinese or Japanese character is a word. Thai, Lao, Burmese and Khmer are split only at spaces and punctuation.
     """
-    return _WORD.findall(text.lower())
+    text = text.lower()
+    if "b-" in text or " n't" in text:  # a fast check first
+        text = _TREEBANK.sub("", text)
+    return _WORD.findall(text)
 
 
 @lru_cache(_CACHE_SIZE)

@@ -8,30 +8,41 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from itertools import chain, pairwise
 
-_SENTENCE_END = re.compile(r"[.!?][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")
+# . ! ? also of Hindi and Arabic
+_SENTENCE_END = re.compile(r"[.!?\u0964\u061f\u06d4][\"')\]]*\s+(?=[\"'(\[]*([^\W_]))")
+_WIDE_END = re.compile("[\u3002\uff01\uff1f][\u300d\u300f\u201d\u2019\uff09]*\\s*")  # of Chinese and Japanese
+_WORD = re.compile(r"\S+\s*")
 _NEW_LINE = re.compile("\n")
 
 
 def split_sentences(text: str, max_words: int = 100) -> Iterator[str]:
-    """Yield the sentences of a text: split after . ! ? before a capital or digit, at line ends, and after `max_words`.
+    """Yield the sentences of a text: split after . ! ? before a letter that is not lower case or a digit, at line ends,
+    and after `max_words`.
 
     White space becomes single spaces; no word is lost. The rules are simple, because a wrong split still gives text of
     the domain.
     """
-    for sentence in cut_sentences(text):
-        words = sentence.split()
-        for start in range(0, len(words), max_words):
-            yield " ".join(words[start : start + max_words])
+    yield from filter(None, (" ".join(sentence.split()) for sentence in cut_sentences(text, max_words)))
 
 
-def cut_sentences(text: str) -> list[str]:
-    """Return the sentences of a text as in `split_sentences`, but of any length and with their trailing white space:
-    joined, they are the text."""
+def cut_sentences(text: str, max_words: int = 100) -> list[str]:
+    """Return the sentences of a text as in `split_sentences`, but with their trailing white space: joined, they are the
+    text."""
     line_ends = {match.end() for match in _NEW_LINE.finditer(text)}
     stops = _SENTENCE_END.finditer(text)  # group 1: the first letter or digit of the next sentence
-    sentence_ends = {match.end() for match in stops if match[1].isupper() or match[1].isdigit()}
-    borders = sorted({0, *line_ends, *sentence_ends, len(text)})
-    return [text[start:end] for start, end in pairwise(borders)]
+    sentence_ends = {match.end() for match in stops if not match[1].islower()}
+    wide_ends = {match.end() for match in _WIDE_END.finditer(text)}
+    borders = sorted({0, *line_ends, *sentence_ends, *wide_ends, len(text)})
+    sentences = (text[start:end] for start, end in pairwise(borders))
+    return [part for sentence in sentences for part in _cut_words(sentence, max_words)]
+
+
+def _cut_words(sentence: str, max_words: int) -> list[str]:
+    """Return the parts of a sentence of at most `max_words` words."""
+    starts = [match.start() for match in _WORD.finditer(sentence)][::max_words]
+    if len(starts) < 2:
+        return [sentence]
+    return [sentence[start:end] for start, end in pairwise([0, *starts[1:], len(sentence)])]
 
 
 def sample_sentences(texts: Iterable[str], max_sentences: int | None, seed: int) -> tuple[list[str], int]:

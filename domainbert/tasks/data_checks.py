@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def check_data(module: FineTuning, data: Any, stage: str) -> None:
-    """Raise `DomainbertError` if `data`, a data module of this package, has another task, other labels or another
-    vocabulary than a module, or windows of another length, or in training windows that exceed its positions; or if other data trains a task whose
-    loss depends on the items of a training set."""
+    """Raise `DomainbertError` if `data`, a data module of this package, has another task, other labels, another
+    vocabulary or another window length than a module, or in training windows that exceed its positions; or if other
+    data trains a task whose loss depends on the items of a training set."""
     if not isinstance(data, TrainingData):
         if stage == "fit":
             require_training_set(module, "LabelledData")

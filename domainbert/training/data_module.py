@@ -114,9 +114,7 @@ class TrainingData(lightning.LightningDataModule):
         """Return the batches of this process, equally many on each device."""
         return EqualLengthBatches(batches_of(self._share), batches_of(replace(self._share, rank=0)))
 
-    def _batches(
-        self, batches: Dataset[Batch], indices: Sequence[list[int]] = (), use_workers: bool = True
-    ) -> Batches:
+    def _batches(self, batches: Dataset[Batch], indices: Sequence[list[int]] = (), use_workers: bool = True) -> Batches:
         loader = self._loader(batches, use_workers=use_workers)
         return Batches(lambda: loader, lambda: len(loader), indices)
 

@@ -28,4 +28,5 @@ def test_what_is_changed_and_counted() -> None:
     assert clean("  cafe\u0301 ") == Cleaned("café", line_breaks=False, control_characters=0, normalized=True)
     assert clean("a\r\nb\rc\x0cd\u2028e") == Cleaned("a\nb\nc\nd\ne", True, 0, False)
     assert clean("\ufeffa\x00\x07b\ud800") == Cleaned("ab", False, 4, False)
+    assert clean("2010\x962015 is\x94") == Cleaned("2010 2015 is", False, 2, False)
     assert clean("tab\tand\nline, ﬁ and ½ stay") == Cleaned("tab\tand\nline, ﬁ and ½ stay", False, 0, False)

@@ -111,6 +111,14 @@ def test_a_duplicate_in_a_later_source_is_dropped_there(tmp_path: Path) -> None:
     assert [source.dropped["exact duplicates"] for source in report.sources] == [0, 5]
 
 
+def test_a_text_that_a_weight_leaves_out_is_read_from_a_later_source(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", numbered(200))
+    documents, report = read(Source(path, weight=0.5), Source(write(tmp_path, "b.jsonl", numbered(200))))
+    left_out = report.sources[0].dropped["left out by weight"]
+    assert sorted(document.text for document in documents) == sorted(numbered(200)) and 70 < left_out < 130
+    assert report.sources[1].dropped == {"exact duplicates": 200 - left_out}
+
+
 def test_near_duplicates_are_dropped_if_asked(tmp_path: Path) -> None:
     pytest.importorskip("datasketch", reason="the extra near-duplicates is not installed")
     text = " ".join(f"word{number}" for number in range(200))

@@ -21,5 +21,8 @@ def test_near_duplicates_are_those_above_the_threshold() -> None:
     with NearDuplicates(0.8) as near:
         answers = [near.add_if_new(" ".join(text)) for text in (words, words, close, far, far[::-1])]
     assert answers == [True, False, False, True, True]
+    chinese = [chr(0x4E00 + generator.randrange(5_000)) for _ in range(400)]  # without spaces
+    with NearDuplicates(0.8) as near:
+        assert [near.add_if_new("".join(text)) for text in (chinese, [*chinese[:399], "x"])] == [True, False]
     with NearDuplicates(1.0) as equal:
         assert [equal.add_if_new(" ".join(text)) for text in (words, close, words)] == [True, True, False]

@@ -244,6 +244,26 @@ def test_sentences_of_a_treebank_are_excluded_by_their_words(tmp_path: Path) -> 
     assert document.text == "It fell. It rose." and report.sources[0].excluded_sentences == 1
 
 
+def test_brackets_and_contractions_of_a_treebank_are_those_of_raw_text(tmp_path: Path) -> None:
+    test, corpus = (
+        tmp_path / "test.conll",
+        jsonl(tmp_path / "a.jsonl", ["It fell. Rates (of banks) don't move in May."]),
+    )
+    words = ["Rates", "-LRB-", "of", "banks", "-RRB-", "do", "n't", "move", "in", "May", "."]
+    test.write_text("".join(f"{word}\tO\n" for word in words))
+    (document,), _ = read(CorpusConfig([Source(str(corpus))], min_characters=1, exclude=[Source(str(test))]))
+    assert document.text == "It fell."
+
+
+@pytest.mark.parametrize("words", [[f"w{number}" for number in range(400)], [chr(0x4E00 + n) for n in range(400)]])
+def test_a_text_without_capitals_loses_only_what_is_near(tmp_path: Path, words: list[str]) -> None:
+    join, stop = (" ", ". ") if words[0] == "w0" else ("", "\u3002")
+    text = stop.join(join.join(words[start : start + 20]) for start in range(0, 400, 20))
+    test, corpus = jsonl(tmp_path / "test.jsonl", [join.join(words[200:220])]), jsonl(tmp_path / "a.jsonl", [text])
+    (document,), _ = read(CorpusConfig([Source(str(corpus))], exclude=[Source(str(test))]))
+    assert 300 <= len(words_of_text(document.text)) < 400 and words[210] not in document.text
+
+
 def test_parts_are_made_again_when_what_they_exclude_has_changed(tmp_path: Path, runs: Any) -> None:
     draw = random.Random(6)
     known = [line(draw, 9, 12) for _ in range(6)]

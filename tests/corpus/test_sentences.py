@@ -28,6 +28,13 @@ def test_sentences_end_where_a_capital_or_a_digit_follows():
     assert [len(piece.split()) for piece in split_sentences("a " * 25, max_words=10)] == [10, 10, 5]
 
 
+def test_scripts_without_capitals_have_sentences():
+    hindi, arabic = "\u0926\u0930 \u092c\u0922\u093c\u0940\u0964 \u0926\u0930", "\u0645\u0627\u061f \u0644\u0627"
+    assert len(list(split_sentences(hindi))) == len(list(split_sentences(arabic))) == 2
+    chinese = "\u5229\u7387\u4e0a\u5347\u3002\u201c\u4e3a\u4ec0\u4e48\uff1f\u201d\u4ed6\u95ee\u3002"
+    assert [len(part) for part in split_sentences(chinese)] == [5, 6, 3]
+
+
 def test_what_closes_a_sentence_stays_with_it():
     assert list(split_sentences('He said "no." Then (he left.) 2 stayed.')) == [
         'He said "no."',
