@@ -77,7 +77,7 @@ class PretrainingData(TrainingData):
         check_phases(self.phases, "max_length")
         _check_texts(predict)
         self.prepared, self.held_out, self.test, self.predict = prepared, dict(held_out or {}), test, predict
-        self._planned: dict[tuple[int, int], list[RowPhase]] = {}
+        self._planned: dict[tuple[int, int, int], list[RowPhase]] = {}
         # an open corpus, texts and the cache of this machine are not saved
         saved: dict[str, Any] = {} if isinstance(prepared, PreparedCorpus) else {"prepared": prepared}
         saved |= {"objective": self.objective_config, "held_out": held_out, "test": test, "seed": seed}
@@ -154,11 +154,14 @@ class PretrainingData(TrainingData):
         return [reader.plan.num_rows for reader in self.readers]
 
     def plan(self, num_steps: int) -> list[RowPhase]:
-        """Return the phases of `num_steps` optimizer steps."""
-        key = (num_steps, self.batch_size)  # `BatchSizeFinder` changes `batch_size`
+        """Return the phases of `num_steps` optimizer steps; with `fast_dev_run`, which may have fewer steps than
+        phases, the last phase alone."""
+        is_dev_run = self.trainer is not None and bool(self.trainer.fast_dev_run)  # type: ignore[attr-defined]
+        first = len(self.phases) - 1 if is_dev_run else 0
+        key = (num_steps, self.batch_size, first)  # `BatchSizeFinder` changes `batch_size`
         if key not in self._planned:  # only the last plan is kept
-            phases = phases_of_training(self.phases, self.batch_size, num_steps, self.num_rows)
-            self._planned = {key: row_phases(self.readers, phases, self.seed)}
+            phases = phases_of_training(self.phases[first:], self.batch_size, num_steps, self.num_rows[first:])
+            self._planned = {key: row_phases(self.readers[first:], phases, self.seed)}
         return self._planned[key]
 
     def train_batches(self, share: Share, steps: range) -> Dataset[Batch]:

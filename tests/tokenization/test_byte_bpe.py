@@ -313,6 +313,29 @@ def test_where_entries_come_from_in_another_kind(tokenizer: DomainTokenizer, mak
     assert back[places["##ing"]].pieces == tuple(piece.id for piece in spelt)
 
 
+@pytest.mark.parametrize("value", [False, True])
+@pytest.mark.parametrize("name", ["RobertaTokenizer", "RobertaTokenizerFast", "PreTrainedTokenizerFast"])
+def test_the_class_of_roberta_reads_its_prefix_space_from_the_configuration(
+    tokenizer: DomainTokenizer, tmp_path: Path, value: bool, name: str
+) -> None:
+    tokenizer.save(tmp_path)
+    state = json.loads((tmp_path / "tokenizer.json").read_text())
+    state["pre_tokenizer"]["add_prefix_space"] = not value
+    (tmp_path / "tokenizer.json").write_text(json.dumps(state))
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer_class": name, "add_prefix_space": value}))
+    theirs = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(tmp_path)
+    for ours in (load_tokenizer(tmp_path), saved_and_loaded(load_tokenizer(tmp_path), tmp_path / "again")):
+        texts = ["the bank's  rates\n", " Kenya", "caf\u00e9 \u4e2d\u56fd ..."]
+        assert theirs(texts)["input_ids"] == [ours.template.frame(ids)[0].tolist() for ids in ours.encode(texts)]
+
+
+def saved_and_loaded(tokenizer: DomainTokenizer, folder: Path) -> DomainTokenizer:
+    """Return a tokenizer after saving and loading."""
+    tokenizer.save(folder)
+    return load_tokenizer(folder)
+
+
 @pytest.mark.parametrize("add_prefix_space", [None, False, True])
 def test_the_files_before_tokenizer_json(
     tokenizer: DomainTokenizer, tmp_path: Path, add_prefix_space: bool | None

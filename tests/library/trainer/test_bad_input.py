@@ -237,6 +237,9 @@ def test_lengths(tiny):
     phases = (LengthPhase(16, until=0.5), LengthPhase(48))
     with refused(where="trainer.max_steps", problem="not set, with 2 phases of max_length"):
         trainer(max_epochs=1).fit(tiny.pretraining(), tiny.rows(max_length=phases))
+    run = trainer(fast_dev_run=True)  # one step of the last phase
+    run.fit(tiny.pretraining(), tiny.rows(max_length=phases))
+    assert run.global_step == 1
 
 
 def test_pretraining_without_a_start_or_a_test_set(tiny):

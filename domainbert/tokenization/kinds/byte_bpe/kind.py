@@ -32,6 +32,7 @@ from domainbert.tokenization.train import TrainingWords, most_frequent, train_ba
 from domainbert.tokenization.words import WordCounter, count_words
 
 _SPACE = "\u0120"  # the character for the byte of a space
+_ROBERTA_CLASS = "RobertaTokenizer"
 
 
 def byte_bpe_backend(
@@ -176,6 +177,15 @@ class ByteBPEKind(TokenizerKind):
             raise DomainbertError(
                 f"vocab.json and merges.txt are not a byte-level BPE ({error})", file=folder
             ) from error
+
+    @override
+    def configure(self, backend: Tokenizer, config: Mapping[str, Any]) -> None:
+        """Use `add_prefix_space` of `config` (default: false), if `config` names RoBERTa's class: for this class,
+        transformers ignores the value in `tokenizer.json`."""
+        default_name = _ROBERTA_CLASS if "add_prefix_space" in config else ""  # a folder may name no class
+        name = str(config.get("tokenizer_class", default_name)).removesuffix("Fast")
+        if name == _ROBERTA_CLASS and isinstance(backend.pre_tokenizer, pre_tokenizers.ByteLevel):
+            backend.pre_tokenizer.add_prefix_space = bool(config.get("add_prefix_space", False))
 
     def hugging_face_config(self, backend: Tokenizer, special_tokens: Mapping[str, str]) -> dict[str, Any]:
         """Return settings with a class that reads everything from `tokenizer.json`: RoBERTa's class would replace the
