@@ -79,6 +79,21 @@ class Attention(nn.Module):
         return attend(query, key, value, segments, bias=bias, window=self.window, scale=self.scale, dropout=rate)
 
 
+class StackedLinear(nn.Linear):
+    """Linear layer whose weight is several matrices of equal size, one below the other, such as query, key and value.
+    An optimizer that treats a matrix as a whole, such as Muon, has to separate them.
+
+    Args:
+        in_features, out_features: of each matrix.
+        num_matrices: number of matrices.
+        bias: whether the layer has a bias.
+    """
+
+    def __init__(self, in_features: int, out_features: int, num_matrices: int, bias: bool = True) -> None:
+        super().__init__(in_features, num_matrices * out_features, bias=bias)
+        self.num_matrices = num_matrices
+
+
 class MultiHead(nn.Module):
     """Base of self-attention layers: the linear layers of multi-head attention, and `attend`.
 
@@ -100,7 +115,7 @@ class MultiHead(nn.Module):
         super().__init__()
         self.num_heads = num_heads
         self.attend = Attention(dropout, window, scale)
-        self.query_key_value = nn.Linear(hidden_size, 3 * hidden_size, bias=bias)
+        self.query_key_value = StackedLinear(hidden_size, hidden_size, 3, bias=bias)
         self.output = nn.Linear(hidden_size, hidden_size, bias=bias)
 
     def project(self, hidden: Tensor) -> Tensor:

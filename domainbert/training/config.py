@@ -48,8 +48,7 @@ class OptimConfig(CheckedFields):
     """
 
     name: Literal["adamw", "muon"] = "adamw"
-    """`adamw`, or `muon`: Muon for the hidden weight matrices and AdamW for all other parameters. The weights of
-    query, key and value are one matrix for Muon."""
+    """`adamw`, or `muon`: Muon for the hidden weight matrices and AdamW for all other parameters."""
 
     lr: PositiveFraction = 5e-4
     """Peak learning rate. Muon's updates are scaled to the size of AdamW's, so that both use the same rate."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, Replicate
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW, Muon, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from domainbert.base.errors import DomainbertError
 from domainbert.encoders.heads import EncoderWithHead
+from domainbert.encoders.layers import StackedLinear
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.precision import autocast_dtype
 
@@ -23,27 +25,30 @@ NamedParameter = tuple[EncoderWithHead, str, nn.Parameter]
 
 
 class PortableMuon(Muon):
-    """Muon of torch, with the products of its bf16 matrices computed in fp32 on devices that are slow at bf16.
+    """Muon of torch, for weights that are several matrices, such as query, key and value, and for slow bf16.
 
-    torch computes the Newton-Schulz iteration in bf16 on every device; a CPU without bf16 instructions takes 7 to 19
-    times as long for it as in fp32. The fp32 products here are rounded to bf16, so only the order of sums differs.
+    Each of the `num_matrices` of a weight, one below the other, is orthogonalised alone; weights that are not in
+    `num_matrices` are one matrix. torch computes the Newton-Schulz iteration in bf16 on every device; a CPU without
+    bf16 instructions takes 7 to 19 times as long for it as in fp32. The fp32 products here are rounded to bf16, so only
+    the order of sums differs.
     """
+
+    def __init__(self, params: Any, num_matrices: Mapping[Tensor, int] = MappingProxyType({}), **settings: Any) -> None:
+        super().__init__(params, adjust_lr_fn="match_rms_adamw", **settings)
+        self._num_matrices = num_matrices  # not in the parameter groups, which are stored in checkpoints
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update all parameters; return the loss of `closure`, or None without it.
-
-        The step of torch computes in bf16: `_update` computes the same in fp32 on devices that are slow at bf16. A
-        `closure`, which trainings do not use, is left to torch.
-        """
-        device = self.param_groups[0]["params"][0].device
-        if closure is not None or autocast_dtype("auto", device.type) == torch.bfloat16:
-            return super().step(closure)
+        """Update all parameters; return the loss of `closure`, or None without it."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
                     self._update(parameter, parameter.grad, group)
-        return None
+        return loss
 
     def _update(self, parameter: Tensor, grad: Tensor, group: ParameterGroup) -> None:
         """Update a parameter, as torch does with Nesterov momentum and `match_rms_adamw`."""
@@ -52,24 +57,36 @@ class PortableMuon(Muon):
             state["momentum_buffer"] = torch.zeros_like(grad)
         momentum, rate = state["momentum_buffer"], float(group["lr"])
         momentum.lerp_(grad, 1 - group["momentum"])
-        update = _orthogonalize(grad.lerp(momentum, group["momentum"]), group["ns_coefficients"], group["ns_steps"])
+        update = grad.lerp(momentum, group["momentum"])
+        whole = update.full_tensor() if isinstance(update, DTensor) else update
+        matrices = whole.unflatten(0, (self._num_matrices.get(parameter, 1), -1))  # (matrices, rows, columns)
+        scale = 0.2 * math.sqrt(max(matrices.shape[1:]))
+        change = _orthogonalize(matrices, group["ns_coefficients"], group["ns_steps"]).flatten(0, 1)
+        if isinstance(update, DTensor):  # each process computes the whole matrix, and takes its part
+            replicated = DTensor.from_local(change, update.device_mesh, [Replicate()] * update.device_mesh.ndim)
+            change = replicated.redistribute(placements=update.placements)
         parameter.mul_(1 - rate * group["weight_decay"])
-        parameter.add_(update, alpha=-rate * 0.2 * math.sqrt(max(parameter.shape)))
+        parameter.add_(change, alpha=-rate * scale)
 
 
-def _orthogonalize(matrix: Tensor, coefficients: tuple[float, float, float], num_steps: int) -> Tensor:
-    """Return the fp32 result of Muon's Newton-Schulz iteration, each intermediate result rounded to bf16."""
+def _orthogonalize(matrices: Tensor, coefficients: tuple[float, float, float], num_steps: int) -> Tensor:
+    """Return the result of Muon's Newton-Schulz iteration for each of the matrices (N, rows, columns), in the dtype of
+    these; each intermediate result is rounded to bf16."""
     a, b, c = coefficients
-    rounded = matrix.bfloat16()
-    is_tall = matrix.shape[0] > matrix.shape[1]
-    if is_tall:
-        rounded = rounded.T
-    result = (rounded / rounded.norm().clamp(min=1e-7)).float()
+    is_fast = autocast_dtype("auto", matrices.device.type) == torch.bfloat16
+
+    def rounded(values: Tensor) -> Tensor:
+        return values if is_fast else values.bfloat16().float()
+
+    is_tall = matrices.shape[1] > matrices.shape[2]
+    result = (matrices.mT if is_tall else matrices).bfloat16()
+    result = result / result.norm(dim=(1, 2), keepdim=True).clamp(min=1e-7)
+    result = result if is_fast else result.float()
     for _ in range(num_steps):
-        gram = (result @ result.T).bfloat16().float()
-        polynomial = torch.addmm(gram, gram, gram, beta=b, alpha=c).bfloat16().float()
-        result = torch.addmm(result, polynomial, result, beta=a).bfloat16().float()
-    return result.T if is_tall else result
+        gram = rounded(result @ result.mT)
+        polynomial = rounded(torch.baddbmm(gram, gram, gram, beta=b, alpha=c))
+        result = rounded(torch.baddbmm(result, polynomial, result, beta=a))
+    return (result.mT if is_tall else result).to(matrices.dtype)
 
 
 class CombinedOptimizer(Optimizer):
@@ -116,8 +133,9 @@ def build_optimizer(
     """Return the optimiser for models that are trained together.
 
     Muon (Jordan et al. 2024; its updates scaled to the size of AdamW's as in Liu et al. 2025, arXiv:2502.16982, section
-    2.2) takes the weight matrices of the layers; AdamW (with its `fused` kernel) takes the rest, or all parameters.
-    Weight decay applies only to weight matrices, not to biases and norms (fewer than two dimensions) and embeddings.
+    2.2) takes the weight matrices of the layers, each matrix of a `StackedLinear` alone; AdamW (with its `fused`
+    kernel) takes the rest, or all parameters. Weight decay applies only to weight matrices, not to biases and norms
+    (fewer than two dimensions) and embeddings.
     Learning rates follow `head_lr` and `layer_decay`: in layer d of N, lr * layer_decay^(N - d) (Howard and Ruder 2018,
     arXiv:1801.06146, section 3.2; ELECTRA's code has N + 2 - d, and its `lr` is the rate of the head). A shared
     parameter has the learning rate of the first model; parameters in `extra` have the rate of heads.
@@ -137,7 +155,9 @@ def build_optimizer(
     adamw = AdamW(_parameter_groups(others, config), betas=config.betas, eps=config.eps, fused=fused)
     if not hidden:
         return adamw
-    muon = PortableMuon(_parameter_groups(hidden, config), adjust_lr_fn="match_rms_adamw")
+    stacked = [module for model in models for module in model.modules() if isinstance(module, StackedLinear)]
+    num_matrices: dict[Tensor, int] = {module.weight: module.num_matrices for module in stacked}
+    muon = PortableMuon(_parameter_groups(hidden, config), num_matrices)
     return CombinedOptimizer([muon, adamw])
 
 

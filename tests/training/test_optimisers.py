@@ -1,18 +1,27 @@
 from __future__ import annotations
 
 import io
+from itertools import chain
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.optim import AdamW, Muon
 
+from domainbert.encoders.config import VocabularyFacts
+from domainbert.encoders.deberta_v2.config import DebertaV2Config
+from domainbert.encoders.families import build_model
+from domainbert.encoders.layers import StackedLinear
+from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.training import optimisers
 from domainbert.training.config import OptimConfig, ScheduleConfig
 from domainbert.training.optimisers import CombinedOptimizer, PortableMuon, build_optimizer, build_schedule
 from tests.refusals import refused
 from tests.tiny_training import masked_lm_module
 
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+MODERNBERT = ModernBertConfig(**SIZES, max_position_embeddings=16)
+DEBERTA = DebertaV2Config(**SIZES, max_position_embeddings=16, relative_attention=True, pos_att_type="c2p|p2c")
 MATRICES = ["attention.query_key_value", "attention.output", "feed_forward.expand", "feed_forward.contract"]
 HIDDEN = {f"encoder.layers.{layer}.{name}.weight" for layer in range(3) for name in MATRICES}
 
@@ -136,14 +145,15 @@ def orthogonalised(gradient):
     return x if gradient.shape[0] <= gradient.shape[1] else x.T
 
 
-def test_muon_without_fast_bf16_is_torch_s_but_for_the_order_of_sums(monkeypatch):
-    """Wide, tall and square matrices, momentum, decay, a parameter without gradient."""
-    monkeypatch.setattr(optimisers, "autocast_dtype", lambda *_: None)
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_muon_of_one_matrix_is_torch_s_but_for_the_order_of_sums(monkeypatch, dtype):
+    """Wide, tall and square matrices, momentum, decay, a parameter without gradient; with fast and slow bf16."""
+    monkeypatch.setattr(optimisers, "autocast_dtype", lambda *_: dtype)
     draw = torch.Generator().manual_seed(0)
     shapes = [(8, 40), (40, 8), (24, 24), (3, 5)]
     ours, theirs = ([torch.nn.Parameter(torch.ones(shape)) for shape in shapes] for _ in range(2))
-    settings = {"lr": 0.1, "weight_decay": 0.2, "adjust_lr_fn": "match_rms_adamw"}
-    optimizers = PortableMuon(ours, **settings), Muon(theirs, **settings)
+    settings = {"lr": 0.1, "weight_decay": 0.2}
+    optimizers = PortableMuon(ours, **settings), Muon(theirs, adjust_lr_fn="match_rms_adamw", **settings)
     for _ in range(3):
         for one, other in list(zip(ours, theirs, strict=True))[:-1]:
             one.grad = other.grad = torch.randn(one.shape, generator=draw)
@@ -155,6 +165,38 @@ def test_muon_without_fast_bf16_is_torch_s_but_for_the_order_of_sums(monkeypatch
     states = [optimizer.state_dict()["state"] for optimizer in optimizers]
     assert states[0].keys() == states[1].keys() == {0, 1, 2} and torch.equal(ours[3], theirs[3])
     assert all(torch.equal(states[0][key]["momentum_buffer"], states[1][key]["momentum_buffer"]) for key in states[0])
+
+
+@pytest.mark.parametrize(("config", "counts"), [(MODERNBERT, {3, 2}), (DEBERTA, {3, 2})])
+def test_muon_separates_the_matrices_of_a_weight(config, counts):
+    """Query, key and value, gate and up, projections of distances: as if each were a parameter. Its state is that of
+    one matrix, so that checkpoints of either load."""
+    model = build_model(config, VocabularyFacts(50, 0), "masked_lm")
+    stacked = [module for module in model.modules() if isinstance(module, StackedLinear)]
+    assert {module.num_matrices for module in stacked} == counts
+    optimizer = build_optimizer([model], OptimConfig("muon", lr=1e-2, weight_decay=0.1))
+    muon, _ = optimizer.optimizers
+    parts = [[part.detach().clone() for part in module.weight.chunk(module.num_matrices)] for module in stacked]
+    alone = PortableMuon([torch.nn.Parameter(part) for part in chain(*parts)], lr=1e-2, weight_decay=0.1)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(2):
+        for module, matrices in zip(stacked, as_lists(alone, parts), strict=True):
+            module.weight.grad = torch.randn(module.weight.shape, generator=generator)
+            module.weight.grad[: len(module.weight) // module.num_matrices] *= 10
+            for matrix, grad in zip(matrices, module.weight.grad.chunk(module.num_matrices), strict=True):
+                matrix.grad = grad
+        muon.step()
+        alone.step()
+    for module, matrices in zip(stacked, as_lists(alone, parts), strict=True):
+        torch.testing.assert_close(module.weight.detach(), torch.cat([matrix.detach() for matrix in matrices]))
+    assert all(set(group) == set(alone.param_groups[0]) for group in muon.param_groups)
+    assert muon.state[stacked[0].weight]["momentum_buffer"].shape == stacked[0].weight.shape
+
+
+def as_lists(optimizer, parts):
+    """Return the parameters of an optimizer, grouped as `parts`."""
+    parameters = iter(optimizer.param_groups[0]["params"])
+    return [[next(parameters) for _ in matrices] for matrices in parts]
 
 
 def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
@@ -171,9 +213,11 @@ def test_muon_s_updates_have_the_size_of_adamw_s(make_model):
     shapes = set()
     for name in HIDDEN:
         found = before[name] * (1 - rate * decay) - model.get_parameter(name).detach()
-        rows, columns = found.shape
-        wanted = (0.2 * rate * max(rows, columns) ** 0.5 * orthogonalised(gradients[name])).float()
+        num_matrices = 3 if "query_key_value" in name else 1
+        rows, columns = found.shape[0] // num_matrices, found.shape[1]
+        matrices = [orthogonalised(gradient) for gradient in gradients[name].chunk(num_matrices)]
+        wanted = (0.2 * rate * max(rows, columns) ** 0.5 * torch.cat(matrices)).float()
         assert float((found - wanted).norm() / wanted.norm()) < 0.05, f"{name}: torch computes it in bf16"
         assert float(found.square().mean().sqrt()) == pytest.approx(0.2 * rate, rel=0.2)
         shapes.add((rows, columns))
-    assert len(shapes) == 4, "wide, tall and square ones"
+    assert len(shapes) == 3, "wide, tall and square ones"

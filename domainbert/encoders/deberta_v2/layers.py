@@ -13,7 +13,7 @@ from domainbert.encoders.base import TokenEmbeddings
 from domainbert.encoders.config import Sizes
 from domainbert.encoders.deberta_v2.config import DebertaV2Config
 from domainbert.encoders.dropout import drop
-from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, PostNormLayer, Segments
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, PostNormLayer, Segments, StackedLinear
 from domainbert.encoders.packed import Packed, select
 
 _BLOCK = 128  # states per product with distance embeddings; the products take a tenth of a layer's time at 512 tokens
@@ -107,7 +107,7 @@ class DisentangledSelfAttention(MultiHead):
         scale = ((1 + len(terms)) * (width // num_heads)) ** -0.5
         super().__init__(width, num_heads, config.attention_probs_dropout_prob, scale=scale)
         self.terms, self.scale = terms, scale
-        self.distances = None if config.share_att_key else nn.Linear(width, len(self.terms) * width)
+        self.distances = None if config.share_att_key else StackedLinear(width, width, len(self.terms))
         self.distance_dropout = config.hidden_dropout_prob
 
     def forward(self, hidden: Tensor, context: Context, positions: Tensor | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, Segments
+from domainbert.encoders.layers import ACTIVATIONS, Dropout, MultiHead, Segments, StackedLinear
 from domainbert.encoders.modernbert.config import ModernBertConfig
 from domainbert.encoders.packed import select
 
@@ -65,7 +65,7 @@ class GatedFeedForward(nn.Module):
 
     def __init__(self, config: ModernBertConfig) -> None:
         super().__init__()
-        self.expand = nn.Linear(config.hidden_size, 2 * config.intermediate_size, bias=config.mlp_bias)
+        self.expand = StackedLinear(config.hidden_size, config.intermediate_size, 2, bias=config.mlp_bias)
         self.activation = ACTIVATIONS[config.hidden_activation]
         self.dropout = Dropout(config.mlp_dropout)
         self.contract = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.mlp_bias)
