@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,9 +21,12 @@ from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 
 if TYPE_CHECKING:
     from domainbert.stages.early_checks import StageArguments
+    from domainbert.tokenization.load import DomainTokenizer
     from domainbert.tokenization.train import TrainingWords
     from domainbert.tokenization.words import WordCounter
 
+_MAX_LOST_SHARE = 1e-3  # of the words
+_OF_SCRIPTS = re.compile("[\u0900-\u17ff\u3099\u309a]")  # letters and marks from Devanagari to Khmer; Japanese marks
 # share of all characters; measured: 0.0005 % of words in edited text, 0.04 to 0.4 % of characters in 1,800 tweets
 _MAX_RARE_SHARE = 1e-4
 
@@ -103,6 +108,9 @@ def vocab(out: Path, settings: Vocab, inputs: Inputs) -> dict[str, Any]:
     )
     tokenizer.save(out, settings.model_max_length)
     splits = {f"corpus, {split}": counter.words(plain_words()) for split, counter in counters.items()}
+    lost = _lost_mark_warnings(splits["corpus, train"], tokenizer)
+    facts["warnings"] += lost
+    print_warnings(lost)
     report = vocabulary_report(tokenizer, other, {name: counts for name, counts in splits.items() if counts} | texts)
     report |= facts
     write_json(out / "report.json", report, unredacted=True)
@@ -193,6 +201,24 @@ def _rare_character_warnings(words: TrainingWords, min_count: int, unknown: str)
         return []
     share, rare = f"{100 * words.rare_share:.2f} % of the characters", _rare_summary(words, min_count, unknown)
     return [f"{share} of the corpus have no piece; {rare}; lower min_character_count or set kind: byte_bpe"]
+
+
+def _lost_mark_warnings(words: Mapping[str, int], tokenizer: DomainTokenizer) -> list[str]:
+    """Return a warning if many words lose a mark with which a script from Devanagari to Khmer, or Japanese, writes a
+    vowel, a tone or another consonant: for accents of other scripts, `lowercase` says that they are stripped."""
+    normalizer = tokenizer.backend.normalizer
+    if normalizer is None:
+        return []
+    lost = 0
+    for word, count in words.items():
+        if not word.isascii():
+            letters = _OF_SCRIPTS.findall(unicodedata.normalize("NFD", word))
+            marks = {letter for letter in letters if unicodedata.category(letter).startswith("M")}
+            lost += count * (not marks.issubset(unicodedata.normalize("NFD", normalizer.normalize_str(word))))
+    if lost <= _MAX_LOST_SHARE * sum(words.values()):
+        return []
+    share = f"{100 * lost / sum(words.values()):.2f} % of the words lose vowel signs or other marks of their script"
+    return [f"{share}, so that different words become equal; set kind.keep_accents: true or lowercase: false"]
 
 
 def _rare_summary(words: TrainingWords, min_count: int, unknown: str) -> str:

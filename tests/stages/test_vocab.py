@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from domainbert.corpus.config import CorpusConfig, Source
 from domainbert.corpus.documents import read_documents
 from domainbert.stages.vocab import vocab
 from domainbert.tokenization.kinds.unigram.config import Unigram
+from domainbert.tokenization.kinds.wordpiece.config import WordPiece
 from domainbert.tokenization.load import load_tokenizer
 from tests.refusals import refused
 
@@ -97,6 +99,28 @@ def test_rare_characters_are_told_with_the_setting_that_decides(
     said, unknown, report = made("all", min_character_count=1)
     assert said == "alphabet: 97 characters; none is too rare for a piece" and unknown == [False] * 3
     assert report["training"]["rare_characters"] == {} and report["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "settings", "is_lost"),
+    [
+        ("\u0915\u0941", {}, True),
+        ("\u0915\u0941", {"lowercase": False}, False),
+        ("\u0915\u0941", {"kind": WordPiece(keep_accents=True)}, False),
+        ("\u304c\u304e", {}, True),
+        ("\u0e19\u0e33", {"kind": Unigram()}, False),
+        ("\u00e9t\u00e9", {}, False),
+    ],
+)
+def test_scripts_whose_marks_are_stripped_are_told(
+    tmp_path: Path, word: str, settings: dict[str, Any], is_lost: bool
+) -> None:
+    chance = random.Random(0)
+    lines = [" ".join([word, *("".join(chance.choices("abcdefgh", k=4)) for _ in range(6))]) for _ in range(60)]
+    (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
+    corpus = CorpusConfig([Source(str(tmp_path / "a.txt"), documents="line")], 1, validation_fraction=0)
+    warnings = vocab(_folder(tmp_path / "out"), corpus=corpus, vocab_size=256, min_frequency=1, **settings)["warnings"]
+    assert [warning[:22] for warning in warnings] == (["14.29 % of the words l"] if is_lost else [])
 
 
 def test_few_rare_characters_are_not_worth_a_warning(tmp_path: Path, corpus: CorpusConfig) -> None:
