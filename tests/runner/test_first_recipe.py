@@ -474,7 +474,7 @@ def test_fine_tuning_follows_the_items_and_the_encoder():
     assert [sizes.micro_batch_size(*few) for few in ((256, SERVER), (384, LAPTOP))] == [None, None]
     assert sizes.micro_batch_size(384, SERVER).value == "auto"
     assert sizes.micro_batch_size(384, replace(LAPTOP, memory_gib=6.0)).value == 8, "`auto` measures only a GPU"
-    assert [sizes.pretraining_optim(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3, 4e-3, 2e-3, 2e-3]
+    assert [sizes.pretraining_optim(hidden).value["lr"] for hidden in (128, 256, 384, 768)] == [2e-3] * 4
     assert [sizes.seeds(items).value for items in (4632, 10**6)] == [[1, 2, 3], [1]]
 
 
