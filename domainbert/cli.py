@@ -164,6 +164,9 @@ def _run_command(name: str, arguments: list[str]) -> int:
     if "help" in typed.flags:
         sys.stdout.write(command.HELP)
         return 0
+    if typed.help_of is not None:
+        where, hint = f"--{typed.help_of[0]}.help", "use `domainbert STAGE --help`, and `--SETTING.help` of a stage"
+        raise DomainbertError(f"no option of {name}", where=where, hint=hint)
     allow_imports(typed.flags.get("allow_import"))
     code: int = command.perform(typed)
     return code

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from domainbert.base.errors import DomainbertError, TrainingFailed
-from domainbert.base.fields import SPEED_ONLY
+from domainbert.base.fields import PARTS, SPEED_ONLY
 from domainbert.base.process import raise_if_stopped
 from domainbert.stages.stage import stage
 
@@ -185,7 +185,7 @@ class Learn:
     epochs: int = 4
     """Evaluations of each seed."""
 
-    seeds: tuple[int, ...] = (1,)
+    seeds: tuple[int, ...] = field(default=(1,), metadata=PARTS)
     """One training each."""
 
     optim: Optim = Optim()

@@ -203,6 +203,27 @@ def test_the_package_says_its_version_and_runs_as_a_module() -> None:
     assert result.returncode == 2 and "no command or stage 'mke'" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "where"),
+    [
+        (["--only", "make", "--only", "use"], "--only"),
+        (["--stages.make.help"], "--stages.make.help"),
+    ],
+)
+def test_an_option_that_would_have_no_effect_is_refused(
+    fake_stages: ModuleType,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: list[str],
+    where: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("r.yaml").write_text("out: runs\nstages: {make: {words: [a]}}\n")
+    assert main(["run", "r.yaml", *words]) == 2
+    assert where in capsys.readouterr().err and not Path("runs").exists()
+
+
 def test_help_of_a_command_lists_its_flags() -> None:
     missing = []
     for name in _COMMANDS:

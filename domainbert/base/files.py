@@ -223,7 +223,7 @@ class FileHashes:
         in_stage = any((folder / RUN).is_file() for folder in (path, path.parent))  # parent: `seed-1`
         not_hashed, skipped = (RUN_FILES, RUN_FOLDERS) if in_stage else (_NOT_HASHED, set())
         recorded_folders = {path / folder for record, folder in _FOLDER_OF_RECORD.items() if (path / record).is_file()}
-        files = (file for file in path.rglob("*") if file.is_file() and file.name not in not_hashed)
+        files = (file for file in _files_below(path) if file.is_file() and file.name not in not_hashed)
         names = [file.relative_to(path) for file in files if recorded_folders.isdisjoint(file.parents)]
         names = [name for name in names if skipped.isdisjoint(name.parts)]
         return hash_json({name.as_posix(): self.of_file(path / name) for name in names})
@@ -233,6 +233,15 @@ class FileHashes:
         if self._cache is not None:
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._cache, self._entries, unredacted=True)
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder, also in linked folders, each folder once."""
+    seen = set[str]()
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        seen.add(os.path.realpath(parent))
+        folders[:] = [name for name in folders if os.path.realpath(os.path.join(parent, name)) not in seen]
+        yield from (Path(parent) / name for name in names)
 
 
 HASHES = FileHashes()

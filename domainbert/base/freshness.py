@@ -41,6 +41,9 @@ from domainbert.base.redact import redact
 INPUT_FILES = "input files"
 """Name of the fact that lists the files of a folder or pattern, in order."""
 
+NUM_FILES = "num_files"
+"""Last part of the name of the fact that has the number of files of a source."""
+
 _DIGEST = re.compile(r" [0-9a-f]{64}$")  # hash at the end of the fact of an input file
 _RECORD_KEYS = ("made_from", "outputs", "sha256")  # the other keys are the result
 _EDITABLE = RUN_FILES - {"training.json"}  # files about the run that are not recorded; a report reads training.json
@@ -80,9 +83,15 @@ class Freshness:
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
         """Compare with `before`, the facts in a record; return a description of the change for the name of each fact
-        that differs, {} if none does. An optional fact that `before` lacks is no change."""
+        that differs, {} if none does. An optional fact that `before` lacks is no change, unless the group of the fact
+        was null."""
         old = self._flatten_record(before)
-        new = {name: fact for name, fact in self.facts.items() if name in old or name not in self.optional}
+        nulls = [name for name, fact in old.items() if fact is None]
+        new = {
+            name: fact
+            for name, fact in self.facts.items()
+            if name in old or name not in self.optional or is_below(name, *nulls)
+        }
         # `get` returns None for null and for a missing fact. A null that `before` lacks is a change: it is no default,
         # which is optional. A null that is missing now is none: it is now a mapping, whose facts count, or no setting.
         new_nulls = {name for name, fact in new.items() if fact is None and name not in old}
@@ -104,6 +113,8 @@ class Freshness:
     def only_input_contents_changed(self, before: Mapping[str, Any]) -> bool:
         """Return whether the contents of input files have changed since `before`, and no other fact."""
         changed, old = self.changes(before), self._flatten_record(before)
+        if INPUT_FILES in changed:  # a new file changes the number, too
+            changed = {name: change for name, change in changed.items() if not name.endswith(f".{NUM_FILES}")}
         return bool(changed) and all(
             name == INPUT_FILES or _without_digest(old.get(name)) == _without_digest(self.facts.get(name))
             for name in changed

@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 from domainbert.base.errors import DomainbertError, Problems
 from domainbert.base.fields import Items, PositiveFraction, PositiveInt, Range, check_fields
 from domainbert.base.paths import check_hub_name
+from domainbert.corpus.files import reads_below
 from domainbert.corpus.languages import Languages, LanguageShares
-from domainbert.corpus.sources import list_files
+from domainbert.corpus.sources import files_of_source, list_files
 
 _HUB = "hub:"
 _LANGUAGE = re.compile(r"[\w-]+")  # a language is a part of metric names
@@ -87,6 +88,15 @@ class Source:
                 )
 
     @property
+    def num_files(self) -> int:
+        """Number of files on disk, without a translation."""
+        return 0 if self.hub_name is not None else len(files_of_source(self))
+
+    def reads_below(self, folder: Path) -> bool:
+        """Return whether files that are written into a folder, or below it, would become files of the source."""
+        return self.hub_name is None and reads_below(self.path, folder)
+
+    @property
     def hub_name(self) -> str | None:
         """`NAME` of `hub:NAME`, or None for a source on disk."""
         return self.path.removeprefix(_HUB) if self.path.startswith(_HUB) else None
@@ -112,6 +122,11 @@ class Select:
     def input_files(self, without: Collection[str] = ()) -> list[Path]:
         """Return the files of the target texts; see `CorpusConfig.input_files`."""
         return list_files([source for source in self.like if source.path not in without], "like")
+
+    @property
+    def all_sources(self) -> dict[str, Source]:
+        """Sources by the name of their setting."""
+        return {f"like[{index}]": source for index, source in enumerate(self.like)}
 
 
 def _check_reference_texts(sources: Sequence[Source], key: str) -> None:
@@ -222,3 +237,9 @@ class CorpusConfig:
         have no files."""
         excluded = list_files([source for source in self.exclude or () if source.path not in without], "exclude")
         return list_files([source for source in self.sources if source.path not in without]) + excluded
+
+    @property
+    def all_sources(self) -> dict[str, Source]:
+        """Sources by the name of their setting, also the sources of `exclude`."""
+        sources = {f"sources[{index}]": source for index, source in enumerate(self.sources)}
+        return sources | {f"exclude[{index}]": source for index, source in enumerate(self.exclude or ())}

@@ -9,6 +9,7 @@ import os
 import zlib
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -55,6 +56,20 @@ def find_files(path: str) -> Iterator[tuple[str, Path]]:
                 if file not in seen:
                     seen.add(file)
                     yield name, file
+
+
+def reads_below(path: str, folder: Path) -> bool:
+    """Return whether `find_files(path)` would find files that are written into a folder, or below it."""
+    if not path or Path(path).is_file():
+        return False
+    folder, pattern = Path(os.path.abspath(folder)), Path(os.path.abspath(path))
+    base = Path(*takewhile(lambda part: not glob.has_magic(part), pattern.parts))
+    if not folder.is_relative_to(base) or any(part.startswith(".") for part in folder.relative_to(base).parts):
+        return False
+    if base == pattern or "**" in pattern.parts:
+        return True
+    # a match is deeper than the folder, or is the folder or one above it, whose files are all read
+    return all(map(fnmatchcase, folder.parts, pattern.parts))
 
 
 def _walk(path: Path, base: Path) -> Iterator[tuple[str, Path]]:

@@ -42,8 +42,13 @@ def corpus_files(sources: Sequence[Source], key: str = "sources") -> list[Corpus
     """Return the files with documents, numbered in reading order, without files of translations."""
     check_sources(sources, key)
     on_disk = [source for source in sources if source.hub_name is None]
-    files = [(source, file) for source in on_disk for _, file in find_files(source.path) if _has_reader(file, source)]
+    files = [(source, file) for source in on_disk for file in files_of_source(source)]
     return [CorpusFile(index, source, file) for index, (source, file) in enumerate(files)]
+
+
+def files_of_source(source: Source) -> list[Path]:
+    """Return the files with documents of a source on disk, in reading order."""
+    return [file for _, file in find_files(source.path) if _has_reader(file, source)]
 
 
 def check_sources(sources: Sequence[Source], key: str = "sources") -> None:

@@ -42,8 +42,19 @@ class Job:
     key: str
     """Equal keys give equal results. An up-to-date folder keeps its key, even if an earlier version wrote it."""
     input_hashes: dict[str, str]
+    hashes: FileHashes = field(compare=False)
     inputs: Inputs = field(default_factory=Inputs, compare=False)
     """Inputs that were opened by the checks before the stage runs."""
+
+    def check_inputs_unchanged(self) -> None:
+        """Raise `DomainbertError` if an input file has changed since the job was made: an earlier stage of a recipe may
+        have taken hours, and the record would have the hash of the earlier file."""
+        hashes = hashes_of_inputs(self.settings, self.hashes)
+        streams = set(map(str, self.settings.streams))
+        changed = [path for path, digest in self.input_hashes.items() if path not in streams and hashes[path] != digest]
+        if changed:
+            names = format_examples(changed)
+            raise DomainbertError(f"{names} changed after the command began", hint="give the same command again")
 
     @property
     def trains(self) -> bool:
@@ -100,7 +111,7 @@ def make_job(
         state, record = NEVER_RUN, None
     is_fresh = record is not None and state != NOT_RESUMABLE and not freshness.changes(record.made_from)
     key = record.key if record is not None and is_fresh and not new_key else freshness.key
-    return Job(stage, settings, out, freshness, key, input_hashes, inputs or Inputs())
+    return Job(stage, settings, out, freshness, key, input_hashes, hashes, inputs or Inputs())
 
 
 def folder_state(job: Job) -> FolderState:

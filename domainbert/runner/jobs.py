@@ -68,6 +68,7 @@ def run_job(job: Job, resume_command: str, resume: bool = False, force: bool = F
 def _run_once(job: Job, state: FolderState, resume_command: str, resume: bool) -> RunRecord:
     """Lock the folder, empty it unless `resume`, and run the stage in it."""
     start_seconds = time.monotonic()
+    job.check_inputs_unchanged()
     config = {"out": str(job.out), **job.settings.plain}
     earlier_stages = {name: fact for name, fact in job.freshness.facts.items() if name.startswith("@")}
     record = RunRecord(

@@ -19,12 +19,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from domainbert.base.errors import Problems, suggest_name
+from domainbert.base.errors import DomainbertError, Problems, suggest_name
 from domainbert.base.files import FileHashes
 from domainbert.base.paths import WHOLE_PATH, starts_at_home
 from domainbert.runner.job_state import Job, finished_record, make_job
 from domainbert.runner.recipe_plan import Recipe, Selection
 from domainbert.runner.stage_table import STAGES, add_early_problems, load_stage, referred_stages
+from domainbert.settings.facts import check_out
 from domainbert.settings.reader import read_settings
 from domainbert.settings.tree import (
     check_variables_read,
@@ -226,13 +227,30 @@ class _RecipeReader:
         if len(problems.messages) > num_problems or refers_to_stage_without_job:
             return None
 
-        job = make_job(stage, settings, self.recipe.out / name, self.recipe.hashes, keys, self.inputs)
+        out = self.recipe.out / name
+        try:
+            check_out(settings, out)
+        except DomainbertError as error:
+            problems.add(error.at(f"stage {name}: out"))
+            return None
+        job = make_job(stage, settings, out, self.recipe.hashes, keys, self.inputs)
         if finished_record(job, self.recipe.hashes) is not None:
             return job
         if needed:
             add_early_problems(stage, settings, node, problems, self.inputs, prefix, self.pending)
         self.pending[name] = job
         return job
+
+    def _check_part(self, node: Node, stage: str) -> None:
+        """Add a problem if a reference names a seed that the earlier stage will not write."""
+        job = self.pending.get(stage)
+        _, _, part = node.value.partition("/seed-")
+        if job is None or not part or job.stage.parts != "seeds":
+            return
+        seeds = list(map(str, job.settings.plain["seeds"]))
+        if part.split("/")[0] not in seeds:
+            expected = f"a seed of the stage '{stage}': {', '.join(seeds)}"
+            self.problems.add(where=node.where, found=node.short_text(), expected=expected)
 
     def resolve_reference(self, node: Node, earlier_names: Sequence[str]) -> Node:
         """Return the node of a reference such as `@vocab` with the folder of the earlier stage `vocab` as its value.
@@ -250,6 +268,7 @@ class _RecipeReader:
             return replace(node, reference=node.value)
         if ".." in Path(node.value).parts:
             self.problems.add(where=node.where, found=node.short_text(), expected=f"a path in @{stage}, without '..'")
+        self._check_part(node, stage)
         path = self.recipe.out / node.value.removeprefix("@")
         is_done = stage in self.recipe.jobs and stage not in self.pending
         return replace(node, value=str(path), text=None, reference=node.value, stage_finished=is_done)

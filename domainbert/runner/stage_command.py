@@ -21,6 +21,7 @@ from domainbert.runner.job_state import FolderState, Job, folder_state, make_job
 from domainbert.runner.jobs import follow_job, run_job
 from domainbert.runner.stage_table import Stage, add_early_problems
 from domainbert.settings.command_line import ParsedArguments
+from domainbert.settings.facts import check_out
 from domainbert.settings.help import add_fields, format_help
 from domainbert.settings.reader import Settings, read_settings
 from domainbert.settings.schema import defaults_of, groups_in
@@ -160,6 +161,7 @@ def run_stage(stage: Stage, typed: ParsedArguments) -> str:
     problems.raise_if_any()
 
     folder, force = Path(str(out)), "force" in typed.flags
+    check_out(settings, folder)
     job = make_job(stage, settings, folder, HASHES, keys={}, new_key=force)
     if process_rank() > 0:
         if force or not folder_state(job).done:  # a problem that ends the first process has to end the others too

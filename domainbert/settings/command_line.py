@@ -31,7 +31,7 @@ def parse_arguments(arguments: Sequence[str], flags: Mapping[str, str]) -> Parse
     `none`, `one` or `optional`. Every other option is a setting, which needs a value.
 
     Raises:
-        DomainbertError: an option has no value, or a flag has a value and takes none.
+        DomainbertError: an option has no value, a flag has a value and takes none, or a flag with a value is repeated.
     """
     typed, remaining = ParsedArguments(), list(arguments)
     while remaining:
@@ -66,6 +66,8 @@ def _take_option(word: str, remaining: list[str], flags: Mapping[str, str], type
     if name.endswith(".help"):
         typed.help_of = (name.removesuffix(".help"), value)
     elif num_values is not None:
+        if value is not None and typed.flags.get(name) is not None:
+            raise DomainbertError(where=f"--{name}", found="given twice", expected="once")
         typed.flags[name] = value
     else:
         typed.options.append((name, value or ""))

@@ -38,7 +38,14 @@ def perform(typed: ParsedArguments) -> int:
     warn_unfair_comparison(search)
 
     # imported after the validation of the YAML, because Optuna is slow to import
-    from domainbert.tuning.results import best_trial_warnings, check_folder, closing_lines, draw_pictures, write_results
+    from domainbert.tuning.results import (
+        best_trial_warnings,
+        check_folder,
+        check_study,
+        closing_lines,
+        draw_pictures,
+        write_results,
+    )
     from domainbert.tuning.study import open_study
     from domainbert.tuning.trials import open_storage
     from domainbert.tuning.worker import Worker
@@ -49,6 +56,7 @@ def perform(typed: ParsedArguments) -> int:
         check_folder(config, out)
         storage = open_storage(config.storage, out)
         study = open_study(config, storage, search.terms, extend="extend" in typed.flags)
+        check_study(study, out)
         with folder_lock(out):
             folds = write_folds(fold_contents, train, out / "folds")
         Worker(search, study, storage, folds).run()

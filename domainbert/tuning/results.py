@@ -28,6 +28,7 @@ from domainbert.settings.yaml_files import dump_yaml
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.search import Search
 from domainbert.tuning.space import Space
+from domainbert.tuning.study import ID
 from domainbert.tuning.trials import DIED, ERROR, SECONDS, SETTINGS, THREADS, WORKER, original_number, requeued_numbers
 
 _MIN_TRIALS_FOR_IMPORTANCE, _MIN_TRIALS_FOR_PICTURES = 4, 2  # complete trials
@@ -95,6 +96,14 @@ def check_folder(config: TuneConfig, out: Path) -> None:
         )
 
 
+def check_study(study: Study, out: Path) -> None:
+    """Raise `DomainbertError` if the folder holds a study of the same name from another storage."""
+    summary = read_json(out / _SUMMARY, "the summary of a search") if (out / _SUMMARY).is_file() else {}
+    if summary.get("id", study.user_attrs[ID]) not in (None, study.user_attrs[ID]):
+        found = f"holds the study '{study.study_name}' of another storage"
+        raise DomainbertError(found, file=out, hint="use another out, another study, or the earlier storage")
+
+
 def write_results(study: Study, search: Search) -> dict[str, Any]:
     """Write `best.yaml`, `pareto/` (for several objectives), `trials.csv` and `study.json`; return the summary."""
     config, out = search.config, search.out
@@ -112,7 +121,7 @@ def write_results(study: Study, search: Search) -> dict[str, Any]:
             _write_settings(trial, config, file)
         for file in set(out.glob("pareto/trial-*.yaml")) - files.keys():
             file.unlink()  # the trial is no longer on the front
-        summary = {"study": study.study_name, **summarise(trials, config, search.space)}
+        summary = {"study": study.study_name, "id": study.user_attrs.get(ID), **summarise(trials, config, search.space)}
         summary |= {"pareto_front": [trial.number for trial in front], "importance": importance(study, config)}
         write_json(out / _SUMMARY, summary)
     return summary

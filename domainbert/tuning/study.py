@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ from domainbert.base.freshness import Freshness, flatten, format_examples, is_be
 from domainbert.tuning.config import TuneConfig
 from domainbert.tuning.space import optuna_value
 from domainbert.tuning.trials import ERROR, SETTINGS, VALUES, requeued_numbers
+
+ID = "id"
+"""User attribute that distinguishes studies of the same name in different storages."""
 
 _TERMS = "domainbert"  # user attribute with the terms, which all workers have to share
 _JOIN_SECONDS = 10.0
@@ -40,6 +44,13 @@ def open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], 
             the storage.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = _open_study(config, storage, terms, extend)
+    if ID not in study.user_attrs:
+        study.set_user_attr(ID, uuid.uuid4().hex)
+    return study
+
+
+def _open_study(config: TuneConfig, storage: BaseStorage, terms: dict[str, Any], extend: bool) -> Study:
     pruner = build_pruner(config)
     name = config.study or ""
     try:

@@ -142,7 +142,10 @@ def queue_again(study: Study, trial: Trial | FrozenTrial, reason: str) -> None:
     this worker. A `FrozenTrial` cannot get a reason: the default is `DIED`."""
     if isinstance(trial, Trial):
         trial.set_user_attr(ERROR, reason)
-    study.tell(trial.number, state=TrialState.FAIL)
+    try:
+        study.tell(trial.number, state=TrialState.FAIL)
+    except ValueError:  # another worker has queued it again
+        return
     Retry()(study, study.get_trials(deepcopy=False)[trial.number])
 
 

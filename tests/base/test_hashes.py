@@ -36,6 +36,17 @@ def test_the_hash_of_a_folder_sees_names_and_contents_only(tmp_path: Path) -> No
     assert FileHashes().hash_path(tmp_path / "two") != before
 
 
+def test_the_content_of_a_linked_folder_counts(tmp_path: Path) -> None:
+    for name in ("model/weights", "elsewhere/deep/weights"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(name)
+    (tmp_path / "model/seed-1").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/loop").symlink_to(tmp_path / "elsewhere")
+    before = FileHashes().hash_path(tmp_path / "model")
+    (tmp_path / "elsewhere/deep/weights").write_text("other")
+    assert FileHashes().hash_path(tmp_path / "model") != before
+
+
 def test_logs_and_notes_count_in_a_folder_that_no_stage_wrote_alone(tmp_path: Path) -> None:
     """`seed-1/logs`, of a folder or of that seed; texts of a user's own may be called so."""
     for name in ("seed-1/config.json", "seed-1/logs/metrics.jsonl", "seed-1/training.json", "running.lock"):

@@ -587,9 +587,36 @@ def test_a_file_that_a_recipe_cannot_name_is_refused(sample):
     corpus = ("--corpus", sample / "corpus.jsonl")
     words = ("init", "--labelled", three_sets(Path("v"), "${{x}}-{}.jsonl"), *corpus)
     found = "'v/${x}-train.jsonl', which a recipe reads as a variable or a stage"
-    command_refused(*words, found=found, expected="a path without '${' that does not begin with '@'")
+    command_refused(*words, found=found, expected="a path or key without '${' that does not begin with '@'")
     words = ("init", "--labelled", three_sets(Path(os.fsdecode(b"s\xff"))), *corpus)
     command_refused(*words, where=r"'s\udcff'", problem="this name is not UTF-8", hint="rename the file or folder")
+    assert not Path("recipe.yaml").exists()
+
+
+def test_a_long_path_leaves_room_for_its_reason(sample):
+    folder = Path("d" * 120)
+    folder.mkdir()
+    for split, part in (("train", "train"), ("dev", "validation"), ("test", "test")):
+        shutil.copy(Path(__file__).parents[1] / f"golden/data/ner-{part}.conll", folder / f"{split}.conll")
+    init("--labelled", folder, "--corpus", sample / "corpus.jsonl")
+    lines = Path("recipe.yaml").read_text().splitlines()
+    assert [line for line in lines if "ddd" in line and "  # " in line] == []
+    assert main(["run", "recipe.yaml", "--dry-run"]) == 0
+
+
+def test_a_key_that_a_recipe_cannot_name_is_refused(sample):
+    rows = [{"text": f"Text {number}.", "@class": "ab"[number % 2]} for number in range(60)]
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for words in ((), ("--label_key", "@class")):
+        found, expected = "'@class', which a recipe reads as a variable or a stage", "a path or key without..."
+        corpus = ("--corpus", sample / "corpus.jsonl")
+        command_refused("init", "--labelled", "a.jsonl", *corpus, *words, found=found, expected=expected)
+
+
+def test_a_corpus_that_would_contain_its_run_is_refused(sample):
+    folder = three_sets(Path("v"))
+    hint = "the recipe would write to..."
+    command_refused("init", "--labelled", folder, "--corpus", ".", where="--corpus", found="'.'", hint=hint)
     assert not Path("recipe.yaml").exists()
 
 

@@ -22,7 +22,7 @@ from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import hash_json
 from domainbert.cli import main
-from domainbert.runner import jobs
+from domainbert.runner import jobs, stage_table
 from domainbert.runner.recipe import read_recipe
 from domainbert.runner.recipe_plan import Recipe, Selection, make_plan
 from domainbert.runner.recipe_run import run_plan
@@ -195,6 +195,28 @@ def test_a_changed_input_file_is_seen_by_its_content(fake_stages: ModuleType) ->
         "use-file": "source changed",
         "score": "@use-file changed",
     }
+
+
+def test_an_input_file_that_changes_while_an_earlier_stage_runs_stops_the_next(
+    fake_stages: ModuleType, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of the next stage would have the hash of the earlier file."""
+    Path("source.txt").write_text("one")
+    Path("recipe.yaml").write_text(
+        "out: runs\nstages:\n  make: {words: [a]}\n  use: {source: source.txt}\n", encoding="utf-8"
+    )
+    run_job = jobs.run_job
+
+    def edit(job: Any, *arguments: Any, **options: Any) -> Any:
+        if job.stage.name == "use":
+            Path("source.txt").write_text("other")
+        return run_job(job, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "run_job", edit)
+        assert main(["run", "recipe.yaml"]) == 2
+    assert "stage use: source.txt changed after the command began" in capsys.readouterr().err
+    assert main(["run", "recipe.yaml"]) == 0 and fake_stages.CALLS == ["make", "use"]
 
 
 def test_a_file_beside_one_of_an_earlier_stage_counts(fake_stages: ModuleType) -> None:
@@ -647,6 +669,19 @@ def test_each_stage_of_a_long_recipe_is_hashed_once(fake_stages: ModuleType, mon
     )
     assert list(to_run())[-2:] == ["make-99", "use"]
     assert len(hashed) <= 101
+
+
+def test_a_reference_names_a_seed_that_its_stage_writes(
+    fake_stages: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(stage_table.STAGES, "learn", "fake_stages:learn")
+    text = "out: runs\nstages:\n  learn: {x: 0.1, seeds: [1, 3]}\n  use: {source: '@learn/seed-2/logs'}\n"
+    Path("recipe.yaml").write_text(text)
+    with refused(
+        file="recipe.yaml", line=4, found="'@learn/seed-2/logs'", expected="a seed of the stage 'learn': 1, 3"
+    ):
+        read()
+    assert list(to_run(("stages.learn.seeds", "[2]"))) == ["learn", "use"]
 
 
 @pytest.mark.parametrize("path", ["@make/../secret.txt", "@make/..", "@make/a/../../b"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 
 from domainbert.base.errors import Problems
-from domainbert.base.fields import SPEED_ONLY
+from domainbert.base.fields import SPEED_ONLY, CheckedFields
 from domainbert.base.files import FileHashes
 from domainbert.base.freshness import Freshness
 from domainbert.corpus.config import CorpusConfig
-from domainbert.settings.facts import hashes_of_inputs, stage_facts
+from domainbert.settings.facts import check_out, hashes_of_inputs, stage_facts
 from domainbert.settings.reader import read_settings
 from domainbert.settings.yaml_files import to_node
 from domainbert.training.config import OptimConfig
+from tests.refusals import refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,16 @@ class Learn:
     seeds: tuple[int, ...] = (1, 2)
     num_workers: int = field(default=0, metadata=SPEED_ONLY)
     trainer: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group(CheckedFields):
+    size: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grouped(Learn):
+    group: Group | None = None
 
 
 @pytest.fixture
@@ -92,3 +104,64 @@ def test_settings_and_contents_of_inputs_count(given: dict[str, Any], tmp_path: 
     (tmp_path / "texts/b.txt").write_text("b")
     assert [*facts(given).changes(before.facts).values()] == ["input files: new b.txt; kept a.txt"]
     assert not facts(given, seeds=[1]).only_input_contents_changed(before.facts)
+    after = facts(given)
+    (tmp_path / "texts/train.jsonl.txt").write_text("c")
+    before, given = after, given | {"train": str(tmp_path / "texts/b.txt")}  # also a file of the pattern
+    (tmp_path / "texts/c.txt").write_text("b")
+    (tmp_path / "texts/c.txt").rename(tmp_path / "deep.txt")
+    assert facts(given).changes(before.facts).keys() == {"train", "input files", "unlabelled.sources[0].num_files"}
+
+
+def test_a_file_counts_in_its_source(given: dict[str, Any], tmp_path: Path) -> None:
+    """In the order of all files nothing has changed."""
+    for name in ("one/a.txt", "one/b.txt", "two/c.txt", "two/d.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(name)
+    given["unlabelled"] = {"sources": [{"path": str(tmp_path / "one")}, {"path": str(tmp_path / "two"), "weight": 2}]}
+    before = facts(given)
+    (tmp_path / "two/c.txt").rename(tmp_path / "one/c.txt")
+    changes = facts(given).changes(before.facts)
+    assert changes.keys() == {"unlabelled.sources[0].num_files", "unlabelled.sources[1].num_files"}
+
+
+def test_a_file_of_a_folder_counts_next_to_an_equal_file_of_a_setting(given: dict[str, Any], tmp_path: Path) -> None:
+    given["unlabelled"] = {"sources": str(tmp_path / "texts")}
+    before = facts(given)
+    (tmp_path / "texts/train.jsonl").write_text("train.jsonl")
+    assert facts(given).changes(before.facts)["input files"] == "input files: new train.jsonl; kept a.txt"
+
+
+def test_a_group_of_defaults_is_not_null(given: dict[str, Any]) -> None:
+    """But a setting that came later in the group does not count."""
+
+    null, group = (facts(given, Grouped, group=value) for value in (None, {"size": 1.0}))
+    assert group.changes(null.facts) and null.changes(group.facts)
+    earlier = {name: fact for name, fact in group.facts.items() if name != "group.size"} | {"group.other": 1}
+    assert Freshness(group.facts, group.optional, removed={"group.other": 1}).changes(earlier) == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "out", "is_read"),
+    [
+        ("texts", "texts/run", True),
+        ("texts", "texts/.run", False),
+        ("texts", "run", False),
+        ("texts/*.txt", "texts/run", False),
+        ("texts/*", "texts/run/deep", True),
+        ("*/*.txt", "run", True),
+        ("**/*.txt", "deep/er/run", True),
+        ("texts/a.txt", "texts/run", False),
+    ],
+)
+def test_the_output_of_a_stage_is_not_its_input(
+    given: dict[str, Any], tmp_path: Path, source: str, out: str, is_read: bool
+) -> None:
+    problems = Problems("learn")
+    node = to_node(given | {"unlabelled": {"sources": str(tmp_path / source)}}, "learn")
+    settings = read_settings(Learn, node, problems)
+    problems.raise_if_any()
+    check_out(settings, tmp_path.parent / "elsewhere")
+    with refused(where="out", found="...", expected="a folder outside it"):
+        check_out(settings, tmp_path / "model/run")
+    with refused(where="out", found="...", expected="...") if is_read else nullcontext():
+        check_out(settings, tmp_path / out)

@@ -190,7 +190,8 @@ def test_on_the_command_line_nothing_stays_behind(runs, tmp_path):
     words = ["--model", str(runs / "ner-pretrained"), "--input", str(tmp_path / "a.jsonl")]
     out = ("--out", tmp_path / "out")
     command_refused("predict", *words, *out, file=tmp_path / "a.jsonl", line=6, problem="not JSON...")
-    folder = {"context": "--input", "file": tmp_path, "problem": "cannot be read (Is a directory)"}
-    for path, facts in (("", folder), ("no.txt", {"problem": "...does not exist"})):
+    (tmp_path / "folder").mkdir()
+    folder = {"context": "--input", "file": tmp_path / "folder", "problem": "cannot be read (Is a directory)"}
+    for path, facts in (("folder", folder), ("no.txt", {"problem": "...does not exist"})):
         command_refused("predict", *words[:3], tmp_path / path, *out, **facts, expected="a file")
     assert not (tmp_path / "out").exists()

@@ -17,7 +17,7 @@ from domainbert.base.errors import DomainbertError
 from domainbert.base.files import write_json
 from domainbert.tuning import trials
 from domainbert.tuning.config import Parameter, StorageConfig, TuneConfig
-from domainbert.tuning.results import check_folder, importance
+from domainbert.tuning.results import check_folder, check_study, importance
 from domainbert.tuning.study import build_pruner, build_sampler, open_study
 from domainbert.tuning.trials import open_storage
 from tests.refusals import refused
@@ -39,6 +39,15 @@ def terms(objective: str = "validation/f1", direction: str = "maximize", **dimen
 
 def opened(folder: Path, known: dict[str, Any], extend: bool = False) -> optuna.Study:
     return open_study(CONFIG, open_storage(StorageConfig(), folder), known, extend)
+
+
+def test_a_folder_keeps_the_trials_of_its_storage(tmp_path: Path) -> None:
+    study, other = opened(tmp_path / "one", terms()), opened(tmp_path / "two", terms())
+    check_study(study, tmp_path)
+    write_json(tmp_path / "study.json", {"study": "s", "id": opened(tmp_path / "one", terms()).user_attrs["id"]})
+    check_study(study, tmp_path)
+    with refused(file=tmp_path, problem="holds the study 's' of another storage", hint="use another out, ..."):
+        check_study(other, tmp_path)
 
 
 @pytest.mark.parametrize(

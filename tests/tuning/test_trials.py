@@ -77,6 +77,14 @@ def test_a_trial_that_waited_keeps_its_place_after_an_interruption(study: optuna
     assert places == [(0, 0), (1, 1), (2, 2), (3, 1), (4, 1), (5, 3)]
 
 
+def test_an_orphan_that_two_workers_see_is_queued_again_once(study: optuna.Study) -> None:
+    study.ask()
+    (orphan,) = study.get_trials()
+    for _ in range(2):
+        trials.queue_again(study, orphan, trials.DIED)
+    assert [trial.state.name for trial in study.get_trials()] == ["FAIL", "WAITING"]
+
+
 def test_a_trial_that_its_worker_did_not_get_is_an_orphan_after_a_while(study: optuna.Study) -> None:
     first, second = running(study), running(study)
     second.set_user_attr(trials.WORKER, trials.worker_name())

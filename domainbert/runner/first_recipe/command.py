@@ -11,6 +11,8 @@ from typing import Any, Literal
 from domainbert.base.errors import DomainbertError, suggest_name
 from domainbert.base.files import write_text
 from domainbert.base.paths import check_home_expanded, check_utf8, resolve_path
+from domainbert.base.redact import map_texts
+from domainbert.corpus.files import reads_below
 from domainbert.encoders.config import EncoderConfig
 from domainbert.labelled.sets import path_of, paths_of
 from domainbert.runner.first_recipe import sizes
@@ -71,7 +73,8 @@ def perform(typed: ParsedArguments) -> int:
         raise DomainbertError(where="--out", found=repr(options["out"]), expected="a file that ends in .yaml")
     check_home_expanded("--out", out)
     split_folder = out.with_name(f"{out.stem}-data")
-    _check_out_path(out, split_folder, options, may_replace="force" in typed.flags)
+    run_folder = options.get("run_folder", str(Path("runs") / out.stem))
+    _check_out_path(out, split_folder, Path(run_folder), options, may_replace="force" in typed.flags)
     if {"corpus", "model"} <= set(options) and "teacher" not in options:
         _check_single_model(options["model"])
 
@@ -84,8 +87,9 @@ def perform(typed: ParsedArguments) -> int:
         for path in paths_of(file):
             _check_nameable(str(path))
     corpus = corpus_facts(options["corpus"], options.get("corpus_text_key")) if "corpus" in options else None
+    for value in [task_in_yaml(labelled.task), {} if corpus is None else corpus.source]:
+        map_texts(value, _check_nameable)
     findings = _Findings(labelled, corpus, options.get("model"), options.get("teacher"), this_machine())
-    run_folder = options.get("run_folder", str(Path("runs") / out.stem))
     facts = _template_variables(findings, out, run_folder)
 
     # write the files
@@ -131,19 +135,21 @@ def _read_options(typed: ParsedArguments) -> dict[str, str]:
         )
     if not options.get("run_folder", "runs").strip():
         raise DomainbertError(where="--run_folder", found="''", expected="the folder that the stages write to")
-    for name in _PATH_OPTIONS:
+    for name in (*_PATH_OPTIONS, *_KEY_OPTIONS, "corpus_text_key"):
         _check_nameable(options.get(name, ""), f"--{name}")
     return options
 
 
-def _check_nameable(path: str, option: str = "") -> None:
-    if "${" in path or path.startswith("@"):
+def _check_nameable(text: str, option: str = "") -> str:
+    """Return a path or key. Raise `DomainbertError` if it would have another meaning in a recipe."""
+    if "${" in text or text.startswith("@"):
         raise DomainbertError(
             where=option,
-            found=f"'{path}', which a recipe reads as a variable or a stage",
-            expected="a path without '${' that does not begin with '@'",
+            found=f"'{text}', which a recipe reads as a variable or a stage",
+            expected="a path or key without '${' that does not begin with '@'",
         )
-    check_utf8(path)
+    check_utf8(text)
+    return text
 
 
 def _check_single_model(model: str) -> None:
@@ -177,7 +183,9 @@ def _check_distillation(task: TaskConfig, options: Mapping[str, str]) -> None:
             )
 
 
-def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], may_replace: bool) -> None:
+def _check_out_path(
+    out: Path, split_folder: Path, run_folder: Path, options: Mapping[str, str], may_replace: bool
+) -> None:
     """`may_replace` allows to replace an earlier recipe and the folder of the split sets, but not the data."""
     if out.suffix not in (".yaml", ".yml"):
         raise DomainbertError(where="--out", found=f"'{out}'", expected="a file that ends in .yaml")
@@ -189,6 +197,14 @@ def _check_out_path(out: Path, split_folder: Path, options: Mapping[str, str], m
                 found=f"'{out}'",
                 hint=f"the split sets would be written to {split_folder}, which contains the data of "
                 f"--{name}; use another name",
+            )
+    for path in (split_folder, run_folder):
+        if reads_below(options.get("corpus", ""), path):
+            raise DomainbertError(
+                where="--corpus",
+                found=f"'{options['corpus']}'",
+                hint=f"the recipe would write to {path}, which the corpus contains; use a folder with nothing but the "
+                "corpus",
             )
     for path in (out, split_folder):
         if path.exists() and not may_replace:

@@ -19,6 +19,7 @@ from domainbert.tasks.config import TaskConfig
 
 _UNQUOTED = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./+-]*")
 _REASON_COLUMN, _WIDTH = 34, 120
+_MIN_REASON_WIDTH = 40
 _PACKAGE = f"{__name__.partition('.')[0]}."
 
 
@@ -83,8 +84,12 @@ def _comment(name: str, text: str) -> str:
 
 
 def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
-    """Return `KEY: VALUE    # REASON`; the further lines of a long reason are aligned with the first."""
+    """Return `KEY: VALUE    # REASON`; the further lines of a long reason are aligned with the first. The reason of a
+    long value is on lines of its own before it."""
     setting = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
     column = max(_REASON_COLUMN, len(setting) + 2)  # where the reason begins
+    if _WIDTH - column < _MIN_REASON_WIDTH:
+        lines = textwrap.wrap(choice.reason, _WIDTH - indent - 2)
+        return "\n".join([*(f"{' ' * indent}# {line}" for line in lines), setting])
     first, *others = textwrap.wrap(choice.reason, _WIDTH - column - 2)
     return "\n".join([f"{setting.ljust(column)}# {first}", *(f"{' ' * column}# {line}" for line in others)])
