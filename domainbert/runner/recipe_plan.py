@@ -13,6 +13,10 @@ from domainbert.runner.claim import RECIPE, STREAM_ENDED
 from domainbert.runner.job_state import FolderState, Job, make_job, verified_state
 from domainbert.runner.stage_table import referred_stages
 
+FORCED, REMAKE = "forced", "remake"
+"""Keys of `RECIPE`: stages that are forced; and stages that are forced and must not resume their interrupted run, which
+began before they were forced."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -107,6 +111,7 @@ def make_plan(recipe: Recipe, selection: Selection, verify: bool = False) -> lis
     for name in still_forced(recipe):
         if name in states and (states[name].done or states[name].damaged):  # in other states, a stage runs anyway
             forced.append(name)
+    forced += [name for name in still_forced(recipe, REMAKE) if name in states]
 
     plan = [
         _planned_stage(name, job, states[name], selected=name in selected, forced=name in forced)
@@ -196,11 +201,12 @@ def _check_names(recipe: Recipe, selection: Selection) -> None:
     problems.raise_if_any()
 
 
-def still_forced(recipe: Recipe) -> list[str]:
-    """Return the names of stages that earlier commands forced but did not finish; the recipe may lack them now."""
+def still_forced(recipe: Recipe, key: str = FORCED) -> list[str]:
+    """Return the names of stages that earlier commands forced but did not finish; the recipe may lack them now. With
+    the key `REMAKE`, the stages whose folder has an interrupted run from before."""
     path = recipe.out / RECIPE
     expected = "the stages of a recipe; delete the file, and use --force for stages that were forced and not run yet"
-    names: list[str] = read_json(path, expected).get("forced", []) if path.is_file() else []
+    names: list[str] = read_json(path, expected).get(key, []) if path.is_file() else []
     return names
 
 

@@ -17,7 +17,7 @@ from domainbert.report.command import FILE, report_after_run
 from domainbert.runner.claim import RECIPE
 from domainbert.runner.job_state import finished_record, raise_data_errors
 from domainbert.runner.jobs import follow_job, run_or_wait
-from domainbert.runner.recipe_plan import PlannedStage, Recipe, Selection, selected_stages, still_forced
+from domainbert.runner.recipe_plan import FORCED, REMAKE, PlannedStage, Recipe, Selection, selected_stages, still_forced
 from domainbert.runner.results_table import model_lines, results_table
 
 
@@ -48,15 +48,19 @@ def run_plan(recipe: Recipe, plan: Sequence[PlannedStage], resume_command: str) 
     is_needed = any(step.run or step.forced for step in plan)
     with _writing(recipe.out, is_needed):
         recipe.hashes.save()
-        forced = [step.name for step in plan if step.forced]  # remain in the list until they have run
+        # both remain in their lists until they run
+        remake = [step.name for step in plan if step.forced and step.state.resumable and step.state.record is None]
+        forced = [step.name for step in plan if step.forced and step.name not in remake]
         not_forced = {step.name for step in plan if step.selected and not step.forced}
-        _write_recipe(recipe, resume_command, not_forced, forced)
+        _write_recipe(recipe, resume_command, not_forced, forced, remake)
 
     records: dict[str, RunRecord] = {}
     for step in plan:
         if step.selected:
             print(f"{step.name}: {'running' if step.run else 'skipped'} ({step.reason})", flush=True)
         if step.run:
+            if step.name in remake:  # once it has begun, the run may be resumed
+                _write_recipe(recipe, resume_command, not_forced={step.name}, forced=[step.name])
             records[step.name] = _run_step(step, resume_command)
             if step.forced:  # no longer, because it has run
                 _write_recipe(recipe, resume_command, not_forced={step.name})
@@ -132,12 +136,21 @@ def _run_step(step: PlannedStage, resume_command: str) -> RunRecord:
     return record
 
 
-def _write_recipe(recipe: Recipe, command: str, not_forced: Collection[str], forced: Sequence[str] = ()) -> None:
-    """Write `RECIPE`; remove the stages `not_forced` from its list of forced stages, and add the stages `forced`.
+def _write_recipe(
+    recipe: Recipe,
+    command: str,
+    not_forced: Collection[str],
+    forced: Sequence[str] = (),
+    remake: Sequence[str] = (),
+) -> None:
+    """Write `RECIPE`; remove the stages `not_forced` from its lists of forced stages, and add the stages `forced` and
+    `remake`.
 
-    The list is read again each time, because other processes also edit it.
+    The lists are read again each time, because other processes also edit them.
     """
     functions = {name: job.stage.name for name, job in recipe.jobs.items()}
-    remaining = [name for name in still_forced(recipe) if name not in not_forced]
-    names = list(dict.fromkeys([*remaining, *forced]))  # each once
-    write_json(recipe.out / RECIPE, {"command": command, "stages": functions, "forced": names})
+    lists = {}
+    for key, new in ((FORCED, forced), (REMAKE, remake)):
+        remaining = [name for name in still_forced(recipe, key) if name not in not_forced]
+        lists[key] = list(dict.fromkeys([*remaining, *new]))  # each once
+    write_json(recipe.out / RECIPE, {"command": command, "stages": functions, **lists})

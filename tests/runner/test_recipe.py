@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from domainbert.base import freshness
 from domainbert.base.errors import DomainbertError, TrainingStopped
 from domainbert.base.files import hash_json
+from domainbert.base.run_record import read_record
 from domainbert.cli import main
 from domainbert.runner import jobs, stage_table
 from domainbert.runner.recipe import read_recipe
@@ -315,6 +317,25 @@ def test_what_depends_on_a_forced_stage_and_was_not_asked_for_is_forced_next(
     assert to_run() == {}
     run(selection=Selection(only=("use",), force=()))
     assert to_run() == {"score": "forced"}
+
+
+def test_what_depends_on_a_forced_stage_does_not_resume_its_earlier_run(fake_stages: ModuleType) -> None:
+    """It was interrupted, and would go on from a checkpoint of what was made from the earlier stage."""
+    run()
+    out = Path("runs/test/use")
+    record = read_record(out)
+    assert record is not None
+    shutil.rmtree(out)
+    (out / "checkpoints/step-00000001").mkdir(parents=True)
+    (out / "running.lock").touch()
+    (out / "config.yaml").write_text("# domainbert use\n")
+    replace(record, state="stopped", outputs={}).write(out)
+    assert to_run().keys() == {"use"} and "forced" not in to_run().values()
+    run(selection=Selection(only=("make",), force=("make",)))
+    run(selection=Selection(only=("again",)))
+    assert to_run() == {"use": "forced", "score": "forced"}
+    run()
+    assert to_run() == {} and not (out / "checkpoints").exists()
 
 
 def _fails(**_: Any) -> dict[str, Any]:
