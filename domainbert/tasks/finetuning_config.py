@@ -19,7 +19,8 @@ class WindowSettings(Arguments):
     max_length: Length | None = None
     """Tokens of a window, including [CLS] and [SEP]; longer inputs are split into overlapping windows. None takes all
     positions of the encoder, in Python at most the length of the tokenizer. Positions beyond the row length of its
-    pretraining are untrained: if inputs are longer, set the row length here."""
+    pretraining are untrained: if inputs are longer, set the row length here. In Python, module and data need the same
+    value."""
 
 
 @dataclass(frozen=True, kw_only=True)
