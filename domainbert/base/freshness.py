@@ -83,8 +83,8 @@ class Freshness:
 
     def changes(self, before: Mapping[str, Any]) -> dict[str, str]:
         """Compare with `before`, the facts in a record; return a description of the change for the name of each fact
-        that differs, {} if none does. An optional fact that `before` lacks is no change, unless the group of the fact
-        was null."""
+        with another value, {} if all facts are equal. An optional fact that `before` lacks is no change, unless the
+        group of the fact was null."""
         old = self._flatten_record(before)
         nulls = [name for name, fact in old.items() if fact is None]
         new = {

@@ -170,7 +170,7 @@ def test_muon_of_one_matrix_is_torch_s_but_for_the_order_of_sums(monkeypatch, dt
 @pytest.mark.parametrize(("config", "counts"), [(MODERNBERT, {3, 2}), (DEBERTA, {3, 2})])
 def test_muon_separates_the_matrices_of_a_weight(config, counts):
     """Query, key and value, gate and up, projections of distances: as if each matrix were a parameter. The state is
-    that of one matrix, so that older checkpoints load."""
+    the state of one matrix, so older checkpoints load."""
     model = build_model(config, VocabularyFacts(50, 0), "masked_lm")
     stacked = [module for module in model.modules() if isinstance(module, StackedLinear)]
     assert {module.num_matrices for module in stacked} == counts

@@ -85,7 +85,7 @@ def _comment(name: str, text: str) -> str:
 
 def _line_with_reason(indent: int, key: str, choice: Choice) -> str:
     """Return `KEY: VALUE    # REASON`; the further lines of a long reason are aligned with the first. The reason of a
-    long value is on lines of its own before it."""
+    long value is on the lines before the value."""
     setting = f"{' ' * indent}{key}: {in_yaml(choice.value)}"
     column = max(_REASON_COLUMN, len(setting) + 2)  # where the reason begins
     if _WIDTH - column < _MIN_REASON_WIDTH:
