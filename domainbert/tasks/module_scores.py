@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed import all_gather_object, get_world_size, is_initialized
-from torch.distributed.tensor import DTensor
+from torch.distributed.fsdp import FSDPModule
 from torchmetrics import Metric, SumMetric
 
 from domainbert.labelled.contents import located_errors
@@ -145,7 +145,9 @@ def sums_of_weights(module: nn.Module) -> Tensor:
 
     A sharded module has none: (0, 2).
     """
-    weights = [parameter.detach() for parameter in module.parameters() if not isinstance(parameter, DTensor)]
+    # not by the type of the parameters: some layers keep whole weights between two batches
+    is_sharded = any(isinstance(child, FSDPModule) for child in module.modules())
+    weights = [] if is_sharded else [parameter.detach() for parameter in module.parameters()]
     sums = [torch.stack([weight.sum(dtype=torch.float64), weight.abs().sum(dtype=torch.float64)]) for weight in weights]
     return torch.stack(sums).cpu() if sums else torch.zeros(0, 2, dtype=torch.float64)
 

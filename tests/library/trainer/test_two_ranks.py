@@ -35,7 +35,8 @@ if __name__ == "__main__":
     sets = {name: data / f"ner-{name}.conll" for name in ("train", "validation", "test")}
     sizes = {"batch_size": arguments.pop("batch_size", 8), "max_length": 24, "predict": arguments.pop("predict", None)}
     labelled = LabelledData(Ner(head="linear"), **sets, tokenizer=root / "model", **sizes)
-    module = FineTuning(root / "model", labelled.task, optim=OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4), dropout=0.0)
+    optim = OptimConfig(lr=1e-2, head_lr=3e-2, eps=1e-4)
+    module = FineTuning(root / "model", labelled.task, optim=optim, dropout=0.0, max_length=24)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     keeps = L.pytorch.callbacks.ModelCheckpoint(out, filename="{step}", every_n_train_steps=3, save_top_k=-1)
     resumed = arguments.pop("ckpt_path", None)
